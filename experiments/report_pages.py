@@ -48,9 +48,9 @@ def write_notebook(executed: Path, folder: Path, name: str, code: bool = False) 
         write_atomically(folder / f"{name}.md", f"# {name}\n\nThe profile has no results for this notebook.\n".encode())
         return
     names = {"unique_key": name, "output_files_dir": f"{name}_files"}
-    text, made = MarkdownExporter(exclude_input=not code).from_filename(executed, names)
+    text, resources = MarkdownExporter(exclude_input=not code).from_filename(executed, names)
     write_atomically(folder / f"{name}.md", text.replace("![png]", f"![{name}]").encode())
-    for picture, content in made["outputs"].items():
+    for picture, content in resources["outputs"].items():
         write_atomically(folder / picture, content)
 
 

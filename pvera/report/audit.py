@@ -121,31 +121,32 @@ def check_order(paper: Published) -> Findings:
         best = f"PVeRA {pvera:.2f}, best other {title(others.idxmax())} {others.max():.2f}"
         yield Finding(f"text, highest average, {name}", "PVeRA", best, above(leads[backbone], 2 * HALF))
     for quote, backbone in (("second_s", "dinov2_s"), ("second_l", "dinov2_l")):
-        said, others = paper.quote(quote), average[backbone].drop("pvera")
-        named = [key for key in others.index if title(key) in said.split(" and ")]
+        quoted, others = paper.quote(quote), average[backbone].drop("pvera")
+        named = [key for key in others.index if title(key) in quoted.split(" and ")]
         behind = others.max() - others
         tied_as_printed = set(behind.index[behind <= HALF + EPSILON])
         verdict = FOLLOWS if tied_as_printed == set(named) else above(-behind[named].max(), 2 * HALF)
         first = listed(others.nlargest(3), "{:.2f}")
-        yield Finding(f"text, second best, {BACKBONES[backbone]}", said, first, verdict)
+        yield Finding(f"text, second best, {BACKBONES[backbone]}", quoted, first, verdict)
     for quote, backbone, sign in (("gap_s", "dinov2_s", 1), ("gap_l", "dinov2_l", -1)):
         least = min(sign * (leads[backbone] - lead) for other, lead in leads.items() if other != backbone)
-        shown = ", ".join(f"{BACKBONES[b]} {lead:.2f}" for b, lead in leads.items())
+        recomputed = ", ".join(f"{BACKBONES[b]} {lead:.2f}" for b, lead in leads.items())
         place = f"text, lead of PVeRA, {BACKBONES[backbone]}"
-        yield Finding(place, paper.quote(quote), shown, above(least, 4 * HALF))
+        yield Finding(place, paper.quote(quote), recomputed, above(least, 4 * HALF))
     table = paper.main_table()
     natural = table[[dataset for dataset in table if TASKS[dataset].category == "natural"]]
     beaten = natural.lt(natural.loc["linear"]).sum(axis=1)[["bottleneck", "adaptformer"]]
-    shown = "above Bottleneck on {}, above AdaptFormer on {} of {} data sets".format(*beaten, natural.shape[1])
+    recomputed = "above Bottleneck on {}, above AdaptFormer on {} of {} data sets".format(*beaten, natural.shape[1])
     place = "text, linear probing on natural images"
-    yield Finding(place, paper.quote("linear_natural"), shown, agree(beaten.all()))
+    yield Finding(place, paper.quote("linear_natural"), recomputed, agree(beaten.all()))
     lowest = means(paper).loc["dinov2_b"][list(CATEGORIES[1:])].idxmin()
-    shown = "lowest average: " + ", ".join(f"{title(m)} ({category})" for category, m in lowest.items())
+    recomputed = "lowest average: " + ", ".join(f"{title(m)} ({category})" for category, m in lowest.items())
     place = "text, linear probing under a larger shift"
-    yield Finding(place, paper.quote("linear_shift"), shown, agree(set(lowest) == {"linear"}))
+    yield Finding(place, paper.quote("linear_shift"), recomputed, agree(set(lowest) == {"linear"}))
     wins = table.rank(ascending=False, method="min").eq(1).sum(axis=1).sort_values(ascending=False, kind="stable")
-    said = paper.quote("best_of_dora")
-    yield Finding("text, data sets on which DoRA is best", said, listed(wins, "{}"), agree(int(said) == wins["dora"]))
+    quoted = paper.quote("best_of_dora")
+    place = "text, data sets on which DoRA is best"
+    yield Finding(place, quoted, listed(wins, "{}"), agree(int(quoted) == wins["dora"]))
 
 
 def check_marks(paper: Published) -> Findings:
@@ -216,10 +217,10 @@ def exchanges(paper: Published) -> pd.DataFrame:
         decided = pd.DataFrame(cells, printed.index, dtype=object)
         known = decided.notna()
         before = int((known & decided.ne(printed)).sum().sum())
-        for one, other in combinations(printed.index, 2):
-            exchanged = printed.rename(index={one: other, other: one}).loc[printed.index]
+        for first, second in combinations(printed.index, 2):
+            exchanged = printed.rename(index={first: second, second: first}).loc[printed.index]
             after = int((known & decided.ne(exchanged)).sum().sum())
-            rows.append({"backbone": backbone, "one": one, "other": other, "before": before, "after": after})
+            rows.append({"backbone": backbone, "one": first, "other": second, "before": before, "after": after})
     return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
 
 
@@ -280,8 +281,8 @@ def check_grid(paper: Published) -> Findings:
     for method, rows in paper.grid.groupby("method", sort=False):
         counts = shares(rows["percent"].tolist(), total)
         printed = ", ".join(f"{p} %" for p in rows["percent"])
-        shown = ", ".join(f"{k}/{total}" for k in counts) if counts else f"no counts that sum to {total}"
-        yield Finding(f"Table 4, {title(method)}", printed, shown, agree(counts is not None))
+        recomputed = ", ".join(f"{k}/{total}" for k in counts) if counts else f"no counts that sum to {total}"
+        yield Finding(f"Table 4, {title(method)}", printed, recomputed, agree(counts is not None))
     for method, quote in (("lora", "lora_rank"), ("vera", "vera_learning_rate")):
         rows = paper.grid[paper.grid["method"] == method]
         most = rows.loc[rows["percent"].idxmax(), "value"]
@@ -315,9 +316,9 @@ def check_sizes(paper: Published) -> Findings:
     for row in paper.position.itertuples():
         yield exact(f"Table 3, {row.targets.upper()}", row.parameters, trained(vit, PVeRA(targets=row.targets)))
     times = adapter_sizes(paper)["times"].drop(["pvera", "linear"])
-    shown = f"times PVeRA's: {listed(times, '{:.1f}')}"
+    recomputed = f"times PVeRA's: {listed(times, '{:.1f}')}"
     verdict = agree((np.log10(times) >= 1.5).mean() > 1 / 2)
-    yield Finding("text, PVeRA against most other adapters", paper.quote("size"), shown, verdict)
+    yield Finding("text, PVeRA against most other adapters", paper.quote("size"), recomputed, verdict)
 
 
 def check_costs(paper: Published) -> Findings:
@@ -346,8 +347,8 @@ def check_ablations(paper: Published) -> Findings:
     close = paper.quote("close_ranks")
     nearest = rank["loss"].nsmallest(2 + close.count(",")).index[1:]
     yield exact("text, ranks nearly as good", close, ", ".join(map(str, sorted(nearest))))
-    said = paper.quote("ablation_datasets").lower()
-    datasets = [name for name, task in TASKS.items() if task.title.lower() in said]
+    quoted = paper.quote("ablation_datasets").lower()
+    datasets = [name for name, task in TASKS.items() if task.title.lower() in quoted]
     per_category = [sum(TASKS[dataset].category == category for dataset in datasets) for category in CATEGORIES]
     yield exact("text, data sets per category", "2, 2, 2", ", ".join(map(str, per_category)))
     yield exact("text, data sets", int(paper.quote("ablation_count")), len(datasets))

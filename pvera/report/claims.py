@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 
 from pvera.files import write_atomically
-from pvera.report import readings
+from pvera.report import analyses
 from pvera.report.published import Published
-from pvera.report.scores import by_backbone, capped, wide
+from pvera.report.scores import by_backbone, capped, score_frame
 from pvera.report.table import Table, texts, title
-from pvera.report.tables import ablations, benchmark, components, cost, language, latents
+from pvera.report.tables import ablations, baselines, benchmark, components, cost, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as draws
-from pvera.report.tables import uncertainty_baselines as ways
 from pvera.report.tables.verdicts import EXACT, FIELDS, RULE, SHOWN, UNTESTABLE, Claim, Contrast, below, lead
 from pvera.study import markdown, results
 
@@ -53,9 +52,9 @@ def _components(root, profile: str, paper: Published) -> Results:
     return {group[0]["backbone"]: ([], components.values(runs)) for group in list(runs.values())[:1]}
 
 
-def _rivals(root, profile: str, paper: Published) -> Results:
-    compared = ways.load(root, profile)
-    return {compared.record["backbone"]: ([], compared)} if compared else {}
+def _baselines(root, profile: str, paper: Published) -> Results:
+    comparison = baselines.load(root, profile)
+    return {comparison.record["backbone"]: ([], comparison)} if comparison else {}
 
 
 def _language(root, profile: str, paper: Published) -> Results:
@@ -69,13 +68,13 @@ def _language(root, profile: str, paper: Published) -> Results:
 
 
 def _points(runs: list[dict]) -> pd.DataFrame:
-    return 100 * wide(runs)
+    return 100 * score_frame(runs)
 
 
 def logarithms(runs: list[dict]) -> pd.DataFrame:
     """Return the logarithms of ACE."""
     with np.errstate(divide="ignore"):
-        return np.log(wide(runs, "ace"))
+        return np.log(score_frame(runs, "ace"))
 
 
 TOPICS = {
@@ -93,15 +92,15 @@ TOPICS = {
                          _trained(logarithms, "benchmark", "components_vera", "components_pvera")),
     "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
                          "analyse --experiments uncertainty",
-                         _analysed(readings.load_uncertainty)),
+                         _analysed(analyses.load_uncertainty)),
     "Uncertainty against rivals": Topic("not in the paper", "uncertainty_baselines", "rivals",
-                                       "analyse --experiments rivals", _rivals),
+                                       "analyse --experiments rivals", _baselines),
     "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "analyse --experiments uncertainty",
-                       _analysed(readings.load_uncertainty)),
+                       _analysed(analyses.load_uncertainty)),
     "Out-of-distribution detection": Topic("Section 4.4, Figure 6", "out_of_distribution", "out_of_distribution",
                                            "analyse --experiments out_of_distribution", _analysed(ood.load_values)),
     "Latents": Topic("Section 4.4, Figure 7", "latents", "latents", "analyse --experiments focus",
-                     _analysed(partial(readings.load, experiment="focus"))),
+                     _analysed(partial(analyses.load_analyses, experiment="focus"))),
     "Language": Topic("Appendix D, Table 5", "language", "language", "train_language", _language),
 }  # fmt: skip
 
@@ -110,7 +109,7 @@ LORA_BASED = ("lora", "vera", "pvera")  # Section 4.3 leaves DoRA out
 
 def calibrated(of: Sequence[str], *over: str) -> Contrast:
     """Return the contrast of the logarithms of ACE: how far each of `of` lies below each of `over`."""
-    return lambda logs: {name: gaps for one in of for name, gaps in below(one, *over, sign="/")(logs).items()}
+    return lambda logs: {name: gaps for method in of for name, gaps in below(method, *over, sign="/")(logs).items()}
 
 
 AUROC, NATS, NLL = "AUROC {signed}", "{signed} nats", "NLL gain {signed}"
@@ -119,10 +118,10 @@ _main = partial(Claim, "Main table", effect="{signed} points")
 _part = partial(Claim, "Components", effect="{signed} points")
 _rank = partial(ablations.named, "rank")
 _calibrated = partial(
-    Claim, "Calibration", effect="ACE {signed} %", shown=lambda log_ratio: 100 * float(np.expm1(log_ratio))
+    Claim, "Calibration", effect="ACE {signed} %", convert=lambda log_ratio: 100 * float(np.expm1(log_ratio))
 )
 _spread = partial(Claim, "Uncertainty", effect="Cliff's delta {signed}", digits=2)
-_rival = partial(Claim, "Uncertainty against rivals", digits=3, page=False)
+_against = partial(Claim, "Uncertainty against rivals", digits=3, page=False)
 _wider = partial(Claim, "Intervals", effect="Cliff's delta {signed}", digits=2)
 _out = partial(Claim, "Out-of-distribution detection", digits=3, units="models", limit=0.5)
 _maps = partial(Claim, "Latents", effect="AUROC {signed}", digits=3)
@@ -134,9 +133,9 @@ CLAIMS = (
     _main("DoRA has the second highest average", benchmark.second("dora", "pvera")),
     _main("Linear probing has the lowest average", below("linear")),
     _main("On natural data sets linear probing is above Bottleneck and AdaptFormer",
-          benchmark.of(["natural"], lead("linear", "bottleneck", "adaptformer")), page=False),
+          benchmark.on_categories(["natural"], lead("linear", "bottleneck", "adaptformer")), page=False),
     _main("On specialized and structured data sets linear probing is the lowest",
-          benchmark.of(["specialized", "structured"], below("linear"))),
+          benchmark.on_categories(["specialized", "structured"], below("linear"))),
     _main("DoRA is best on more data sets than any other", benchmark.wins("dora"),
           effect="{signed} data sets", page=False),
     _main("PVeRA is the most stable: lowest standard deviation over seeds", benchmark.steadiness("pvera"),
@@ -176,17 +175,19 @@ CLAIMS = (
             draws.within(draws.spread_of, 16)),
     Claim("Uncertainty", "The spread of 16 draws finds incorrect predictions better than the score of one pass",
           draws.gain(16), AUROC, 3),
-    _rival("PVeRA's draws have a lower NLL than one pass with its mean", ways.better("NLL", "draws", "mean"), NLL),
-    _rival("With a temperature for both, PVeRA's draws have a lower NLL than one pass",
-           ways.better("NLL, T", "draws", "mean"), NLL),
-    _rival("PVeRA's draws find errors better than one pass", ways.better("AUROC of errors", "draws", "mean"), AUROC),
-    _rival("PVeRA's draws find errors better than VeRA's dropout",
-           ways.better("AUROC of errors", "draws", "dropout"), AUROC),
-    _rival("PVeRA's draws have a lower NLL than an ensemble of VeRA's seeds", ways.better("NLL", "draws", "ensemble"),
-           NLL),
+    _against("PVeRA's draws have a lower NLL than one pass with its mean",
+             baselines.better("NLL", "draws", "mean"), NLL),
+    _against("With a temperature for both, PVeRA's draws have a lower NLL than one pass",
+             baselines.better("NLL, T", "draws", "mean"), NLL),
+    _against("PVeRA's draws find errors better than one pass",
+             baselines.better("AUROC of errors", "draws", "mean"), AUROC),
+    _against("PVeRA's draws find errors better than VeRA's dropout",
+             baselines.better("AUROC of errors", "draws", "dropout"), AUROC),
+    _against("PVeRA's draws have a lower NLL than an ensemble of VeRA's seeds",
+             baselines.better("NLL", "draws", "ensemble"), NLL),
     _wider("Over all images, incorrect predictions have the wider intervals, 16 draws (paper: 2.65 times as wide)",
            draws.times_as_wide(16), effect="{size} times as wide", units="seeds",
-           shown=lambda log_ratio: float(np.exp(log_ratio))),
+           convert=lambda log_ratio: float(np.exp(log_ratio))),
     _wider("Within a data set, incorrect predictions have the wider intervals, 4 draws",
            draws.within(draws.width_of, 4), page=False),
     _wider("Within a data set, incorrect predictions have the wider intervals, 16 draws",
@@ -215,7 +216,7 @@ def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataF
     that makes them.
     """
     by_hand = Path(root) / profile / "findings.csv"
-    found = pd.read_csv(by_hand, index_col="claim")["found"] if by_hand.exists() else {}
+    comments = pd.read_csv(by_hand, index_col="claim")["found"] if by_hand.exists() else {}
     rows = []
     for name, topic in TOPICS.items():
         if notebook not in ("", topic.notebook):
@@ -223,13 +224,13 @@ def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataF
         script, *options = topic.command.split(" ", 1)
         missing = " ".join([f"no results: python experiments/{script}.py --profile {profile}", *options])
         for backbone, (runs, data) in (topic.load(root, profile, paper) or {"": ([], None)}).items():
-            of = {"topic": name, "backbone": backbone, "notebook": topic.notebook}
+            place = {"topic": name, "backbone": backbone, "notebook": topic.notebook}
             cut = f"{capped(runs)} of {len(runs)} trainings cut short" if capped(runs) else ""
             for claim in (claim for claim in CLAIMS if claim.topic == name):
                 own = {"place": claim.place or topic.place, "cut": cut, "page": claim.page in (True, backbone)}
-                rows.append(of | claim.judge(data, missing) | own)
+                rows.append(place | claim.judge(data, missing) | own)
     rows = pd.DataFrame(rows)
-    return rows.assign(found=[found.get(claim, "") for claim in rows["claim"]])
+    return rows.assign(found=[comments.get(claim, "") for claim in rows["claim"]])
 
 
 def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:

@@ -26,11 +26,12 @@ def execute_all(jobs: Sequence[Job], profile: str) -> None:
     jobs: path and target of each notebook, and metadata to add. The first failure ends the others and is raised:
     InputError for bad input, SystemExit with one line for another exception of a cell.
     """
-    kernels = [AsyncKernelManager() for _ in range(WORKERS)]
+    kernels = [AsyncKernelManager() for _ in range(min(WORKERS, len(jobs)))]
     options = {"cwd": str(jobs[0][0].parent), "env": os.environ | {"PVERA_PROFILE": profile}}
     waiting = iter(jobs)
+    # In threads, since in the main one nbclient would take Ctrl-C.
     with tqdm(total=len(jobs), unit="notebook") as bar, ThreadPoolExecutor(WORKERS) as pool:
-        workers = [pool.submit(_work, kernel, options, waiting, bar) for kernel in kernels]
+        workers = [pool.submit(asyncio.run, _work(kernel, options, waiting, bar)) for kernel in kernels]
         try:
             for worker in as_completed(workers):
                 worker.result()
@@ -40,22 +41,33 @@ def execute_all(jobs: Sequence[Job], profile: str) -> None:
                 asyncio.run(kernel.shutdown_kernel(now=True))
 
 
-def _work(kernel: AsyncKernelManager, options: dict, waiting: Iterator[Job], bar: tqdm) -> None:
-    client = NotebookClient(RESET, kernel, record_timing=False, extra_arguments=["--log-level=ERROR"])
-    for path, target, metadata in waiting:
-        notebook = nbformat.read(path, as_version=4)
-        metadata = notebook.metadata | metadata  # without what the client adds: the version of Python
-        client.nb = notebook.copy()
-        client.nb.cells = [*notebook.cells, RESET]
-        try:
-            client.execute(**options)
-        except DeadKernelError as error:
-            raise SystemExit(f"error: {path.name}: its process died") from error
-        except CellExecutionError as error:
-            line = f"{path.name}: {(error.evalue.strip() or error.ename).splitlines()[-1]}"
-            if error.ename in ("InputError", "OSError"):  # the second of a full disk
-                raise InputError(line) from error
-            raise SystemExit(f"error: {line}") from error
-        notebook.metadata = metadata
-        write_atomically(target, nbformat.writes(notebook).encode())
-        bar.update()
+async def _work(kernel: AsyncKernelManager, options: dict, waiting: Iterator[Job], bar: tqdm) -> None:
+    await kernel.start_kernel(extra_arguments=["--log-level=ERROR"], **options)
+    client = NotebookClient(RESET, kernel, record_timing=False)
+    client.kc = kernel.client()
+    client.kc.start_channels()
+    try:
+        await client.kc.wait_for_ready()
+        for job in waiting:
+            await _execute(client, *job)
+            bar.update()
+    finally:
+        client.kc.stop_channels()
+
+
+async def _execute(client: NotebookClient, path: Path, target: Path, metadata: dict) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    metadata = notebook.metadata | metadata  # without what the client adds: the version of Python
+    client.nb = notebook.copy()
+    client.nb.cells = [*notebook.cells, RESET]
+    try:
+        await client.async_execute()
+    except DeadKernelError as error:
+        raise SystemExit(f"error: {path.name}: its process died") from error
+    except CellExecutionError as error:
+        line = f"{path.name}: {(error.evalue.strip() or error.ename).splitlines()[-1]}"
+        if error.ename in ("InputError", "OSError"):  # the second of a full disk
+            raise InputError(line) from error
+        raise SystemExit(f"error: {line}") from error
+    notebook.metadata = metadata
+    write_atomically(target, nbformat.writes(notebook).encode())

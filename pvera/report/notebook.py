@@ -13,7 +13,7 @@ from pvera.report import claims, plots, published
 from pvera.report.plots import ablations as figures
 from pvera.report.table import Table, title
 from pvera.report.tables import ablations as tables
-from pvera.report.tables.benchmark import about
+from pvera.report.tables.benchmark import describe_runs
 from pvera.study import results
 
 WIDTH = 510  # pixels of a figure of one column
@@ -57,18 +57,18 @@ class Page:
         command = f"python experiments/{script}.py --profile {self.profile} {options}".strip()
         self.say(f"No results yet: `{command}` makes them.")
 
-    def show(self, table: Table, backbone: str = "", about: bool = False) -> None:
-        """Write a table in all formats and show it; `about`: with the runs behind it."""
+    def show(self, table: Table, backbone: str = "", source: bool = False) -> None:
+        """Write a table in all formats and show it; `source`: with the runs behind it."""
         if self.profile == REHEARSAL:
             table = replace(table, caption=f"Rehearsal with random weights and data: {table.caption}")
         table.write(self.results / self.profile / "tables")
         heading = f"**Backbone {title(backbone)}**\n\n" if backbone else ""
-        self.say(heading + table.markdown(about))
+        self.say(heading + table.markdown(source))
 
-    def introduce(self, parts: dict[str, Any], about: Callable[[Any], str], script: str = "train") -> None:
-        """Say `about` the results of each backbone, or that `script` makes them."""
+    def introduce(self, parts: dict[str, Any], describe: Callable[[Any], str], script: str = "train") -> None:
+        """Describe the results of each backbone, or that `script` makes them."""
         for of_backbone in parts.values():
-            self.say(about(of_backbone))
+            self.say(describe(of_backbone))
         if not parts:
             self.missing(script)
 
@@ -99,7 +99,7 @@ def show_ablation(page: Page, experiment: str, hyperparameter: str, axis: str) -
     if not runs:
         page.missing(options=f"--experiments {experiment}")
         return
-    page.say(about(runs))
+    page.say(describe_runs(runs))
     theirs = getattr(published.load(page.published), experiment).set_index(hyperparameter)
     page.show(tables.ablation(runs, hyperparameter, theirs))
     page.draw(figures.of_runs(runs, hyperparameter, theirs["loss"], axis), experiment)

@@ -16,9 +16,9 @@ ROWS = ["category", "dataset", "seed"]  # the index of scores
 def by_backbone(results: Iterable) -> dict[str, list]:
     """Group results by backbone; a result is a record, or a tuple that begins with one."""
     parts: dict[str, list] = {}
-    for one in results:
-        record = one if isinstance(one, dict) else one[0]
-        parts.setdefault(record["backbone"], []).append(one)
+    for result in results:
+        record = result if isinstance(result, dict) else result[0]
+        parts.setdefault(record["backbone"], []).append(result)
     return parts
 
 
@@ -32,7 +32,7 @@ def chosen_member(run: dict) -> dict:
     return run["members"][run["chosen"]["member"]]
 
 
-def wide(runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
+def score_frame(runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
     """Return one score per run on one backbone: rows (category, dataset, seed), columns methods in their usual order.
 
     metric: a key of the record's "test", or a function of the record. Rows stand by category, then in the paper's order
@@ -57,7 +57,7 @@ def predictions(root, run: dict) -> tuple[np.ndarray, np.ndarray]:
 
 
 def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean over seeds of a frame of `wide`: rows (category, dataset)."""
+    """Return the mean over seeds of a frame of `score_frame`: rows (category, dataset)."""
     return scores.groupby(level=ROWS[:2], sort=False).mean()
 
 

@@ -61,7 +61,7 @@ class Effect(NamedTuple):
     repeats: int
 
 
-def smallest(contrasts: Mapping[str, np.ndarray]) -> Effect:
+def weakest_contrast(contrasts: Mapping[str, np.ndarray]) -> Effect:
     """Return the smallest mean of the contrasts, which must be positive for all of them to be.
 
     contrasts: name -> differences (units, repeats), NaN where one of the pair is missing; a unit without any pair does
@@ -76,8 +76,8 @@ def smallest(contrasts: Mapping[str, np.ndarray]) -> Effect:
 
     def interval(half_width: Callable[[np.ndarray, float], float]) -> Interval:
         half = half_width(kept[name], LEVEL)
-        lows = [means[one] - half_width(gaps, LEVEL) for one, gaps in kept.items()]
-        highs = [means[one] + half_width(gaps, LEVEL / len(kept)) for one, gaps in kept.items()]
+        lows = [means[contrast] - half_width(gaps, LEVEL) for contrast, gaps in kept.items()]
+        highs = [means[contrast] + half_width(gaps, LEVEL / len(kept)) for contrast, gaps in kept.items()]
         return Interval(means[name] - half, means[name] + half, (float(np.min(lows)), float(np.min(highs))))
 
     gaps = kept[name]

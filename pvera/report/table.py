@@ -30,8 +30,8 @@ class Table:
 
     caption: what the table shows; its first sentence stands above. panels: title -> frame; the index holds the row
     labels, as keys of methods or data sets or as texts. spec: the columns that are shown, of the frames that have them;
-    without it the frames hold Markdown. data: the CSV file, by default the one panel. about: the runs behind the table.
-    in_paper: the paper has this table, so it is written in LaTeX too.
+    without it the frames hold Markdown. data: the CSV file, by default the one panel. source: the runs behind
+    the table. in_paper: the paper has this table, so it is written in LaTeX too.
     """
 
     name: str
@@ -39,23 +39,23 @@ class Table:
     panels: Mapping[str, pd.DataFrame]
     spec: Spec = field(default_factory=dict)
     data: pd.DataFrame | None = None
-    about: str = ""
+    source: str = ""
     in_paper: bool = False
 
     def texts(self) -> dict[str, pd.DataFrame]:
         """Return the panels as they are printed: titles, row labels, column titles, and cells in Markdown."""
         letters = [f"({letter}) " for letter in ascii_lowercase] if len(self.panels) > 1 else [""]
-        shown = {}
+        printed = {}
         for letter, (heading, frame) in zip(letters, self.panels.items(), strict=False):
             cells = texts(frame, self.spec) if self.spec else frame
             cells = cells.rename_axis(index=None).rename_axis([None] * cells.columns.nlevels, axis=1)
-            shown[letter + heading] = cells.rename(index=title, columns=title)
-        return shown
+            printed[letter + heading] = cells.rename(index=title, columns=title)
+        return printed
 
-    def markdown(self, about: bool = True) -> str:
+    def markdown(self, source: bool = True) -> str:
         """Return the caption's first sentence, the panels in Markdown, then the rest of the caption.
 
-        about: with the runs behind the table.
+        source: with the runs behind the table.
         """
         first, stop, rest = self.caption.replace("*", r"\*").partition(". ")
         parts = [f"**{first}{stop.strip()}**"] if first else []
@@ -69,7 +69,7 @@ class Table:
                 ]
             parts += [f"**{heading}**"] if heading else []
             parts.append(markdown.table(["", *header], rows, "l" + "c" * len(header)))
-        notes = " ".join(filter(None, [rest, self.about.replace("*", r"\*") if about else ""]))
+        notes = " ".join(filter(None, [rest, self.source.replace("*", r"\*") if source else ""]))
         return "\n\n".join(filter(None, [*parts, notes])) + "\n"
 
     def latex(self) -> str:
@@ -86,7 +86,7 @@ class Table:
                     hrules=True,
                     environment="table*",
                     position_float="centering",
-                    caption=_latex(". ".join(filter(None, [heading, f"{self.caption} {self.about}".strip()]))),
+                    caption=_latex(". ".join(filter(None, [heading, f"{self.caption} {self.source}".strip()]))),
                     label=":".join(filter(None, ["tab", self.name, heading[1:2]])),
                 )
             )
@@ -130,7 +130,7 @@ def texts(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
     return pd.DataFrame(written, frame.index).set_axis(pd.MultiIndex.from_tuples(titles) if grouped else titles, axis=1)
 
 
-def crossed(data: pd.DataFrame, rows: str, columns: str, cell: Callable[[pd.Series], str]) -> pd.DataFrame:
+def pivot_text(data: pd.DataFrame, rows: str, columns: str, cell: Callable[[pd.Series], str]) -> pd.DataFrame:
     """Return the text `cell` of each row of tidy data at its values of `rows` and `columns`, in order of appearance."""
     written = data.assign(text=[cell(row) for _, row in data.iterrows()])
     cells = written.pivot(index=rows, columns=columns, values="text")

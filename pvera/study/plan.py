@@ -13,7 +13,7 @@ from pvera import text_encoders
 from pvera.adapters import METHODS
 from pvera.data import suite, tasks
 from pvera.errors import InputError
-from pvera.study import analyses, results, uncertainty_baselines
+from pvera.study import analyses, baselines, results
 from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED_BETA, Protocol, one_at_a_time
@@ -242,14 +242,14 @@ def compared(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
         settings |= {"shifts": False, "draws": [k for k in settings["draws"] if k <= settings["shift_draws"]]}
     seeds_of: dict[tuple, list[Run]] = {}
     for run in trainings(profile, root, trained):
-        if run.method in uncertainty_baselines.METHODS:
+        if run.method in baselines.ADAPTED:
             seeds_of.setdefault((run.experiment, run.dataset, run.method), []).append(run)
     listed = []
     for (folder, dataset, _), runs in seeds_of.items():
         with_adapters = [run for run in runs if has_adapter(run)]
         if with_adapters and all(run.path.exists() for run in runs):
             tested = (dataset,) if along_beta else (dataset, *near_and_far(profile, dataset))
-            place, function = name + folder.removeprefix(trained), uncertainty_baselines.compare
+            place, function = name + folder.removeprefix(trained), baselines.compare
             listed.append(Analysis.of(with_adapters, place, function, tested, **settings))
     return listed
 

@@ -27,9 +27,9 @@ def runs_of(correct, images=10000, **changes):
     ]
 
 
-def lines(table, about=False):
+def lines(table, source=False):
     """Return the cells of a Markdown table, line by line, without the header."""
-    rows = [line for line in table.markdown(about).splitlines() if line.startswith("|")][2:]
+    rows = [line for line in table.markdown(source).splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 

@@ -9,7 +9,7 @@ from torch import tensor
 from torchmetrics.functional.classification import binary_specificity_at_sensitivity
 
 from pvera import selective
-from pvera.study.uncertainty_baselines import told_apart
+from pvera.study.baselines import ood_metrics
 
 UNCERTAINTY, WRONG = [0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1]
 
@@ -53,10 +53,10 @@ def test_specificity_at_sensitivity_against_torchmetrics():
     scores = tensor(1 / (1 + np.exp(np.concatenate([inside, outside]))))
     accepted = tensor([1] * 300 + [0] * 200)
     specificity, _ = binary_specificity_at_sensitivity(scores, accepted, 0.95)
-    result = told_apart(inside, outside)
+    result = ood_metrics(inside, outside)
     assert result["fpr"] == pytest.approx(1 - float(specificity))
     assert result["auroc"] == pytest.approx((outside[:, None] > inside).mean())
-    assert told_apart(inside, inside + 100) == {"auroc": 1.0, "fpr": 0.0}
+    assert ood_metrics(inside, inside + 100) == {"auroc": 1.0, "fpr": 0.0}
 
 
 @pytest.mark.parametrize("coverage, images, number", [(0.8, 1043, 835), (0.07, 100, 7), (0.05, 1, 1), (1, 3, 3)])

@@ -10,7 +10,7 @@ from scipy.stats import t
 
 from pvera.errors import InputError
 from pvera.report.claims import logarithms
-from pvera.report.scores import wide
+from pvera.report.scores import score_frame
 from pvera.report.tables import calibration
 from pvera.study import results
 
@@ -35,7 +35,7 @@ OTHERS = {m: {"digits": [0.09, 0.09], "vessels": [0.09, 0.09]} for m in ("bottle
 
 
 def test_geometric_means_by_hand():
-    means = calibration.geometric_means(wide(runs_of(HAND), "ace"))
+    means = calibration.geometric_means(score_frame(runs_of(HAND), "ace"))
     # (.04 .01 .16 .04)^(1/4) = .04, and (.01 .01 .04 .04)^(1/4) = .02
     np.testing.assert_allclose(means["mean"], [0.04, 0.02])
     np.testing.assert_allclose(means[["seed0", "seed1"]], [[0.08, 0.02], [0.02, 0.02]])
@@ -50,7 +50,7 @@ def test_geometric_means_by_hand():
 
 
 def floors(runs, ace=0.01, ece=0.005):
-    return {"ace": wide(runs, lambda run: ace), "ece": wide(runs, lambda run: ece)}
+    return {"ace": score_frame(runs, lambda run: ace), "ece": score_frame(runs, lambda run: ece)}
 
 
 def verdicts(errors):

@@ -128,7 +128,7 @@ def test_a_switch_of_the_grid_is_compared_with_runs_of_the_grid():
     pairs = tables.differences(runs)
     assert pairs["switch"].eq("joint_stop").all() and pairs["accuracy"].round(6).tolist() == [2, 3]
     (row,) = lines(tables.switches(runs))
-    assert row[0] == "`joint_stop`" and "all of them" in tables.switches(runs).about
+    assert row[0] == "`joint_stop`" and "all of them" in tables.switches(runs).source
 
 
 def test_each_switch_is_trained_where_it_acts():

@@ -7,7 +7,7 @@ from records import make_record
 from scipy import stats
 
 from pvera import InputError
-from pvera.report import readings
+from pvera.report import analyses
 from pvera.report.tables import latents, out_of_distribution
 from pvera.report.tables.out_of_distribution import Values
 from pvera.report.tables.verdicts import Untestable
@@ -36,7 +36,7 @@ def test_out_of_distribution_by_hand():
 
 @pytest.mark.parametrize(
     "experiment, load",
-    [("out_of_distribution", out_of_distribution.load_values), ("uncertainty", readings.load_uncertainty)],
+    [("out_of_distribution", out_of_distribution.load_values), ("uncertainty", analyses.load_uncertainty)],
 )
 def test_arrays_of_another_version_are_one_line(experiment, load, tmp_path):
     config = {"tested": ["digits", "vessels"], "adapter_sha256": "a"}
@@ -82,7 +82,7 @@ def test_latent_differences_by_hand():
     assert data["correlation"].iloc[0] == pytest.approx(0)
     assert data.loc[1, ["spread", "correlation"]].isna().all()
     assert lines(table) == [["PVeRA", "25.0", "1.55", "0.00"], ["VeRA", "25.0", "–", "–"]]
-    assert "data sets: Digits; 1 test images, 2 x 2 patches each" in table.about
+    assert "data sets: Digits; 1 test images, 2 x 2 patches each" in table.source
 
 
 def focused(method, dataset, adapted, frozen=0.5):

@@ -22,7 +22,7 @@ from pvera.report.statistics import (
     over_repeats,
     over_units,
     rank_sum,
-    smallest,
+    weakest_contrast,
 )
 from pvera.selective import auroc
 from pvera.uncertainty import t_interval
@@ -71,7 +71,7 @@ def test_reference_of_exactly_zero_or_one(n):
 
 
 def test_interval_of_one_contrast_is_students_over_the_means_of_data_sets():
-    effect = smallest({"VeRA": np.array([[1.0, 3.0], [4.0, 4.0], [6.0, 6.0]])})
+    effect = weakest_contrast({"VeRA": np.array([[1.0, 3.0], [4.0, 4.0], [6.0, 6.0]])})
     half = t.ppf(0.975, 2) * 2 / np.sqrt(3)  # means 2, 4 and 6 have the standard deviation 2
     assert (effect.others.low, effect.mean, effect.others.high) == pytest.approx((4 - half, 4, 4 + half))
     assert (effect.name, effect.units, effect.repeats) == ("VeRA", 3, 2)
@@ -80,20 +80,20 @@ def test_interval_of_one_contrast_is_students_over_the_means_of_data_sets():
 
 def test_the_smallest_contrast_decides_and_bonferroni_corrects_its_upper_bound():
     wide, narrow = np.array([[2.0], [6.0], [10.0]]), np.array([[5.0], [5.1], [4.9]])
-    effect = smallest({"wide": wide, "narrow": narrow})
+    effect = weakest_contrast({"wide": wide, "narrow": narrow})
     assert effect.name == "narrow" and effect.mean == pytest.approx(5)
     half = t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
     assert effect.others[:2] == pytest.approx((5 - half, 5 + half))
     # The lowest lower bound is that of the wide one, the lowest upper bound that of the narrow one.
     stricter = 5 + t.ppf(1 - 0.025 / 2, 2) * 0.1 / np.sqrt(3)
     assert effect.others.bounds == pytest.approx((6 - t.ppf(0.975, 2) * 4 / np.sqrt(3), stricter))
-    assert smallest({"wide": wide}).detectable > 0 and math.isnan(effect.detectable)
+    assert weakest_contrast({"wide": wide}).detectable > 0 and math.isnan(effect.detectable)
 
 
 def test_missing_pairs_leave_a_data_set_its_other_seeds():
-    effect = smallest({"": np.array([[1.0, NAN], [NAN, NAN], [3.0, 5.0]])})
+    effect = weakest_contrast({"": np.array([[1.0, NAN], [NAN, NAN], [3.0, 5.0]])})
     assert effect.mean == 2.5 and (effect.units, effect.repeats) == (2, 2)
-    single = smallest({"": np.array([[1.0, 2.0]])})
+    single = weakest_contrast({"": np.array([[1.0, 2.0]])})
     assert single.mean == 1.5 and np.isnan([*single.others[:2], single.detectable, *single.others.bounds]).all()
     assert single.these.high > 1.5  # other seeds of this one
 
@@ -104,7 +104,7 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
     rng, hits = np.random.default_rng(1), []
     for _ in range(600):
         tasks = rng.normal(1, over_tasks, (6, 1))
-        effect = smallest({"": tasks + rng.normal(0, over_seeds, (6, 3))})
+        effect = weakest_contrast({"": tasks + rng.normal(0, over_seeds, (6, 3))})
         others, these = effect.others, effect.these
         hits.append((others.low <= 1 <= others.high, these.low <= tasks.mean() <= these.high))
     of_tasks, of_these = np.mean(hits, axis=0)
@@ -116,7 +116,7 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
 def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     """Six equal means of three seeds each that differ by 1."""
     differences = np.tile([4.0, 5.0, 6.0], (6, 1))
-    effect = smallest({"": differences})
+    effect = weakest_contrast({"": differences})
     half = t.ppf(0.975, 12) * 1 / np.sqrt(3 * 6)  # six standard deviations of two degrees of freedom each
     assert effect.others[:2] == pytest.approx((5 - half, 5 + half))
     assert effect.these[:2] == pytest.approx((5 - half, 5 + half))
@@ -128,7 +128,7 @@ def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
 def test_a_detectable_difference_is_shown_in_80_of_100():
     rng, values = np.random.default_rng(4), np.array([[1.0], [2.0], [4.0], [4.0], [5.0], [8.0]])
     true = detectable(values) / values.std(ddof=1)
-    shown = [smallest({"": rng.normal(true, 1, (6, 1))}).others.low > 0 for _ in range(500)]
+    shown = [weakest_contrast({"": rng.normal(true, 1, (6, 1))}).others.low > 0 for _ in range(500)]
     assert np.mean(shown) == pytest.approx(0.8, abs=0.055)
     assert np.isnan(detectable(np.ones((1, 1)))) and detectable(np.ones((3, 1))) == 0
 

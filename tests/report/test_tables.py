@@ -17,7 +17,7 @@ from pvera import adapters
 from pvera.errors import InputError
 from pvera.report import plots, published
 from pvera.report.notebook import Page
-from pvera.report.scores import ROWS, complete, wide
+from pvera.report.scores import ROWS, complete, score_frame
 from pvera.report.table import marks, number
 from pvera.report.tables import against_paper
 from pvera.report.tables import benchmark as tables
@@ -118,10 +118,10 @@ def test_grid_table_by_hand():
 
 def test_claims_by_hand():
     """PVeRA minus VeRA: 10, -10 and 1 by data set. Averages: 46.67, 53.35, 53.33 and PVeRA 53.67."""
-    rows = judged("Main table", 100 * wide(runs_of(HAND)))
+    rows = judged("Main table", 100 * score_frame(runs_of(HAND)))
     half = t.ppf(0.975, 2) * np.std([10, -10, 1], ddof=1) / np.sqrt(3)
     against_vera = Claim("Main table", "PVeRA over VeRA", lead("pvera", "vera"), "{signed} points")
-    first = pd.Series(against_vera.judge(100 * wide(runs_of(HAND))))
+    first = pd.Series(against_vera.judge(100 * score_frame(runs_of(HAND))))
     assert (first["verdict"], first["reading"]) == ("undecided", "PVeRA − VeRA: +0.3 points")
     assert first[["low", "high", "seed0", "seed1"]].tolist() == pytest.approx([1 / 3 - half, 1 / 3 + half, -1, 5 / 3])
     assert rows.at["PVeRA has the highest average", "reading"] == "PVeRA − LoRA: +0.3 points"
@@ -135,18 +135,18 @@ def test_about_names_what_is_missing_and_diverged():
     diverged = make_record("lora", "vessels", 1, chosen=None)
     runs = [run for run in runs if (run["method"], run["dataset"], run["seed"]) != ("lora", "vessels", 1)]
     runs[0]["members"][0]["status"] = "epoch limit"
-    about = tables.about([*runs, diverged])
+    about = tables.describe_runs([*runs, diverged])
     assert "Profile mine, corrected protocol, backbone small ViT (32 px), seeds 0, 1, at most 30 epochs" in about
     assert "(this limit ended 1 of 20 chosen trainings, patience the others)" in about
     assert ". 21 runs. Missing: " in about
     assert "Missing: VeRA on Digits (seed 1)." in about  # of VeRA on Vessels there is no run, and its cell is empty
     assert "Diverged, and left out: LoRA on Vessels (seed 1)." in about
-    assert tables.about(runs_of(HAND)).endswith(". 24 runs.")
+    assert tables.describe_runs(runs_of(HAND)).endswith(". 24 runs.")
 
 
 def test_a_part_of_the_paper_s_table_is_marked_incomplete():
     runs = [make_record() | {"dataset": name, "category": "natural"} for name in ("cifar", "svhn")]
-    assert tables.about(runs).endswith(". 2 runs. Incomplete: 2 of 19 data sets.")
+    assert tables.describe_runs(runs).endswith(". 2 runs. Incomplete: 2 of 19 data sets.")
 
 
 def test_files(tmp_path):
@@ -188,7 +188,7 @@ def test_notebook(tmp_path, monkeypatch, capsys):
     assert re.search(r"PVeRA has the highest average \|[^|]*\|[^|]*\| undecided ", shown)
     built = [tables.main(runs_of(correct)), against_paper.accuracies(runs_of(correct), PAPER)]
     for table in built:
-        assert table.markdown(about=False).strip() in shown
+        assert table.markdown(source=False).strip() in shown
     assert (tmp_path / "results/mine/tables/main.tex").read_text() == built[0].latex()
     assert {path.name for path in (tmp_path / "figures/mine").iterdir()} == {"main_tiny.png", "main_tiny.pdf"}
 

@@ -9,8 +9,8 @@ from records import make_record
 from scipy import stats
 
 from pvera.report import published, table
+from pvera.report.analyses import Example, Uncertainty
 from pvera.report.plots import uncertainty as plots
-from pvera.report.readings import Example, Uncertainty
 from pvera.report.tables import uncertainty
 from pvera.report.tables.verdicts import Untestable
 from pvera.uncertainty import Estimates
@@ -59,7 +59,7 @@ def test_spread_by_hand():
     assert shown["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
     assert shown["Vessels"][:3] == ["25.0", "0.2667", "0.1000"] and shown["Vessels"][4:] == ["−1.00", "−1.00"]
     assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"]
-    write = uncertainty.COMPARED["p_value"][1]
+    write = uncertainty.RIGHT_AND_WRONG["p_value"][1]
     assert write({"p_value": 9e-5}) == "< 0.0001" and write({"p_value": 1e-4}) == "0.0001"
     pooled = table.data[(table.data["group"] == uncertainty.ALL) & (table.data["draws"] == 4)].iloc[0]
     both = stats.mannwhitneyu([*wrong, 0.1], [*right, 0.4, 0.2, 0.2], alternative="greater")

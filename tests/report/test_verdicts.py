@@ -95,7 +95,7 @@ def test_units_and_words_of_a_claim():
     assert row["scale"] == "3 seeds" and [row[f"seed{seed}"] for seed in range(3)] == [1, 2, 3]
     assert row["these_low"] == pytest.approx(2 - t.ppf(0.975, 2) / np.sqrt(3))
     assert row["verdict"] is None and row["these_verdict"] == UNDECIDED  # it says nothing about other data sets
-    row = judged({"": np.log([[1.1], [1.2], [1.3]])}, shown=lambda log: 100 * np.expm1(log))
+    row = judged({"": np.log([[1.1], [1.2], [1.3]])}, convert=lambda log: 100 * np.expm1(log))
     assert row["difference"] == pytest.approx(100 * ((1.1 * 1.2 * 1.3) ** (1 / 3) - 1))
 
 

@@ -55,7 +55,7 @@ def test_two_data_sets_on_the_small_backbone(tmp_path, capsys):
         assert run["chosen"]["member"] == int(np.argmin(losses))
         accuracies[run["dataset"]][run["method"]] = 100 * run["test"]["accuracy"]
     table = benchmark.main(runs)
-    assert f"copy of the data: {COPY}, a trial on the first {images} samples of each split" in table.about
+    assert f"copy of the data: {COPY}, a trial on the first {images} samples of each split" in table.source
     table.write(tmp_path / "tables")
     written = pd.read_csv(tmp_path / "tables" / "main.csv", index_col="method")
     expected = pd.DataFrame(accuracies)

@@ -9,8 +9,7 @@ import pvera
 from pvera import backbones, metrics, posthoc
 from pvera.data.image_folders import load_split
 from pvera.seeding import derive
-from pvera.study import analyses, results, training
-from pvera.study import uncertainty_baselines as baselines
+from pvera.study import analyses, baselines, results, training
 from pvera.study.plan import list_runs
 from pvera.study.profiles import Baselines
 
@@ -182,7 +181,7 @@ def test_temperature_and_prior_are_fitted_on_the_validation_split(profile, folde
 
     source, places = np.random.default_rng(0), (baselines.TEST, baselines.VALIDATION)
     labels = {place: source.integers(3, size=30) for place in places}
-    predicted = {place: baselines.Prediction.of(source.dirichlet(np.ones(3), (1, 30))) for place in places}
-    frames = baselines.frames([baselines.Predictor("pass", 1, 0, predicted, 1.0)], labels, 10)
+    predicted = {place: baselines.Prediction.average(source.dirichlet(np.ones(3), (1, 30)), 1.0) for place in places}
+    frames = baselines.frames([baselines.Predictor("pass", 1, 0, predicted)], labels, 10)
     test, validation = (posthoc.temperature(predicted[place].probabilities, labels[place]) for place in places)
     assert test != pytest.approx(validation, rel=0.01) and frames["scores"]["temperature"].tolist() == [1.0, validation]

@@ -13,7 +13,7 @@ from photographs import copy, listed, pictures  # noqa: F401  fixtures
 
 from pvera import backbones
 from pvera.data import custom
-from pvera.report import published, readings
+from pvera.report import analyses, published
 from pvera.report.tables import against_paper, benchmark, uncertainty
 from pvera.study import results
 
@@ -114,7 +114,7 @@ def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_pr
         assert all(f"{100 * accuracies[name, method]:.1f}" in row for name in ("photos", "again"))
     assert "photos" in benchmark.detailed(runs).markdown() and benchmark.grid(runs).markdown()
     assert "differences do not test" in against_paper.accuracies(runs, paper).caption
-    assert uncertainty.datasets(readings.load_uncertainty(root, "own")) == ["again", "photos"]
+    assert uncertainty.datasets(analyses.load_uncertainty(root, "own")) == ["again", "photos"]
     assert "unknown experiment 'rank'" in scripts.refusal("train", capsys, *of_two, "--experiments", "rank")
 
 

@@ -8,7 +8,7 @@ from sklearn.metrics import matthews_corrcoef
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
 
 from pvera.data import glue, inputs
-from pvera.report.scores import wide
+from pvera.report.scores import score_frame
 from pvera.study import results
 from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
@@ -68,7 +68,7 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
     assert len(compared) > 3
     assert len(records[4]["members"]) == 2  # LoRA's grid
     assert {m["beta"] for m in records[5]["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
-    scores = wide(records, "matthews")
+    scores = score_frame(records, "matthews")
     assert scores.shape == (1, 7) and scores.index[0][0] == "language"
     scripts.execute("train_language", *arguments(profile, "--seeds", "0", "--list"))
     printed = capsys.readouterr().out

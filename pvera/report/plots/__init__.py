@@ -95,11 +95,11 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
     """
     seeds = [column for column in frame if str(column).startswith("seed")]
     for place, (name, row) in enumerate(frame.iterrows()):
-        shown = look(name)
+        looks = look(name)
         if "low" in frame:
-            ax.plot([row["low"], row["high"]], [place, place], color=shown.colour, linewidth=1.2)
-        ax.plot(row[seeds], np.full(len(seeds), place + 0.36), "o", color=shown.colour, markersize=2, mew=0)
-        ax.plot(row["mean"], place, shown.marker, color=shown.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
+            ax.plot([row["low"], row["high"]], [place, place], color=looks.colour, linewidth=1.2)
+        ax.plot(row[seeds], np.full(len(seeds), place + 0.36), "o", color=looks.colour, markersize=2, mew=0)
+        ax.plot(row["mean"], place, looks.marker, color=looks.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
     name_rows(ax, [look(name).title or name for name in frame.index])
     if "pvera" in frame.index:
         colour = look("pvera").colour
@@ -160,7 +160,7 @@ def doubling(ax: Axes, counts: Sequence[int], label: str) -> None:
 
 
 def benchmark(scores: pd.DataFrame) -> Figure:
-    """Draw accuracies (`scores.wide`), over all data sets and per category, at column width: a `forest` each.
+    """Draw accuracies (`scores.score_frame`), over all data sets and per category, at column width: a `forest` each.
 
     A seed with a missing run has no dot, a method with a missing data set no mean.
     """

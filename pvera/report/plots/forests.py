@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.plots import PAGE, PLAIN, PVERA_MEAN, SEED, Style, entry, forest, key, note, panels, style
-from pvera.report.statistics import smallest
+from pvera.report.statistics import weakest_contrast
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
 from pvera.report.tables.protocol import METRICS, per_pair, summary
@@ -31,11 +31,11 @@ def contrasts(runs: Runs) -> Figure:
     pvera = style("pvera")
     task = Style("", pvera.colour, pvera.marker)
     figure, axes = panels(len(there), 4, PAGE, 0.3 + 0.17 * len(datasets), 0.6, sharex=True, sharey=True)
-    for ax, (name, (one, other)) in zip(axes, there.items(), strict=True):
-        gaps = (accuracies[one] - accuracies[other]).unstack("seed", sort=False)
+    for ax, (name, (first, second)) in zip(axes, there.items(), strict=True):
+        gaps = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
         frame = gaps.set_axis(list(map(title, datasets))).add_prefix("seed")
         frame["mean"] = frame.mean(axis=1)
-        effect = smallest({name: gaps.to_numpy()})
+        effect = weakest_contrast({name: gaps.to_numpy()})
         frame.loc[MEAN, ["mean", "low", "high"]] = effect.mean, effect.others.low, effect.others.high
         forest(ax, frame, lambda label: PLAIN if label == MEAN else task)
         ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
@@ -53,8 +53,8 @@ SCORES = {"accuracy": "Accuracy (%)", "matthews": "Matthews correlation (%)"}
 def language(scores: pd.DataFrame, majority: Mapping[str, float], published: pd.DataFrame) -> Figure:
     """Draw the scores of each text task in percent, three tasks in a row at page width: a `forest` of methods each.
 
-    scores: `scores.wide` of `tables.language.score`. majority: `tables.language.majority_class`, shares. published:
-    `Published.language`, whose scores are hollow, since they are of a larger encoder.
+    scores: `scores.score_frame` of `tables.language.score`. majority: `tables.language.majority_class`, shares.
+    published: `Published.language`, whose scores are hollow, since they are of a larger encoder.
     """
     datasets, methods = scores.index.unique("dataset"), list(scores)
     figure, axes = panels(len(datasets), 3, PAGE * min(len(datasets), 3) / 3, 0.5 + 0.14 * len(methods), sharey=True)

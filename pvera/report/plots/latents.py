@@ -47,14 +47,14 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
     for run in runs:
         first.setdefault(run.record["category"], run.trained_on)
     models = list(first.values())
-    shown = {(run.record["method"], run.trained_on): run for run in runs if run.record["seed"] == seed}
-    methods = list(dict.fromkeys(method for method, _ in shown))
+    runs_of_seed = {(run.record["method"], run.trained_on): run for run in runs if run.record["seed"] == seed}
+    methods = list(dict.fromkeys(method for method, _ in runs_of_seed))
     figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)))
     grid = figure.subplots(len(methods), len(models), squeeze=False)
     for row, method in enumerate(methods):
         for ax, model in zip(grid[row], models, strict=True):
-            if (method, model) in shown:
-                values(ax, shown[method, model], kind, models)
+            if (method, model) in runs_of_seed:
+                values(ax, runs_of_seed[method, model], kind, models)
             name, pad = (title(model), 24) if row == 0 else ("", 18)
             ax.set_title(name, pad=pad, fontsize=7)
             if row < len(methods) - 1:
@@ -69,10 +69,10 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
 def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
     """Draw a column per image; below it each method's latent: PVeRA's mean, two draws, and these draws minus the mean.
 
-    latents: `readings.load`. A cell is a patch, as it is. Draws have the scale of their mean, as in the paper's
+    latents: of `load_analyses`. A cell is a patch, as it is. Draws have the scale of their mean, as in the paper's
     Figure 7; the differences have one that is centred at zero.
     """
-    latents = sorted(latents, key=lambda one: one[0]["method"] != "vera")
+    latents = sorted(latents, key=lambda analysis: analysis[0]["method"] != "vera")
     record, arrays = latents[0]
     pixels, rows = arrays["pixels"], 1 + sum(1 + 2 * len(arrays["draws"][:2]) for _, arrays in latents)
     size = (COLUMN - 1.2) / len(pixels)

@@ -57,8 +57,8 @@ def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
             ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
     for ax in grid[-1]:
         ax.set_xlabel("Ratio to the bound (1: the frozen backbone)")
-    shown = {name: look for name, look in PRECISIONS.items() if name in set(rows["precision"])}
-    entries = [entry(precision, marker, colour=colour) for precision, (colour, marker) in shown.items()]
+    precisions = {name: look for name, look in PRECISIONS.items() if name in set(rows["precision"])}
+    entries = [entry(precision, marker, colour=colour) for precision, (colour, marker) in precisions.items()]
     entries += [entry("target (at most)", "|", colour="0.4", markersize=6), QUARTILES]
     key(figure, entries, columns=2 * len(machines))
     return figure

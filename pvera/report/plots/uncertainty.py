@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pvera.data.tasks import class_name
+from pvera.report.analyses import Example
 from pvera.report.plots import COLUMN, PAGE, doubling, entry, key, note, panels, picture, style
-from pvera.report.readings import Example
 from pvera.report.statistics import rank_sum
 from pvera.report.table import signed, title
+from pvera.report.tables import baselines
 from pvera.report.tables import uncertainty as tables
-from pvera.report.tables import uncertainty_baselines as ways
 
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can tell them.
 CORRECT, INCORRECT = "#4D9221", "#762A83"
@@ -43,13 +43,13 @@ def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colo
     return ax
 
 
-def bracket(ax: Axes, one: float, other: float, height: float, text: str) -> Axes:
+def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> Axes:
     """Draw a line between two violins at `height`, a share of the axes' height, with `text` above."""
     at = ax.get_xaxis_transform()
     low = height - 0.02
-    ax.plot([one, one, other, other], [low, height, height, low], color="0.3", linewidth=0.6, transform=at,
+    ax.plot([left, left, right, right], [low, height, height, low], color="0.3", linewidth=0.6, transform=at,
             clip_on=False)  # fmt: skip
-    ax.text((one + other) / 2, height + 0.01, text, transform=at, ha="center", va="bottom", fontsize=6)
+    ax.text((left + right) / 2, height + 0.01, text, transform=at, ha="center", va="bottom", fontsize=6)
     return ax
 
 
@@ -116,21 +116,21 @@ def detection(runs: tables.Runs) -> Figure:
     return figure
 
 
-def _interval(shown: Example) -> str:
+def _interval(example: Example) -> str:
     """Return the interval of the mean score, within the range of scores."""
-    low, high = np.clip([shown.low, shown.high], 0, 1)
+    low, high = np.clip([example.low, example.high], 0, 1)
     return f"[{low:.2f}, {high:.2f}]"
 
 
-def framed(ax: Axes, shown: Example) -> None:
+def framed(ax: Axes, example: Example) -> None:
     """Draw an image in a frame that tells whether the prediction is correct."""
-    picture(ax, shown.pixels)
-    ax.spines[:].set(visible=True, color=CORRECT if shown.right else INCORRECT, linewidth=1.2)
+    picture(ax, example.pixels)
+    ax.spines[:].set(visible=True, color=CORRECT if example.right else INCORRECT, linewidth=1.2)
 
 
-def _class(shown: Example, label: int) -> str:
+def _class(example: Example, label: int) -> str:
     """Name a class of an example's data set, shortened."""
-    text = NUMBERS.get(shown.dataset, "{}").format(class_name(shown.dataset, label))
+    text = NUMBERS.get(example.dataset, "{}").format(class_name(example.dataset, label))
     return text if len(text) <= 16 else f"{text[:15]}…"
 
 
@@ -140,40 +140,40 @@ def examples(runs: tables.Runs) -> Figure:
     Each has the interval of median width.
     """
     seed = min(run.record["seed"] for run in runs)
-    every = [one for run in tables.ordered(runs) if run.record["seed"] == seed for one in run.examples]
+    every = [example for run in tables.ordered(runs) if run.record["seed"] == seed for example in run.examples]
     figure, axes = panels(len(every), 6, 1.1 * min(6, len(every)), 1.6, 0.4)
-    for ax, shown in zip(axes, sorted(every, key=lambda one: not one.right), strict=True):
-        framed(ax, shown)
-        ax.set_title(title(shown.dataset), fontsize=6.5, pad=2)
-        below = (_class(shown, shown.label), _class(shown, shown.predicted), _interval(shown))
+    for ax, example in zip(axes, sorted(every, key=lambda example: not example.right), strict=True):
+        framed(ax, example)
+        ax.set_title(title(example.dataset), fontsize=6.5, pad=2)
+        below = (_class(example, example.label), _class(example, example.predicted), _interval(example))
         ax.set_xlabel("\n".join(below), fontsize=6, labelpad=3)
     note(figure, "below: true class, predicted class, 95 % interval of the mean score of the predicted class")
     key(figure, [entry("correct", "s", colour=CORRECT), entry("incorrect", "s", colour=INCORRECT)])
     return figure
 
 
-def teaser(shown: Sequence[Example]) -> Figure:
+def teaser(images: Sequence[Example]) -> Figure:
     """Draw panel (b) of the paper's first figure: per image the scores of its three most probable classes.
 
     A dot is a draw, and a bar the interval of the predicted class's mean score. That class stands first.
     """
-    figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.85))
-    grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), sharex="col", squeeze=False)
-    for one, (left, ax) in zip(shown, grid, strict=True):
-        framed(left, one)
-        left.set_xlabel(f"true: {_class(one, one.label)}", fontsize=6.5, labelpad=3)
-        mean = one.scores.mean(0)
-        others = [c for c in np.argsort(-mean, kind="stable") if c != one.predicted]
-        classes = [one.predicted, *others[:2]]
-        jitter = np.linspace(-0.16, 0.16, len(one.scores))
+    figure = Figure(figsize=(COLUMN, 1.15 * len(images) + 0.85))
+    grid = figure.subplots(len(images), 2, width_ratios=(1, 2.4), sharex="col", squeeze=False)
+    for example, (left, ax) in zip(images, grid, strict=True):
+        framed(left, example)
+        left.set_xlabel(f"true: {_class(example, example.label)}", fontsize=6.5, labelpad=3)
+        mean = example.scores.mean(0)
+        others = [c for c in np.argsort(-mean, kind="stable") if c != example.predicted]
+        classes = [example.predicted, *others[:2]]
+        jitter = np.linspace(-0.16, 0.16, len(example.scores))
         for row, c in enumerate(classes):
-            colour = "0.55" if row else CORRECT if one.right else INCORRECT
-            ax.plot(one.scores[:, c], row + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
-        ends = np.clip([one.low, one.high], 0, 1)
+            colour = "0.55" if row else CORRECT if example.right else INCORRECT
+            ax.plot(example.scores[:, c], row + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
+        ends = np.clip([example.low, example.high], 0, 1)
         ax.plot(ends, [-0.36, -0.36], "|-", color="black", linewidth=1.6, markersize=5)
         place = min(max(ends.mean(), 0.17), 0.83)
-        ax.text(place, -0.52, _interval(one), ha="center", va="bottom", fontsize=6)
-        ax.set_yticks(range(len(classes)), [_class(one, c) for c in classes])
+        ax.text(place, -0.52, _interval(example), ha="center", va="bottom", fontsize=6)
+        ax.set_yticks(range(len(classes)), [_class(example, c) for c in classes])
         ax.get_yticklabels()[0].set_fontweight("bold")
         ax.set_ylim(len(classes) - 0.5, -0.95)
         ax.set_xlim(-0.02, 1.02)
@@ -191,7 +191,7 @@ def teaser(shown: Sequence[Example]) -> Figure:
     return figure
 
 
-# Draws against other ways
+# Draws against baselines
 
 #: Way -> name, line and marker; the colour is the method's, lighter with dropout.
 LOOKS = {
@@ -202,15 +202,15 @@ LOOKS = {
 }
 #: Way -> factor of its place on the axis of passes, so that ways of one pass stand side by side.
 SIDE = {"pass": 0.93, "laplace": 1.07}
-#: Title of a panel -> column of `ways.COMPARED`.
+#: Title of a panel -> column of `baselines.DIFFERENCES`.
 SCORES = {"NLL (nats)": "NLL", "ACE (%)": "ACE (points)", "AUROC of errors": "AUROC of errors"}
 
 
-def scores_against_cost(baselines: ways.Baselines) -> Figure:
+def scores_against_cost(comparison: baselines.Comparison) -> Figure:
     """Draw scores by forward passes per image: markers for means over data sets and seeds; lines join draws."""
-    scores = ways.means(baselines, ways.COMPARED)
+    scores = baselines.means(comparison, baselines.DIFFERENCES)
     scores = scores[[source == "rivals" or way == "draws" for _, _, source, way in scores.index]]
-    scores = scores.loc[ways.ordered(scores.index)]
+    scores = scores.loc[baselines.ordered(scores.index)]
     methods = [style(method) for method in scores.index.unique("method")]
     figure, axes = panels(len(SCORES), len(SCORES), PAGE, 2.4)
     for ax, (name, column) in zip(axes, SCORES.items(), strict=True):

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from pvera.data.tasks import TASKS
-from pvera.report.scores import wide
+from pvera.report.scores import score_frame
 from pvera.report.statistics import over_units
 from pvera.report.table import Table, interval, texts, thousands
-from pvera.report.tables.benchmark import about
+from pvera.report.tables.benchmark import describe_runs
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 
 LEARNED = 0.95
@@ -30,10 +30,11 @@ def losses(runs: Sequence[dict], hyperparameter: str) -> pd.DataFrame:
     """
 
     def lowest(value, run: dict) -> float:
-        found = [m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value]
-        return min((loss for loss in found if loss is not None), default=np.nan)
+        candidates = [m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value]
+        return min((loss for loss in candidates if loss is not None), default=np.nan)
 
-    return pd.DataFrame({value: wide(runs, partial(lowest, value)).iloc[:, 0] for value in sizes(runs, hyperparameter)})
+    values = sizes(runs, hyperparameter)
+    return pd.DataFrame({value: score_frame(runs, partial(lowest, value)).iloc[:, 0] for value in values})
 
 
 def sizes(runs: Sequence[dict], hyperparameter: str) -> dict:
@@ -144,7 +145,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
     if not runs[0]["config"]["protocol"]["softmax_in_loss"]:
         caption += " The paper's cross entropy takes the softmax twice, so its losses are on another scale."
     panel = texts(data.set_index(pd.Index(header)), spec).T
-    return Table(runs[0]["experiment"], caption, {"": panel}, data=data, about=about(runs), in_paper=True)
+    return Table(runs[0]["experiment"], caption, {"": panel}, data=data, source=describe_runs(runs), in_paper=True)
 
 
 # Claims
@@ -154,29 +155,29 @@ def named(hyperparameter: str, text: str, *groups: list) -> Callable[[pd.DataFra
     """Return the text of a claim about groups of the paper's values, which names ours in their place where they
     differ."""
 
-    def of(values: list, pairs: dict) -> str:
+    def names(values: list, pairs: dict) -> str:
         ours = [title(hyperparameter, pairs[value]) for value in values if pairs.get(value, value) != value]
         names = " and ".join(title(hyperparameter, value) for value in values)
         return f"{names} (here {' and '.join(ours)})" if ours else names
 
-    return lambda found: text.format(*(of(values, _ours(found, hyperparameter)) for values in groups))
+    return lambda of_values: text.format(*(names(values, _ours(of_values, hyperparameter)) for values in groups))
 
 
 @contrast
-def lower(found: pd.DataFrame, hyperparameter: str, better: list, worse: list) -> Gaps:
+def lower(of_values: pd.DataFrame, hyperparameter: str, better: list, worse: list) -> Gaps:
     """Return how far each value of `better` lies below each other one of `worse`, values of the paper."""
-    pairs = _ours(found, hyperparameter)
+    pairs = _ours(of_values, hyperparameter)
     if absent := [value for value in (*better, *worse) if value not in pairs]:
         raise Untestable(f"no counterpart of {title(hyperparameter, absent[0])} in the grid")
     gaps = {}
-    for one, other in product(better, worse):
-        if one != other:
-            name = f"{title(hyperparameter, pairs[other])} − {title(hyperparameter, pairs[one])}"
-            gaps[name] = (found[pairs[other]] - found[pairs[one]]).unstack("seed", sort=False)
+    for first, second in product(better, worse):
+        if first != second:
+            name = f"{title(hyperparameter, pairs[second])} − {title(hyperparameter, pairs[first])}"
+            gaps[name] = (of_values[pairs[second]] - of_values[pairs[first]]).unstack("seed", sort=False)
     return gaps
 
 
-def _ours(found: pd.DataFrame | None, hyperparameter: str) -> dict:
+def _ours(of_values: pd.DataFrame | None, hyperparameter: str) -> dict:
     """Map the paper's values to ours."""
-    pairs = counterparts([] if found is None else list(found), PAPER[hyperparameter])
+    pairs = counterparts([] if of_values is None else list(of_values), PAPER[hyperparameter])
     return {theirs: ours for ours, theirs in pairs.items()}

@@ -12,9 +12,9 @@ from pvera.adapters import PAPER_METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
-from pvera.report.scores import wide
-from pvera.report.statistics import smallest
-from pvera.report.table import NOTHING, Table, crossed, interval, plain, signed, texts
+from pvera.report.scores import score_frame
+from pvera.report.statistics import weakest_contrast
+from pvera.report.table import NOTHING, Table, interval, pivot_text, plain, signed, texts
 from pvera.report.tables import benchmark
 from pvera.study.results import CATEGORIES
 
@@ -27,7 +27,7 @@ def accuracies(runs: list[dict], paper: Published) -> Table:
     runs = [run for run in runs if run["method"] in PAPER_METHODS]
     if not runs:
         raise InputError(f"nothing to hold against the paper: train one of its methods, {', '.join(PAPER_METHODS)}")
-    scores, backbone = wide(runs), runs[0]["backbone"]
+    scores, backbone = score_frame(runs), runs[0]["backbone"]
     shared = [name for name in DATASETS if name in scores.index.unique("dataset")]
     matched = backbone in BACKBONES and bool(shared)
     if not matched:
@@ -57,7 +57,7 @@ def accuracies(runs: list[dict], paper: Published) -> Table:
     )
     data = pd.DataFrame({"here": here.stack(future_stack=True), "paper": there.stack(future_stack=True)})
     data = data.assign(difference=data["here"] - data["paper"]).rename_axis(["method", "column"]).reset_index()
-    return Table("main_paper", caption, panels, data=data, about=benchmark.about(runs))
+    return Table("main_paper", caption, panels, data=data, source=benchmark.describe_runs(runs))
 
 
 def _summary(table: pd.DataFrame, category: dict[str, str], datasets: bool) -> pd.DataFrame:
@@ -82,10 +82,10 @@ def published_leads(paper: Published) -> Table:
     for backbone in TABLES:
         table = paper.accuracies(backbone)
         for method, accuracies in table.drop("pvera").iterrows():
-            effect = smallest({"": (table.loc["pvera"] - accuracies).to_numpy()[:, None]})
+            effect = weakest_contrast({"": (table.loc["pvera"] - accuracies).to_numpy()[:, None]})
             rows.append((backbone, method, effect.mean, effect.others.low, effect.others.high))
     data = pd.DataFrame(rows, columns=["backbone", "method", "lead", "low", "high"])
-    cells = crossed(data, "method", "backbone", lambda row: interval(row["lead"], row["low"], row["high"]))
+    cells = pivot_text(data, "method", "backbone", lambda row: interval(row["lead"], row["low"], row["high"]))
     caption = (
         "PVeRA's lead in average accuracy (points) over each method, in the paper's tables. Brackets: 95 % interval if "
         f"other data sets were drawn, by Student's t over the {len(DATASETS)} data sets."
@@ -97,4 +97,4 @@ def published_grid(paper: Published) -> Table:
     """Build the paper's own table of grid choices (Table 4)."""
     panels = benchmark.panels(paper.grid, lambda row: plain(row["percent"], 0))
     caption = "Share of runs (%) that chose each value of a method's grid, as published."
-    return Table("published_grid", caption, panels, data=paper.grid, about="Table 4 of the paper.")
+    return Table("published_grid", caption, panels, data=paper.grid, source="Table 4 of the paper.")

@@ -9,9 +9,9 @@ import pandas as pd
 
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data import vtab
-from pvera.report.scores import ROWS, capped, over_seeds, wide
+from pvera.report.scores import ROWS, capped, over_seeds, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value
-from pvera.report.table import STAR, Table, crossed, number, origin, plain, title
+from pvera.report.table import STAR, Table, number, origin, pivot_text, plain, title
 from pvera.report.tables.verdicts import Contrast, Gaps, Untestable, below, contrast, lead
 
 REFERENCE = "pvera"
@@ -38,10 +38,10 @@ def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
 def comparisons(runs: list[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
     """Compare every method with PVeRA, one row per data set and method: mean, standard deviation (%) and p-value.
 
-    Mean and standard deviation are of `metric`, as in `wide`. The test (`binomial_p_value`) is of accuracies and pools
-    the seeds that both methods have. p_value is NaN for PVeRA itself and without common seeds.
+    Mean and standard deviation are of `metric`, as in `score_frame`. The test (`binomial_p_value`) is of accuracies and
+    pools the seeds that both methods have. p_value is NaN for PVeRA itself and without common seeds.
     """
-    of_seeds = (100 * wide(runs, metric)).groupby(level=["dataset", "category"], sort=False)
+    of_seeds = (100 * score_frame(runs, metric)).groupby(level=["dataset", "category"], sort=False)
     parts = {"seeds": of_seeds.count(), "mean": of_seeds.mean(), "std": of_seeds.std()}
     data = pd.concat({name: part.stack(future_stack=True) for name, part in parts.items()}, axis=1)
     columns = ["dataset", "category", "method", "seed", "correct", "images"]
@@ -81,11 +81,11 @@ def ordered(hyperparameter: str, values: Iterable) -> list:
 
 def panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict[str, pd.DataFrame]:
     """Return a panel per hyperparameter, in the order of the paper's table; cell: the text of a row of choices."""
-    parts, shown = dict(list(choices.groupby("hyperparameter", sort=False))), {}
+    parts, frames = dict(list(choices.groupby("hyperparameter", sort=False))), {}
     for key in sorted(parts, key=[*PANELS, *parts].index):
-        cells = crossed(parts[key], "method", "value", cell)
-        shown[PANELS.get(key, key)] = cells[ordered(key, cells)].rename(columns=number)
-    return shown
+        cells = pivot_text(parts[key], "method", "value", cell)
+        frames[PANELS.get(key, key)] = cells[ordered(key, cells)].rename(columns=number)
+    return frames
 
 
 # Contrasts of claims
@@ -123,7 +123,7 @@ def second(scores: pd.DataFrame, of: str, first: str) -> Gaps:
 
 
 @contrast
-def of(scores: pd.DataFrame, categories: Sequence[str], judged: Contrast) -> Gaps:
+def on_categories(scores: pd.DataFrame, categories: Sequence[str], judged: Contrast) -> Gaps:
     """Return a contrast on the data sets of some categories."""
     return judged(scores[scores.index.isin(categories, level="category")])
 
@@ -133,7 +133,7 @@ def of(scores: pd.DataFrame, categories: Sequence[str], judged: Contrast) -> Gap
 
 def main(runs: list[dict]) -> Table:
     """Build the paper's Table 1, with the average of each category added."""
-    scores = wide(runs)
+    scores = score_frame(runs)
     values = accuracies(scores)
     category = {dataset: name for name, dataset in over_seeds(scores).index}
     titles = {"average": "Average"} | {name: f"Avg. {name}" for name in category.values()}
@@ -142,18 +142,19 @@ def main(runs: list[dict]) -> Table:
         "Test accuracy (%) of each method, mean over seeds. Average: over all data sets; Avg.: over those of one "
         "category. Bold: best. Underlined: second best. Values that print alike share a mark."
     )
-    return Table("main", caption, {"": values}, spec, about=about(runs), in_paper=True)
+    return Table("main", caption, {"": values}, spec, source=describe_runs(runs), in_paper=True)
 
 
 def detailed(runs: list[dict]) -> Table:
     """Build the paper's detailed table: data sets × methods, mean ± standard deviation over seeds, stars."""
     data = comparisons(runs)
-    cells = crossed(data, "dataset", "method", lambda row: spread(row["mean"], row["std"], row["significantly_lower"]))
+    stars = data.rename(columns={"significantly_lower": "star"})
+    cells = pivot_text(stars, "dataset", "method", lambda row: spread(row["mean"], row["std"], row["star"]))
     caption = (
         "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. Star: significantly below PVeRA "
         f"(one-sided binomial test of the pooled seeds, p < {LEVEL}, uncorrected)."
     )
-    return Table("detailed", caption, {"": cells}, data=data, about=about(runs), in_paper=True)
+    return Table("detailed", caption, {"": cells}, data=data, source=describe_runs(runs), in_paper=True)
 
 
 def spread(mean: float, std: float, star: bool) -> str:
@@ -170,22 +171,22 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     datasets = {run["dataset"] for run in runs}
     searches = [run for run in searches if run["dataset"] in datasets]
     choices = grid_choices([*runs, *searches])
-    shown = panels(choices, lambda row: "fixed" if row.fixed else plain(100 * row.share, 0))
+    shares = panels(choices, lambda row: "fixed" if row.fixed else plain(100 * row.share, 0))
     caption = (
         "Share of runs (%) with each value of a method's grid, chosen by the lowest validation loss. A seed that did "
         "not search counts with the choice of the one that did."
     )
     if searches:
         caption += f" β: searched before the other grids, once per data set (seed {searches[0]['seed']})."
-    without = [title(method) for method in wide(runs) if method not in set(choices["method"])]
+    without = [title(method) for method in score_frame(runs) if method not in set(choices["method"])]
     if without:
         caption += f" Without a grid: {', '.join(without)}."
-    return Table("grid", caption, shown, data=choices, about=about(runs), in_paper=True)
+    return Table("grid", caption, shares, data=choices, source=describe_runs(runs), in_paper=True)
 
 
-def about(runs: list[dict]) -> str:
+def describe_runs(runs: list[dict]) -> str:
     """Describe the runs for a caption: their origin and limits, and which seeds are missing or diverged."""
-    scores, config = wide(runs), runs[0]["config"]
+    scores, config = score_frame(runs), runs[0]["config"]
     text = f"{origin(runs[0], scores.index.unique('seed'))}, at most {config['max_epochs']} epochs"
     if config["precision"] != "float32":
         text += f", {config['precision']}"

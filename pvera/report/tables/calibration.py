@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from pvera import metrics
-from pvera.report.scores import complete, over_seeds, predictions, wide
+from pvera.report.scores import complete, over_seeds, predictions, score_frame
 from pvera.report.statistics import over_units
 from pvera.report.table import Table, interval
-from pvera.report.tables.benchmark import REFERENCE, about
+from pvera.report.tables.benchmark import REFERENCE, describe_runs
 
 # Computing
 
@@ -21,7 +21,7 @@ from pvera.report.tables.benchmark import REFERENCE, about
 def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     """Compute the geometric mean of an error (a share) over data sets and seeds; rows methods.
 
-    errors: `scores.wide`, complete. mean, low, high: over data sets and seeds, with its 95 % interval
+    errors: `scores.score_frame`, complete. mean, low, high: over data sets and seeds, with its 95 % interval
     (`statistics.over_units`). seed<k>: of one seed. ratio, ratio_low, ratio_high: the mean to PVeRA's, paired; NaN
     without PVeRA.
     """
@@ -42,7 +42,7 @@ def pooled(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
     InputError where the predictions of a run are not below `root`.
     """
-    parts: dict[str, list] = {method: [] for method in wide(runs)}
+    parts: dict[str, list] = {method: [] for method in score_frame(runs)}
     for run in runs:
         if run["test"]:
             parts[run["method"]].append(metrics.top_label(*predictions(root, run)))
@@ -62,7 +62,7 @@ def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
             means = {name: float(np.exp(np.log(of_draws).mean())) for name, of_draws in errors.items()}
             run = run | {"test": means}
         drawn.append(run)
-    return {metric: wide(drawn, metric) for metric in ("ace", "ece")}
+    return {metric: score_frame(drawn, metric) for metric in ("ace", "ece")}
 
 
 # The tables
@@ -70,7 +70,7 @@ def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
 
 def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
     """Build the table of calibration errors, each beside its floor (`floors`), and proper scores per method."""
-    scores = {metric: complete(wide(runs, metric)) for metric in ("ace", "ece", "nll", "brier", "accuracy")}
+    scores = {metric: complete(score_frame(runs, metric)) for metric in ("ace", "ece", "nll", "brier", "accuracy")}
     parts = [geometric_means(scores[metric]).add_prefix(f"{metric}_") for metric in ("ace", "ece")]
     data = pd.concat(parts, axis=1)
     for metric, floor in floors.items():
@@ -79,9 +79,9 @@ def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
         data[metric] = over_seeds(scores[metric]).mean()
 
     percents = ["accuracy", "ace_mean", "ace_floor", "ace_low", "ace_high", "ece_mean", "ece_floor"]
-    shown = data.assign(**100 * data[percents])
-    if REFERENCE in shown.index:
-        shown.loc[REFERENCE, ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
+    panel = data.assign(**100 * data[percents])
+    if REFERENCE in panel.index:
+        panel.loc[REFERENCE, ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
     spec = {
         "ace_mean": ("ACE", 1, "min"),
         "ace_floor": ("Floor", 1),
@@ -101,7 +101,7 @@ def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
         "calibrated model on as many images. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): "
         "means. Brackets: 95 % intervals for other data sets. Bold: lowest. Underlined: second lowest."
     )
-    shared, every = (len(part.index.unique("dataset")) for part in (scores["ace"], wide(runs)))
+    shared, every = (len(part.index.unique("dataset")) for part in (scores["ace"], score_frame(runs)))
     if shared < every:
         caption += f" Over the {shared} of {every} data sets of which every method has a run."
-    return Table("calibration", caption, {"": shown}, spec, data.reset_index(), about(runs))
+    return Table("calibration", caption, {"": panel}, spec, data.reset_index(), describe_runs(runs))

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pvera.report.scores import capped, over_seeds, wide
-from pvera.report.table import Table, crossed, number, plain
-from pvera.report.tables.benchmark import about, spread
+from pvera.report.scores import capped, over_seeds, score_frame
+from pvera.report.table import Table, number, pivot_text, plain
+from pvera.report.tables.benchmark import describe_runs, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.study import results
 
@@ -91,7 +91,7 @@ def values(runs: Runs) -> pd.DataFrame:
 
     The column `KL_CHOSEN` holds PVeRA's on the tasks where the search chose a KL term.
     """
-    frame = pd.concat({name: 100 * wide(group).iloc[:, 0] for name, group in runs.items()}, axis=1, sort=False)
+    frame = pd.concat({name: 100 * score_frame(group).iloc[:, 0] for name, group in runs.items()}, axis=1, sort=False)
     if "pvera" in frame:
         without = frame.index.get_level_values("dataset").isin(without_kl_term(runs))
         frame[KL_CHOSEN] = frame["pvera"].mask(without)
@@ -110,8 +110,8 @@ def gap(accuracies: pd.DataFrame, name: str, where: str = "") -> Gaps:
     for component in CONTRASTS[name]:
         if component not in accuracies:
             raise Untestable(f"no runs of {TITLES[component]}")
-    one, other = CONTRASTS[name]
-    return {"": (accuracies[where or one] - accuracies[other]).unstack("seed", sort=False)}
+    first, second = CONTRASTS[name]
+    return {"": (accuracies[where or first] - accuracies[second]).unstack("seed", sort=False)}
 
 
 def table(runs: Runs, name: str = "components", caption: str = CAPTION) -> Table:
@@ -119,18 +119,19 @@ def table(runs: Runs, name: str = "components", caption: str = CAPTION) -> Table
     accuracies = values(runs)[list(runs)]
     of_seeds = accuracies.groupby(level="dataset", sort=False)
     parts = {"mean": of_seeds.mean(), "std": of_seeds.std(), "runs": of_seeds.count()}
-    errors = pd.concat({name: 100 * wide(group, "ace").iloc[:, 0] for name, group in runs.items()}, axis=1, sort=False)
-    parts["ace"] = errors.groupby(level="dataset", sort=False).mean()
+    errors = {name: 100 * score_frame(group, "ace").iloc[:, 0] for name, group in runs.items()}
+    parts["ace"] = pd.concat(errors, axis=1, sort=False).groupby(level="dataset", sort=False).mean()
     data = pd.concat({name: part.T.stack(future_stack=True) for name, part in parts.items()}, axis=1)
     data = data.rename_axis(["component", "dataset"]).reset_index()
-    cells = crossed(data, "component", "dataset", lambda row: spread(row["mean"], row["std"], False))
+    cells = pivot_text(data, "component", "dataset", lambda row: spread(row["mean"], row["std"], False))
     cells["Average"] = parts["mean"].mean(skipna=False).map(lambda mean: plain(mean, 1))
     cells["ACE"] = parts["ace"].mean(skipna=False).map(lambda mean: plain(mean, 1))
     for component, group in runs.items():
         epochs = [run["chosen"]["epoch"] + 1 for run in group if run["chosen"]]
         cells.loc[component, "Epoch"] = plain(np.median(epochs), 0)
     cells["Capped"] = [str(capped(group)) for group in runs.values()]
-    return Table(name, caption, {"": cells.rename(TITLES)}, data=data, about=about(list(chain(*runs.values()))))
+    source = describe_runs(list(chain(*runs.values())))
+    return Table(name, caption, {"": cells.rename(TITLES)}, data=data, source=source)
 
 
 def searched(root, profile: str) -> Table | None:
@@ -138,7 +139,7 @@ def searched(root, profile: str) -> Table | None:
     runs = results.load_runs(root, profile, "beta", "alpha", optional=True)
     if not runs:
         return None
-    order = list(over_seeds(wide(runs)).index.unique("dataset"))
+    order = list(over_seeds(score_frame(runs)).index.unique("dataset"))
     chosen = [run for run in runs if run["chosen"]]
     rows = []
     for run in sorted(chosen, key=lambda run: (run["experiment"] != "beta", order.index(run["dataset"]))):
@@ -146,12 +147,12 @@ def searched(root, profile: str) -> Table | None:
         value, tried = run["chosen"]["grid"][name], sorted({member["grid"][name] for member in run["members"]})
         rows.append((name, run["dataset"], value, value == tried[-1] or (value == tried[0] and value > 0)))
     data = pd.DataFrame(rows, columns=["hyperparameter", "dataset", "chosen", "edge"])
-    shown = data["chosen"].map(number) + data["edge"].map({True: " (edge)", False: ""})
-    cells = crossed(data.assign(shown=shown), "hyperparameter", "dataset", lambda row: row.shown)
+    text = data["chosen"].map(number) + data["edge"].map({True: " (edge)", False: ""})
+    cells = pivot_text(data.assign(text=text), "hyperparameter", "dataset", lambda row: row.text)
     caption = (
         "The values that a search on the validation loss chose, with the first seed. Edge: no larger value was tried, "
         "or no smaller one above zero, so the best may lie beyond."
     )
     panel = cells.rename({"beta": "β of PVeRA", "alpha": "α of VeRA"})
     searches = [list(group) for _, group in groupby(runs, itemgetter("experiment"))]
-    return Table("components_searched", caption, {"": panel}, data=data, about=" ".join(map(about, searches)))
+    return Table("components_searched", caption, {"": panel}, data=data, source=" ".join(map(describe_runs, searches)))

@@ -11,7 +11,7 @@ from pvera.adapters import METHODS, PAPER_METHODS, Method
 from pvera.cost import GIGA
 from pvera.errors import InputError
 from pvera.report.published import Published
-from pvera.report.scores import by_backbone, wide
+from pvera.report.scores import by_backbone, score_frame
 from pvera.report.table import Table, listed, plain, thousands, title
 from pvera.report.tables.benchmark import accuracies
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNTESTABLE, Count, Untestable
@@ -84,7 +84,7 @@ def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Count]:
     times = sizes.drop(["pvera", "linear"]) / sizes["pvera"]
     training, inference, merged = (_added(points[name], backbone) for name in ("training", "inference", "merged"))
     kept, left = training[["bottleneck", "adaptformer"]], merged[["lora", "vera", "pvera"]].abs().max()
-    found = [
+    outcomes = [
         (f"{sizes['pvera'] / sizes['vera']:.2f} times VeRA's", times.drop("vera").min() > 1),
         (f"times PVeRA's: {listed(times, '{:.1f}')}", (np.log10(times) >= 1.5).mean() > 0.5),
         (f"{training['pvera']:.2f} %", round(training["pvera"], 1) == 15.7),
@@ -93,7 +93,7 @@ def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Count]:
         (listed(kept, "{:.2f} %"), merged[kept.index].isna().all() and (kept > 0).all()),
     ]
     counts = {}
-    for text, (reading, holds) in zip(CLAIMS, found, strict=True):
+    for text, (reading, holds) in zip(CLAIMS, outcomes, strict=True):
         counts[text] = Count(reading, HOLDS if holds else FAILS)
         if text.endswith("%") and not real:
             counts[text] = Count(f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
@@ -129,7 +129,7 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
     Methods without a run are left out.
     """
     runs = list(runs)
-    accuracy = accuracies(wide(runs))["average"]
+    accuracy = accuracies(score_frame(runs))["average"]
     chosen: dict[str, list[tuple[Method, float]]] = {}
     for run in runs:
         if run["chosen"]:
@@ -142,13 +142,13 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
 def of_profile(root, profile: str, paper: Published) -> dict[str, tuple[list[dict], tuple]]:
     """Return the counts behind the claims, per backbone: those of the paper's ViT-B/14, marked so, and of the runs."""
     costs = load_costs(root, *dict.fromkeys([profile, SIZES]))
-    found = {"dinov2_b": ([], (of_paper(costs, paper), True))}
+    counts = {"dinov2_b": ([], (of_paper(costs, paper), True))}
     for backbone, runs in by_backbone(load_runs(root, profile, optional=True)).items():
         try:
-            found.setdefault(backbone, ([], (of_runs(costs, runs), False)))
+            counts.setdefault(backbone, ([], (of_runs(costs, runs), False)))
         except InputError:
-            found.setdefault(backbone, ([], (None, False)))
-    return found
+            counts.setdefault(backbone, ([], (None, False)))
+    return counts
 
 
 def _points(costs: pd.DataFrame, profile: str, backbone: str, accuracy: pd.Series, chosen: dict) -> pd.DataFrame:

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.report.scores import chosen_member, wide
+from pvera.report.scores import chosen_member, score_frame
 from pvera.report.table import Table
-from pvera.report.tables.benchmark import about
+from pvera.report.tables.benchmark import describe_runs
 from pvera.study.training import History, TrainingConfig, stop_early
 
 #: The limit on epochs with which trainings are compared; short comparisons often have one like it.
@@ -101,7 +101,7 @@ def duration_table(runs: list[dict]) -> Table:
         "validation and the test split at the chosen epoch. Bold: best. Underlined: second best. Means over seeds, "
         "then over data sets."
     )
-    return Table("duration", caption, {"": of_methods(data)}, SPEC, data, about(runs))
+    return Table("duration", caption, {"": of_methods(data)}, SPEC, data, describe_runs(runs))
 
 
 def curves(runs: list[dict]) -> dict[str, dict[str, tuple[pd.DataFrame, float]]]:
@@ -110,13 +110,13 @@ def curves(runs: list[dict]) -> dict[str, dict[str, tuple[pd.DataFrame, float]]]
     losses: the lowest on the validation split up to each epoch, from 1 (rows), of each seed (columns); a training that
     has ended keeps its best. epoch: the chosen one, median over seeds.
     """
-    scores = wide(runs)
-    found: dict[str, dict[str, tuple[pd.DataFrame, float]]] = {}
+    scores = score_frame(runs)
+    by_dataset: dict[str, dict[str, tuple[pd.DataFrame, float]]] = {}
     for dataset, method in product(scores.index.unique("dataset"), scores):
         trained = [run for run in runs if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)]
         if trained:
             losses = {run["seed"]: pd.Series(validation(chosen_member(run), "loss")) for run in trained}
             loss = pd.DataFrame(losses).cummin().ffill().rename(index=lambda epoch: epoch + 1)
             chosen = float(np.median([run["chosen"]["epoch"] + 1 for run in trained]))
-            found.setdefault(dataset, {})[method] = loss, chosen
-    return found
+            by_dataset.setdefault(dataset, {})[method] = loss, chosen
+    return by_dataset

@@ -8,10 +8,10 @@ import pandas as pd
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data import glue
 from pvera.data.tasks import TASKS
-from pvera.report.scores import predictions, wide
+from pvera.report.scores import predictions, score_frame
 from pvera.report.statistics import over_repeats
-from pvera.report.table import MARKED, Table, crossed, marks, plain, signed
-from pvera.report.tables.benchmark import about, comparisons, spread
+from pvera.report.table import MARKED, Table, marks, pivot_text, plain, signed
+from pvera.report.tables.benchmark import comparisons, describe_runs, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast, lead
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
@@ -29,19 +29,19 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
     data = data.join(printed, on=["dataset", "method"])
     data["difference"] = data["mean"] - data["paper_score"]
-    lowest = 100 * wide(runs, score).groupby(level="dataset").min().stack()
+    lowest = 100 * score_frame(runs, score).groupby(level="dataset").min().stack()
     beats = [lowest.get(place, np.nan) > 100 * majority.get(place[0], np.nan)
              for place in zip(data["dataset"], data["method"], strict=True)]  # fmt: skip
     best = data.groupby("dataset")["mean"].transform(lambda means: pd.Series(marks(means), means.index))
     marked = data.assign(mark=best.where(beats, ""), star=data["significantly_lower"])
-    cells = crossed(marked, "method", "dataset", _text)
+    cells = pivot_text(marked, "method", "dataset", _text)
     floor = data.groupby("dataset")["majority"].first().map(lambda value: plain(value, 1))
     panels = {"Here": pd.concat([floor.to_frame("Majority class").T, cells])[list(cells)]}
     shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(paper["dataset"])]
     if len(shared):
-        gaps = crossed(shared, "method", "dataset", lambda row: signed(row["difference"], 1))
+        gaps = pivot_text(shared, "method", "dataset", lambda row: signed(row["difference"], 1))
         theirs = paper.dropna(subset="dataset").rename(columns={"score": "mean"}).assign(std=np.nan)
-        cells = crossed(theirs, "method", "dataset", _text)
+        cells = pivot_text(theirs, "method", "dataset", _text)
         panels["The paper, DeBERTa-V3-base"] = cells.loc[list(gaps.index), list(gaps)]
         panels["Here minus the paper"] = gaps
     caption = (
@@ -52,7 +52,7 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     )
     titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.TASKS.items()}
     panels = {name: cells.rename(columns=titles) for name, cells in panels.items()}
-    return Table(runs[0]["experiment"], caption, panels, data=data, about=about(runs))
+    return Table(runs[0]["experiment"], caption, panels, data=data, source=describe_runs(runs))
 
 
 def _text(row: pd.Series) -> str:
@@ -67,16 +67,16 @@ def score(run: dict) -> float:
 
 def with_majority(runs: list[dict], majority: dict[str, float]) -> pd.DataFrame:
     """Return the `score` of runs in percent, and the column "majority"; majority: from `majority_class`."""
-    found = 100 * wide(runs, score)
-    return found.assign(majority=[100 * majority.get(name, np.nan) for name in found.index.get_level_values("dataset")])
+    scores = 100 * score_frame(runs, score)
+    return scores.assign(majority=100 * scores.index.get_level_values("dataset").map(majority))
 
 
-def _tasks(found: pd.DataFrame, of: str) -> pd.DataFrame:
+def _tasks(scores: pd.DataFrame, which: str) -> pd.DataFrame:
     """Return the scores on one task, or on all of "glue". `Untestable` without any."""
-    names = [name for name in found.index.unique("dataset") if of in (name, "glue")]
+    names = [name for name in scores.index.unique("dataset") if which in (name, "glue")]
     if not names:
-        raise Untestable(f"no runs on {'GLUE' if of == 'glue' else TASKS[of].title}")
-    return found[found.index.isin(names, level="dataset")]
+        raise Untestable(f"no runs on {'GLUE' if which == 'glue' else TASKS[which].title}")
+    return scores[scores.index.isin(names, level="dataset")]
 
 
 def _learned(task: pd.DataFrame) -> bool:
@@ -86,13 +86,13 @@ def _learned(task: pd.DataFrame) -> bool:
 
 
 @contrast
-def ahead(found: pd.DataFrame, of: str, over: Sequence[str] = ()) -> Gaps:
+def ahead(scores: pd.DataFrame, which: str, over: Sequence[str] = ()) -> Gaps:
     """Return PVeRA's leads (points of the reported score) on one task or all, over methods with runs there.
 
     A task that LoRA has not learned is left out: other seeds may put it at the majority class. `Untestable` without
     any.
     """
-    tasks = _tasks(found, of)
+    tasks = _tasks(scores, which)
     if "lora" in tasks:
         tasks = tasks.groupby(level="dataset", sort=False).filter(_learned)
         if tasks.empty:
@@ -101,9 +101,9 @@ def ahead(found: pd.DataFrame, of: str, over: Sequence[str] = ()) -> Gaps:
 
 
 @contrast
-def above_majority_class(found: pd.DataFrame, of: str, methods: Sequence[str] = PAPER_METHODS) -> Gaps:
+def above_majority_class(scores: pd.DataFrame, which: str, methods: Sequence[str] = PAPER_METHODS) -> Gaps:
     """Return how far each of the methods that are there lies above the majority class on one task or all."""
-    tasks = _tasks(found, of)
+    tasks = _tasks(scores, which)
     methods = [name for name in tasks if name in methods]
     return {METHODS[name].title: (tasks[name] - tasks["majority"]).unstack("seed", sort=False) for name in methods}
 

@@ -9,7 +9,7 @@ from pvera.adapters import METHODS
 from pvera.report.table import Table, origin, plain, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 
-Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `readings.load`
+Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `analyses.load_analyses`
 
 
 def latents_table(latents: Latents) -> Table:
@@ -41,7 +41,7 @@ def latents_table(latents: Latents) -> Table:
         "(root mean square), in standard deviations of the mean over patches. Correlation: of a draw with the mean, "
         "over the patches of an image."
     )
-    return Table("latents", caption, {"": data.set_index("method")}, spec, data, about(latents))
+    return Table("latents", caption, {"": data.set_index("method")}, spec, data, describe_runs(latents))
 
 
 # Focus
@@ -49,13 +49,13 @@ def latents_table(latents: Latents) -> Table:
 FROZEN = "frozen"  # the column of x A on the frozen backbone
 
 
-def focus(found: Latents) -> pd.DataFrame:
+def focus(analyses: Latents) -> pd.DataFrame:
     """Return the mean AUROC over images of each adapter, rows (dataset, seed), columns methods and `FROZEN`.
 
-    found: of experiment focus. x A is that of PVeRA; VeRA's differs in its random numbers alone.
+    analyses: of experiment focus. x A is that of PVeRA; VeRA's differs in its random numbers alone.
     """
     rows = []
-    for record, arrays in found:
+    for record, arrays in analyses:
         place = {name: record[name] for name in ("dataset", "seed")}
         rows.append(place | {"method": record["method"], "auroc": np.nanmean(arrays["adapted"])})
         if record["method"] == "pvera":
@@ -63,9 +63,9 @@ def focus(found: Latents) -> pd.DataFrame:
     return pd.DataFrame(rows).pivot(index=["dataset", "seed"], columns="method", values="auroc")
 
 
-def focus_table(found: Latents) -> Table:
+def focus_table(analyses: Latents) -> Table:
     """Build the table of `focus`: a row per data set, mean over seeds."""
-    data = focus(found)
+    data = focus(analyses)
     means = data.groupby(level="dataset").mean()
     means.loc["Mean"] = means.mean()
     spec = {name: (METHODS[name].title, 3) for name in ("pvera", "vera")} | {FROZEN: ("x A, frozen backbone", 3)}
@@ -79,15 +79,15 @@ def focus_table(found: Latents) -> Table:
 
 
 @contrast
-def more_focused(found: Latents, than: str) -> Gaps:
+def more_focused(analyses: Latents, than: str) -> Gaps:
     """Return PVeRA's AUROC above that of "vera" or `FROZEN`."""
-    data = focus(found)
+    data = focus(analyses)
     if not {"pvera", "vera"} <= set(data):
         raise Untestable("no runs of VeRA and PVeRA")
     return {"": (data["pvera"] - data[than]).unstack("seed")}
 
 
-def about(latents: Latents) -> str:
+def describe_runs(latents: Latents) -> str:
     """Describe the adapters for a caption."""
     record, arrays = latents[0]
     images, height, width = arrays["mu"].shape

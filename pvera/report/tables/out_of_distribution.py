@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.report.readings import load
+from pvera.report.analyses import load_analyses
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.table import Table, origin, plain, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
@@ -36,14 +36,14 @@ class Values(NamedTuple):
 
 
 def load_values(root, profile: str) -> list[Values]:
-    """Load the values like `readings.load`, with PVeRA first, as in the paper's figure."""
+    """Load the values like `analyses.load_analyses`, with PVeRA first, as in the paper's figure."""
     runs = []
-    for record, arrays in load(root, profile, "out_of_distribution"):
+    for record, arrays in load_analyses(root, profile, "out_of_distribution"):
         tested = record["config"]["tested"]
         place = record["method"] != "pvera", tested.index(record["dataset"]), record["seed"]
         values = {(name, kind): from_steps(arrays[f"{name}_{kind}_steps"]) for name in tested for kind in KINDS}
         runs.append((place, Values(record, values)))
-    return [run for _, run in sorted(runs, key=lambda one: one[0])]
+    return [run for _, run in sorted(runs, key=lambda placed: placed[0])]
 
 
 def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
@@ -90,7 +90,7 @@ def out_of_distribution_table(runs: Sequence[Values]) -> Table:
         "(0.5: chance). Lower in: comparisons, of all seeds and other data sets, in which the values in distribution "
         f"are lower by a one-sided rank-sum test (p < {LEVEL}, uncorrected)."
     )
-    return Table("out_of_distribution", caption, panels, SPEC, data, about(runs))
+    return Table("out_of_distribution", caption, panels, SPEC, data, describe_runs(runs))
 
 
 @contrast
@@ -108,7 +108,7 @@ def separation(runs: Sequence[Values], kind: str, over: str = "") -> Gaps:
     return {"": data.loc["pvera"] - (data.loc[over] if over else 0.5)}
 
 
-def about(runs: Sequence[Values]) -> str:
+def describe_runs(runs: Sequence[Values]) -> str:
     """Describe the adapters for a caption."""
     record = runs[0].record
     return f"{origin(record, sorted({run.record['seed'] for run in runs}), record['config']['tested'])}."

@@ -12,7 +12,7 @@ from scipy.stats import t
 
 from pvera.errors import InputError
 from pvera.report.scores import chosen_member
-from pvera.report.table import NOTHING, Table, crossed, origin, plain, signed, title
+from pvera.report.table import NOTHING, Table, origin, pivot_text, plain, signed, title
 from pvera.study import results
 from pvera.study.protocol import REFERENCES, one_at_a_time
 from pvera.uncertainty import t_interval
@@ -111,7 +111,7 @@ TITLES = {key: f"{name} ({unit})" for key, (name, unit, _) in METRICS.items()}
 def switches(runs: dict[str, list[dict]]) -> Table:
     """Build the table of mean effects of each switch on each metric; runs: `load`."""
     data = summary(differences(runs))
-    cells = crossed(data, "switch", "metric", _effect).rename(columns=TITLES)
+    cells = pivot_text(data, "switch", "metric", _effect).rename(columns=TITLES)
     methods = data.groupby("switch")["methods"].first()
     named = {name: variant.method or f"{methods.get(name)} methods" for name, variant in one_at_a_time().items()}
     cells.insert(0, "Methods", [title(named[name]) for name in cells.index])
@@ -123,7 +123,7 @@ def switches(runs: dict[str, list[dict]]) -> Table:
         "another scale, because the softmax is taken twice. The two runs of `joint_stop` are equal until a member of "
         "the grid stops."
     )
-    return Table("protocol", caption, {"": cells.rename("`{}`".format)}, data=data, about=about(runs))
+    return Table("protocol", caption, {"": cells.rename("`{}`".format)}, data=data, source=describe_runs(runs))
 
 
 def _effect(row: pd.Series) -> str:
@@ -141,7 +141,7 @@ def _effect(row: pd.Series) -> str:
     return f"**{text}**" if row["beyond"] else text
 
 
-def about(runs: dict[str, list[dict]]) -> str:
+def describe_runs(runs: dict[str, list[dict]]) -> str:
     """Describe the runs for a caption."""
     first = next(iter(runs.values()))
     seeds, datasets = (dict.fromkeys(run[key] for run in first) for key in ("seed", "dataset"))

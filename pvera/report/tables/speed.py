@@ -67,14 +67,14 @@ def describe(record: dict) -> str:
         target, verdict = f"{row.target:.2f}", "met" if row.ratio <= row.target else "**missed**"
         if pd.isna(row.target):
             target = verdict = ""
-        about = [row.backbone, row.precision, row.part, row.what, row.bound]
-        lines.append([*about, *values, f"{row.ratio:.3f}{quartiles}", target, verdict])
-    about = (
+        place = [row.backbone, row.precision, row.part, row.what, row.bound]
+        lines.append([*place, *values, f"{row.ratio:.3f}{quartiles}", target, verdict])
+    notes = (
         f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
         "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the "
         "pairs, not the quotient of the two medians beside it."
     )
-    return f"{markdown.table([*header, 'target', ''], lines, 'lllllrrrrl')}\n\n{about}\n"
+    return f"{markdown.table([*header, 'target', ''], lines, 'lllllrrrrl')}\n\n{notes}\n"
 
 
 def _quantity(row, value: float) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from pvera.data.tasks import TASKS
+from pvera.report.analyses import Uncertainty
 from pvera.report.published import Published
-from pvera.report.readings import Uncertainty
 from pvera.report.statistics import rank_sum
 from pvera.report.table import Table, origin, plain, signed, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
@@ -64,14 +64,14 @@ def images(runs: Runs, k: int, value: str, right: str) -> pd.DataFrame:
 spread_of, width_of = partial(images, value="sd", right="correct"), partial(images, value="width", right="right")
 
 
-def parted(found: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+def parted(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Return the values of correct and of incorrect `images`."""
-    return found.loc[found["right"], "value"], found.loc[~found["right"], "value"]
+    return frame.loc[frame["right"], "value"], frame.loc[~frame["right"], "value"]
 
 
-def delta(found: pd.DataFrame) -> float:
+def delta(frame: pd.DataFrame) -> float:
     """Return Cliff's delta of incorrect against correct `images`."""
-    right, wrong = parted(found)
+    right, wrong = parted(frame)
     return rank_sum(wrong, right).cliffs_delta
 
 
@@ -84,10 +84,11 @@ def spread(runs: Runs) -> Table:
         "the higher value. Cliff's delta: share of pairs in which the incorrect image has the higher value, minus the "
         "share in which the correct one has it; 0 is no effect."
     )
-    return Table("uncertainty", caption, _by_draws(data), COMPARED, data.drop(columns="by_seed"), about(runs))
+    csv = data.drop(columns="by_seed")
+    return Table("uncertainty", caption, _by_draws(data), RIGHT_AND_WRONG, csv, describe_runs(runs))
 
 
-COMPARED = {
+RIGHT_AND_WRONG = {
     "wrong_percent": ("Incorrect (%)", 1),
     "right": ("Correct", 4),
     "wrong": ("Incorrect", 4),
@@ -102,9 +103,9 @@ def compared(runs: Runs, of: Callable) -> pd.DataFrame:
     """Compare the values `of` correct and incorrect images: one row per number of draws and group."""
     rows = []
     for k in shown_draws(runs):
-        found = of(runs, k)
+        frame = of(runs, k)
         for name in (ALL, *datasets(runs)):
-            part = found if name == ALL else found[found["dataset"] == name]
+            part = frame if name == ALL else frame[frame["dataset"] == name]
             right, wrong = parted(part)
             test = rank_sum(wrong, right)
             rows.append({
@@ -153,7 +154,8 @@ def detection_table(runs: Runs) -> Table:
         "prediction is the class that most draws predict, or that of one pass. Mean score: of the predicted class, "
         "over all draws. One pass: its highest score, with the mean and without draws."
     )
-    return Table("uncertainty_auroc", caption, {"": panel}, {name: (name, 3) for name in means}, data, about(runs))
+    spec = {name: (name, 3) for name in means}
+    return Table("uncertainty_auroc", caption, {"": panel}, spec, data, describe_runs(runs))
 
 
 def of_fixed_noise(learned: Runs, fixed: Runs) -> Table:
@@ -168,7 +170,7 @@ def of_fixed_noise(learned: Runs, fixed: Runs) -> Table:
         "and of fixed size. Mean over seeds, then over data sets."
     )
     spec = {way: (way, 3) for way in (SD, SCORE, SINGLE)}
-    return Table("uncertainty_fixed_noise", caption, {"": means.loc[list(noises)]}, spec, data, about(fixed))
+    return Table("uncertainty_fixed_noise", caption, {"": means.loc[list(noises)]}, spec, data, describe_runs(fixed))
 
 
 @contrast
@@ -223,10 +225,10 @@ def widths(runs: Runs, paper: Published) -> Table:
     )
     panels = {"Beside the paper": panel} | _by_draws(data)
     data = data.drop(columns="by_seed").assign(published_right=published[0], published_wrong=published[1])
-    return Table("intervals", caption, panels, COMPARED, data, about(runs))
+    return Table("intervals", caption, panels, RIGHT_AND_WRONG, data, describe_runs(runs))
 
 
-def about(runs: Runs) -> str:
+def describe_runs(runs: Runs) -> str:
     """Describe the adapters for a caption."""
     count = sum(len(run.single_right) for run in runs)
     seeds, names = (dict.fromkeys(run.record[key] for run in runs) for key in ("seed", "dataset"))

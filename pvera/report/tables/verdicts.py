@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.report.statistics import smallest
+from pvera.report.statistics import weakest_contrast
 from pvera.report.table import NOTHING, interval, plain, signed, title
 
 #: The scale of a claim about counts.
@@ -51,7 +51,7 @@ class Claim:
     topic: a key of `claims.TOPICS`. text: the claim, or a function from the topic's results, or None, to it. contrast:
     from the topic's results to name -> paired differences, rows units and columns seeds, NaN where a run is missing, or
     to a `Count`. The claim holds if all differences are positive on average. It raises `Untestable` where results are
-    missing. effect: how the smallest mean reads, with its {signed} value or its {size}. shown: a difference in the
+    missing. effect: how the smallest mean reads, with its {signed} value or its {size}. convert: a difference in the
     units of the words, where they are others; it keeps the order. units: what is replicated; "seeds" for a claim about
     these data sets alone. limit: the largest difference that the measure allows: where no smaller one could be shown,
     the claim is not testable. margin: where the interval lies within ± this, the two are equal. page: the claim stands
@@ -64,7 +64,7 @@ class Claim:
     contrast: Callable[[Any], Mapping[str, pd.DataFrame] | Count]
     effect: str = "{signed}"
     digits: int = 1
-    shown: Callable[[float], float] = float
+    convert: Callable[[float], float] = float
     units: str = "data sets"
     limit: float = np.inf
     margin: float = 0
@@ -90,7 +90,8 @@ class Claim:
         if any(gaps.isna().all(axis=None) for gaps in contrasts.values()):
             raise Untestable("no runs to compare")
         over_seeds = self.units == "seeds"
-        effect = smallest({name: (gaps.T if over_seeds else gaps).to_numpy() for name, gaps in contrasts.items()})
+        arrays = {name: (gaps.T if over_seeds else gaps).to_numpy() for name, gaps in contrasts.items()}
+        effect = weakest_contrast(arrays)
         if np.isnan(effect.others.bounds).any():
             raise Untestable(f"fewer than two {self.units}: no interval")
         if effect.detectable >= self.limit:
@@ -98,7 +99,7 @@ class Claim:
                 f"the measure ends {plain(self.limit, self.digits)} from zero, and no difference below "
                 f"{plain(effect.detectable, self.digits)} could be shown with {effect.units} {self.units}"
             )
-        gaps, mean = contrasts[effect.name], self.shown(effect.mean)
+        gaps, mean = contrasts[effect.name], self.convert(effect.mean)
         read = self.effect.format(size=plain(abs(mean), self.digits), signed=signed(mean, self.digits))
         row = {"reading": f"{effect.name}: {read}" if effect.name else read, "difference": mean}
         row["scale"] = f"{effect.units} {self.units}"
@@ -108,14 +109,14 @@ class Claim:
             scopes = {"these_": effect.others}
         else:
             scopes = {"": effect.others}
-            row["could_be_shown"] = self.shown(effect.detectable)
+            row["could_be_shown"] = self.convert(effect.detectable)
         if gaps.columns.name == "seed":
-            row |= {f"seed{seed}": self.shown(gap) for seed, gap in gaps.mean().items()}
+            row |= {f"seed{seed}": self.convert(gap) for seed, gap in gaps.mean().items()}
             if self.units == "data sets" and not np.isnan(effect.these.bounds).any():
                 scopes["these_"] = effect.these
-        for scope, found in scopes.items():
-            row[f"{scope}verdict"] = verdict(found.bounds, self.margin)
-            row |= {f"{scope}low": self.shown(found.low), f"{scope}high": self.shown(found.high)}
+        for scope, estimate in scopes.items():
+            row[f"{scope}verdict"] = verdict(estimate.bounds, self.margin)
+            row |= {f"{scope}low": self.convert(estimate.low), f"{scope}high": self.convert(estimate.high)}
         return row
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,7 +34,7 @@ FRAMES = ("scores", "detection", "shift", "out")
 COVERAGE = 0.8  # of the selective accuracy
 ACCEPTED = 0.95  # share of images in distribution at which the FPR is taken
 METRICS = ("accuracy", "nll", "brier", "ece", "ace")
-METHODS = ("linear", "lora", "vera", "pvera")  # whose adapters are compared
+ADAPTED = ("linear", "lora", "vera", "pvera")  # methods whose adapters are compared
 LAPLACE = ("linear", "vera")  # methods whose head gets a Laplace approximation
 ALL_SEEDS = -1
 
@@ -47,35 +48,40 @@ class Prediction:
 
     probabilities: (n, C). parts: (n,) each: those of the entropy (total, expected, mutual). uncertainties: measures of
     uncertainty, (n,) each; for k > 1 also `mutual` and `spread`, the standard deviation of the highest score.
+    milliseconds: of all k passes, per image.
     """
 
     probabilities: np.ndarray
     parts: dict[str, np.ndarray]
     uncertainties: dict[str, np.ndarray]
+    milliseconds: float
 
     @classmethod
-    def of(cls, drawn: np.ndarray) -> "Prediction":
+    def average(cls, drawn: np.ndarray, milliseconds: float) -> "Prediction":
         """Combine probabilities (k, n, C) of k draws or of k members of an ensemble."""
         drawn = np.asarray(drawn, np.float64)
         probabilities, parts = drawn.mean(0), uncertainty.decompose(drawn)
         measures = {"score": 1 - probabilities.max(1), "entropy": parts["total"]}
         if len(drawn) > 1:
             measures |= {"mutual": parts["mutual"], "spread": drawn.max(2).std(0, ddof=1)}
-        return cls(probabilities, parts, measures)
+        return cls(probabilities, parts, measures, milliseconds)
+
+
+class Pass(NamedTuple):
+    """One pass with the mean: the head's input (n, dim), and the prediction."""
+
+    features: torch.Tensor
+    prediction: Prediction
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """A way to predict with one adapter, or with all seeds: its predictions by place.
-
-    milliseconds: per test image; NaN where no pass of the backbone is its own.
-    """
+    """A way to predict with one adapter, or with all seeds: its predictions by place."""
 
     way: str
     passes: int
     seed: int
     predictions: dict[Place, Prediction]
-    milliseconds: float
 
 
 def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]) -> dict:
@@ -88,7 +94,7 @@ def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]
         for adapter, run in zip(analysis.adapters, analysis.trained, strict=True):
             if predictors:
                 model = checkpoint.load(model.unload(), adapter).eval()
-            predictors += of_adapter(model, run.seed, places(analysis, tests, splits), labels, analysis.settings)
+            predictors += predict(model, run.seed, places(analysis, tests, splits), labels, analysis.settings)
     finally:
         model.unload()
     single = [predictor for predictor in predictors if predictor.way == "pass"]
@@ -116,43 +122,29 @@ def places(
         yield ("out", other), tests[other].first(count)
 
 
-def of_adapter(model: AdaptedModel, seed: int, places: Iterable, labels: dict, settings: dict) -> list[Predictor]:
-    """Return every predictor with one adapter; only draws take more than one pass of each image.
-
-    Fewer draws are the first of the most.
-    """
+def predict(model: AdaptedModel, seed: int, places: Iterable, labels: dict, settings: dict) -> list[Predictor]:
+    """Return every predictor with one adapter."""
     (member,) = model.members
-    laplace = member.method.key in LAPLACE and not member.is_stochastic
-    numbers = settings["draws"] if member.is_stochastic else []
-    features, once, several = {}, {}, {k: {} for k in numbers}
+    with_laplace = member.method.key in LAPLACE and not member.is_stochastic
+    counts = settings["draws"] if member.is_stochastic else []
+    passes: dict[Place, Pass] = {}
+    draws: dict[int, dict[Place, Prediction]] = {k: {} for k in counts}
     for place, data in places:
-        if place == TRAIN and not laplace:
+        if place == TRAIN and not with_laplace:
             continue
-        most = max(settings["draws"]) if isinstance(place, str) else settings["shift_draws"]
-        started = time.perf_counter()
-        features[place], probabilities = single_pass(model, data)
-        passed = time.perf_counter()
-        if numbers:
-            drawn = np.concatenate(list(draw(model, data, most, seed)), 1)
-        drew = time.perf_counter()
-        once[place] = Prediction.of(probabilities[None])
-        for k in numbers:
-            if k <= most:
-                several[k][place] = Prediction.of(drawn[:k])
-        if place == TEST:
-            per_image = 1e3 * (passed - started) / len(data)
-            per_draw = 1e3 * (drew - passed) / (most * len(data))
-    predictors = [Predictor("pass", 1, seed, once, per_image)]
-    if laplace:
-        posterior = posthoc.LastLayer.fit(member.head.weight, member.head.bias, features[TRAIN])
-        prior = posterior.choose_prior(features[VALIDATION], labels[VALIDATION])
-        predicted = {place: Prediction.of(posterior.predict(f, prior)[None]) for place, f in features.items()}
-        predictors.append(Predictor("laplace", 1, seed, predicted, per_image))
-    return predictors + [Predictor("draws", k, seed, several[k], k * per_draw) for k in numbers]
+        passes[place] = predict_pass(model, data)
+        most = max(counts, default=0) if isinstance(place, str) else settings["shift_draws"]
+        for k, prediction in predict_draws(model, data, [k for k in counts if k <= most], seed).items():
+            draws[k][place] = prediction
+    predictors = [Predictor("pass", 1, seed, {place: single.prediction for place, single in passes.items()})]
+    if with_laplace:
+        predictors.append(Predictor("laplace", 1, seed, fit_laplace(member.head, passes, labels)))
+    return predictors + [Predictor("draws", k, seed, predictions) for k, predictions in draws.items()]
 
 
-def single_pass(model: AdaptedModel, data) -> tuple[torch.Tensor, np.ndarray]:
-    """Return the head's input (n, dim) and the probabilities (n, C) of one pass with the mean, merged where it can."""
+def predict_pass(model: AdaptedModel, data: ImageData) -> Pass:
+    """Predict with the mean, merged where it can be."""
+    started = time.perf_counter()
     model.eval()
     if model.members[0].mergeable:
         model.merge_()
@@ -160,54 +152,79 @@ def single_pass(model: AdaptedModel, data) -> tuple[torch.Tensor, np.ndarray]:
         features = training.Features(model, data).features
     model.unmerge_()
     with torch.inference_mode():
-        return features, model.classify(features[None]).float().softmax(-1).cpu().numpy()
+        probabilities = model.classify(features[None]).float().softmax(-1).cpu().numpy()
+    return Pass(features, Prediction.average(probabilities[None], _milliseconds(started, data)))
+
+
+def predict_draws(model: AdaptedModel, data: ImageData, counts: Sequence[int], seed: int) -> dict[int, Prediction]:
+    """Predict with several numbers of draws; fewer draws are the first of the most."""
+    if not counts:
+        return {}
+    started = time.perf_counter()
+    drawn = np.concatenate(list(draw(model, data, max(counts), seed)), 1)
+    per_draw = _milliseconds(started, data) / max(counts)
+    return {k: Prediction.average(drawn[:k], k * per_draw) for k in counts}
+
+
+def _milliseconds(started: float, data: ImageData) -> float:
+    return 1e3 * (time.perf_counter() - started) / len(data)
+
+
+def fit_laplace(head: torch.nn.Linear, passes: dict[Place, Pass], labels: dict) -> dict[Place, Prediction]:
+    """Predict with a Laplace approximation of the head; the validation split chooses its prior."""
+    posterior = posthoc.LastLayer.fit(head.weight, head.bias, passes[TRAIN].features)
+    prior = posterior.choose_prior(passes[VALIDATION].features, labels[VALIDATION])
+    return {
+        place: Prediction.average(posterior.predict(features, prior)[None], single.milliseconds)
+        for place, (features, single) in passes.items()
+    }
 
 
 def ensemble(members: Sequence[Predictor]) -> Predictor:
     """Return the mean of several adapters' predictions."""
-    predictions = {
-        place: Prediction.of(np.stack([member.predictions[place].probabilities for member in members]))
-        for place in members[0].predictions
-    }
-    passes, milliseconds = sum(member.passes for member in members), sum(member.milliseconds for member in members)
-    return Predictor("ensemble", passes, ALL_SEEDS, predictions, milliseconds)
+    predictions = {}
+    for place in members[0].predictions:
+        parts = [member.predictions[place] for member in members]
+        drawn, milliseconds = [part.probabilities for part in parts], sum(part.milliseconds for part in parts)
+        predictions[place] = Prediction.average(np.stack(drawn), milliseconds)
+    return Predictor("ensemble", sum(member.passes for member in members), ALL_SEEDS, predictions)
 
 
 def frames(predictors: Sequence[Predictor], labels: dict, count: int) -> dict[str, pd.DataFrame]:
     """Score all predictors: `FRAMES`. labels: (n,) by place; count: the first test images, which the shifts corrupt."""
     rows: dict[str, list[dict]] = {name: [] for name in FRAMES}
     for predictor in predictors:
-        about = {"way": predictor.way, "passes": predictor.passes, "seed": predictor.seed}
+        key = {"way": predictor.way, "passes": predictor.passes, "seed": predictor.seed}
         temperature = posthoc.temperature(predictor.predictions[VALIDATION].probabilities, labels[VALIDATION])
         test = predictor.predictions[TEST]
         for scaled, degrees in ((False, 1.0), (True, temperature)):
-            of_scale = about | {"scaled": scaled}
+            scaled_key = key | {"scaled": scaled}
             probabilities = posthoc.scaled(test.probabilities, degrees)
             floors = metrics.calibrated_errors(probabilities.max(1))
             rows["scores"].append(
-                of_scale
-                | {"temperature": degrees, "milliseconds": predictor.milliseconds}
+                scaled_key
+                | {"temperature": degrees, "milliseconds": test.milliseconds}
                 | _metrics(probabilities, labels[TEST])
                 | {f"{name}_floor": float(errors.mean()) for name, errors in floors.items()}
                 | {name: float(part.mean()) for name, part in test.parts.items()}
             )
             for (corruption, severity), shifted in _shifted(predictor, count):
                 scores = _metrics(posthoc.scaled(shifted, degrees), labels[TEST][: len(shifted)])
-                rows["shift"].append(of_scale | {"corruption": corruption, "severity": severity} | scores)
+                rows["shift"].append(scaled_key | {"corruption": corruption, "severity": severity} | scores)
         wrong = test.probabilities.argmax(1) != labels[TEST]
         for name, values in test.uncertainties.items():
-            found = {
+            quality = {
                 "auroc": selective.auroc(values, wrong),
                 "aurc": selective.aurc(values, wrong),
                 "augrc": selective.augrc(values, wrong),
                 "selective_accuracy": selective.selective_accuracy(values, wrong, COVERAGE),
             }
-            rows["detection"].append(about | {"by": name} | found)
+            rows["detection"].append(key | {"by": name} | quality)
         for place, prediction in predictor.predictions.items():
             if place[0] == "out":
                 for name, outside in prediction.uncertainties.items():
-                    told = told_apart(test.uncertainties[name][:count], outside)
-                    rows["out"].append(about | {"other": place[1], "by": name} | told)
+                    separation = ood_metrics(test.uncertainties[name][:count], outside)
+                    rows["out"].append(key | {"other": place[1], "by": name} | separation)
     return {name: pd.DataFrame(part) for name, part in rows.items() if part}
 
 
@@ -223,8 +240,8 @@ def _metrics(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     return {name: scores[name] for name in METRICS}
 
 
-def told_apart(inside: np.ndarray, outside: np.ndarray) -> dict[str, float]:
-    """Return how well an uncertainty, (n,) in distribution and (m,) out of it, tells them apart.
+def ood_metrics(inside: np.ndarray, outside: np.ndarray) -> dict[str, float]:
+    """Return how well an uncertainty separates images in distribution (n,) from those out of it (m,).
 
     auroc: of finding images out of distribution. fpr: the share of these below the lowest threshold that accepts
     `ACCEPTED` of the images in distribution.

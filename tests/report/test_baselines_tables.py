@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from pvera.report.tables import uncertainty_baselines as tables
+from pvera.report.tables import baselines as tables
 from pvera.report.tables.verdicts import Untestable
 from results import ROOT
 

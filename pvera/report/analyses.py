@@ -48,7 +48,7 @@ class Uncertainty(NamedTuple):
     examples: list[Example]
 
 
-def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.ndarray]]]:
+def load_analyses(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.ndarray]]]:
     """Load records and arrays of an analysis of adapters, sorted by path; empty where it has not been run.
 
     InputError for results that are damaged, or cannot stand in one analysis.
@@ -65,7 +65,7 @@ def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Unc
     adapters = []
     kinds = {name: np.int64 if kind == np.int16 else np.float64 for name, kind in uncertainty.STORED.items()}
     experiment = "uncertainty" if trained == "benchmark" else f"uncertainty_{trained}"
-    for record, arrays in load(root, profile, experiment):
+    for record, arrays in load_analyses(root, profile, experiment):
         path = results.path_of(root, record | {"experiment": trained})
         (drawn_from,) = record["config"]["adapter_sha256"]
         if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
@@ -80,8 +80,8 @@ def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Unc
             stored = {name: arrays[name][i].astype(kind) for name, kind in kinds.items()}
             estimates[k] = uncertainty.Estimates(arrays["labels"].astype(np.int64), **stored)
         most, examples = estimates[max(draws)], []
-        shown = (arrays[f"example_{name}"] for name in ("images", "pixels", "scores"))
-        for i, pixels, scores in zip(*shown, strict=True):
+        columns = (arrays[f"example_{name}"] for name in ("images", "pixels", "scores"))
+        for i, pixels, scores in zip(*columns, strict=True):
             label, predicted = int(most.labels[i]), int(most.predicted[i])
             low, high = float(most.low[i]), float(most.high[i])
             examples.append(Example(record["dataset"], pixels, label, predicted, scores.astype(np.float64), low, high))

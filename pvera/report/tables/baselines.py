@@ -1,7 +1,7 @@
-"""PVeRA's draws against other ways to uncertainty: scores, detection of errors, shift; and PVeRA along β.
+"""PVeRA's draws against baselines of uncertainty: scores, detection of errors, shift; and PVeRA along β.
 
 A *way* is one pass, draws, an ensemble of seeds, or Laplace, with the adapters of one method; tables group ways of
-equal numbers of forward passes. Their cells are means over data sets of what `study.uncertainty_baselines` computed.
+equal numbers of forward passes. Their cells are means over data sets of what `study.baselines` computed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ import pandas as pd
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
-from pvera.report.statistics import smallest
+from pvera.report.statistics import weakest_contrast
 from pvera.report.table import NOTHING, Table, interval, number, origin, plain, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.study import results
-from pvera.study.uncertainty_baselines import ALL_SEEDS, COVERAGE, FRAMES, read_frames
+from pvera.study.baselines import ALL_SEEDS, COVERAGE, FRAMES, read_frames
 
 #: Experiment -> what is added to the titles of its methods.
 SOURCES = {"rivals": "", "dropout_rivals": " with dropout"}
@@ -27,8 +27,8 @@ KEY = ["passes", "method", "source", "way"]
 WAYS = ["pass", "laplace", "draws", "ensemble"]
 
 
-class Baselines(NamedTuple):
-    """The first record, and the frames of `study.uncertainty_baselines` of all data sets.
+class Comparison(NamedTuple):
+    """The first record, and the frames of `study.baselines` of all data sets.
 
     Rows have data set, category, method and source; those of "out" the distance of the other data set.
     """
@@ -37,18 +37,18 @@ class Baselines(NamedTuple):
     frames: dict[str, pd.DataFrame]
 
 
-def load(root, profile: str) -> Baselines | None:
+def load(root, profile: str) -> Comparison | None:
     """Load the comparisons of the benchmark and those with dropout; None where there are none."""
     return _joined(root, profile, {experiment: {"source": experiment} for experiment in SOURCES})
 
 
-def load_along_beta(root, profile: str) -> Baselines | None:
+def load_along_beta(root, profile: str) -> Comparison | None:
     """Load the comparisons of PVeRA along β, a column `beta` in each frame; None where there are none."""
     folders = sorted(path.name for path in (Path(root) / profile).glob(f"{ALONG_BETA}_*"))
     return _joined(root, profile, {name: {"beta": float(name.removeprefix(f"{ALONG_BETA}_"))} for name in folders})
 
 
-def _joined(root, profile: str, experiments: dict[str, dict]) -> Baselines | None:
+def _joined(root, profile: str, experiments: dict[str, dict]) -> Comparison | None:
     """Load the frames of several experiments, each with further columns."""
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in FRAMES}
     records = []
@@ -68,14 +68,14 @@ def _joined(root, profile: str, experiments: dict[str, dict]) -> Baselines | Non
         joined["out"] = out.assign(
             distance=np.where(out["other"].map(category) == out["category"], "same category", "other category")
         )
-    return Baselines(records[0], joined)
+    return Comparison(records[0], joined)
 
 
-def about(baselines: Baselines) -> str:
+def describe_runs(comparison: Comparison) -> str:
     """Describe the adapters for a caption."""
-    scores = baselines.frames["scores"]
+    scores = comparison.frames["scores"]
     datasets = sorted(set(scores["dataset"]), key=[*TASKS, *scores["dataset"]].index)
-    return f"{origin(baselines.record, sorted(set(scores['seed']) - {ALL_SEEDS}), datasets)}."
+    return f"{origin(comparison.record, sorted(set(scores['seed']) - {ALL_SEEDS}), datasets)}."
 
 
 # The cells
@@ -98,9 +98,9 @@ class Column(NamedTuple):
     floor: bool = False
     sign: int = -1
 
-    def of(self, baselines: Baselines) -> pd.DataFrame:
+    def rows(self, comparison: Comparison) -> pd.DataFrame:
         """Return the rows that count."""
-        return baselines.frames[self.frame].query(self.where)
+        return comparison.frames[self.frame].query(self.where)
 
 
 def over_tasks(frame: pd.DataFrame, value: str, by: Sequence[str] = KEY) -> pd.Series:
@@ -112,11 +112,11 @@ def over_tasks(frame: pd.DataFrame, value: str, by: Sequence[str] = KEY) -> pd.S
     return of_tasks.mean(axis=1, skipna=False).sort_index()
 
 
-def means(baselines: Baselines, columns: Mapping[str, Column], by: Sequence[str] = KEY) -> pd.DataFrame:
+def means(comparison: Comparison, columns: Mapping[str, Column], by: Sequence[str] = KEY) -> pd.DataFrame:
     """Return the means of columns over data sets and seeds, as shown, and those of their floors."""
     data = {}
     for name, column in columns.items():
-        rows = column.of(baselines)
+        rows = column.rows(comparison)
         data[name] = column.factor * over_tasks(rows, column.value, by)
         if column.floor:
             data[f"{name} floor"] = column.factor * over_tasks(rows, f"{column.value}_floor", by)
@@ -172,7 +172,7 @@ SCORES = {
 }
 
 
-def scores_table(baselines: Baselines) -> Table:
+def scores_table(comparison: Comparison) -> Table:
     """Build the table of accuracy, proper scores and calibration, before and after temperature scaling."""
     caption = (
         "Scores on the test split, mean over data sets and seeds. NLL in nats. ECE and ACE in points, their floor in "
@@ -180,8 +180,8 @@ def scores_table(baselines: Baselines) -> Table:
         "on the validation split, which changes no accuracy. ms: milliseconds per image, measured beside other "
         "processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
     )
-    panels = by_passes(means(baselines, SCORES))
-    return Table("rivals", caption, panels, spec(SCORES), baselines.frames["scores"], about(baselines))
+    panels = by_passes(means(comparison, SCORES))
+    return Table("rivals", caption, panels, spec(SCORES), comparison.frames["scores"], describe_runs(comparison))
 
 
 DETECTION = {
@@ -197,7 +197,7 @@ DETECTION = {
 }
 
 
-def detection_table(baselines: Baselines) -> Table:
+def detection_table(comparison: Comparison) -> Table:
     """Build the table of the detection of incorrect predictions, and of the parts of the entropy."""
     caption = (
         "Detection of incorrect predictions within each data set, mean over data sets and seeds. AUROC (0.5: chance) "
@@ -207,8 +207,8 @@ def detection_table(baselines: Baselines) -> Table:
         f"on the {100 * COVERAGE:.0f} % of images with the lowest uncertainty. Entropies in nats: the expected entropy "
         "of a draw, and the mutual information, which add up to the entropy of the mean."
     )
-    panels, data = by_passes(means(baselines, DETECTION)), baselines.frames["detection"]
-    return Table("rivals_detection", caption, panels, spec(DETECTION), data, about(baselines))
+    panels, data = by_passes(means(comparison, DETECTION)), comparison.frames["detection"]
+    return Table("rivals_detection", caption, panels, spec(DETECTION), data, describe_runs(comparison))
 
 
 SHIFT = {
@@ -227,9 +227,9 @@ SHIFT = {
 }
 
 
-def shift_table(baselines: Baselines) -> Table:
+def shift_table(comparison: Comparison) -> Table:
     """Build the table of corrupted images, and of images of other data sets."""
-    count = baselines.record["config"]["shifted_images"]
+    count = comparison.record["config"]["shifted_images"]
     caption = (
         f"The first {count} test images of each data set with noise, blur, less contrast and JPEG compression in five "
         "severities (0: none), mean over corruptions, data sets and seeds. T: after temperature scaling on clean "
@@ -237,12 +237,12 @@ def shift_table(baselines: Baselines) -> Table:
         "category; AUROC of telling them from the data set's own by 1 − the highest score or by mutual information, "
         "and the false-positive rate where 95 % of its own are accepted, lower is better."
     )
-    panels = by_passes(means(baselines, SHIFT))
-    data = pd.concat([baselines.frames["shift"], baselines.frames["out"]])
+    panels = by_passes(means(comparison, SHIFT))
+    data = pd.concat([comparison.frames["shift"], comparison.frames["out"]])
     measured = ["accuracy", "nll", "brier", "ece", "ace", "auroc", "fpr"]
     data = data.groupby(list(data.columns.drop([*measured, "corruption", "seed"])), sort=False, dropna=False)
     data = data[measured].mean().reset_index()
-    return Table("rivals_shift", caption, panels, spec(SHIFT), data, about(baselines))
+    return Table("rivals_shift", caption, panels, spec(SHIFT), data, describe_runs(comparison))
 
 
 _PASS, _DRAWS = "way == 'pass' and not scaled", "way == 'draws' and not scaled"
@@ -258,13 +258,13 @@ BETA = {
 }
 
 
-def beta_table(along: Baselines) -> Table:
+def beta_table(along: Comparison) -> Table:
     """Build the table of PVeRA's scores along β (`load_along_beta`)."""
     most = along.frames["scores"].query("way == 'draws'")["passes"].max()
     frames = {name: along.frames[name].query(f"way != 'draws' or passes == {most}") for name in ("scores", "detection")}
     data = means(along._replace(frames=frames), BETA, ["beta"])
-    shown = data.rename(number)
-    shown[["accuracy", "ace", "ace_draws"]] *= 100
+    panel = data.rename(number)
+    panel[["accuracy", "ace", "ace_draws"]] *= 100
     caption = (
         f"PVeRA along β, mean over data sets and seeds. One pass with the mean, and {most} draws. ACE in "
         "points. AUROC of incorrect predictions (0.5: chance): by 1 − the highest score of one pass, and "
@@ -272,12 +272,12 @@ def beta_table(along: Baselines) -> Table:
         f"published program takes β = {number(1e-6)} more often than any other value, but averages the KL term over "
         "latent dimensions, where Eq. 9 sums it: its weight is a smaller one here."
     )
-    return Table("beta_effects", caption, {"": shown}, spec(BETA), data.reset_index(), about(along))
+    return Table("beta_effects", caption, {"": panel}, spec(BETA), data.reset_index(), describe_runs(along))
 
 
 # Differences
 
-COMPARED = {
+DIFFERENCES = {
     "NLL": SCORES["nll"],
     "ACE (points)": SCORES["ace"],
     "NLL, T": SCORES["nll_t"],
@@ -288,38 +288,38 @@ COMPARED = {
 REFERENCE = (1, "pvera", "rivals", "pass")
 
 
-def compared(baselines: Baselines, name: str) -> pd.DataFrame:
-    """Return a score of `COMPARED`: rows ways (`KEY`) and data sets, columns seeds. Ensembles stand under each."""
-    column = COMPARED[name]
-    table = column.of(baselines).pivot(index=[*KEY, "dataset"], columns="seed", values=column.value)
+def compared(comparison: Comparison, name: str) -> pd.DataFrame:
+    """Return a score of `DIFFERENCES`: rows ways (`KEY`) and data sets, columns seeds. Ensembles stand under each."""
+    column = DIFFERENCES[name]
+    table = column.rows(comparison).pivot(index=[*KEY, "dataset"], columns="seed", values=column.value)
     if ALL_SEEDS in table:
         ensembles = table.pop(ALL_SEEDS)
         table = table.apply(lambda of_seed: ensembles.fillna(of_seed))
     return column.factor * table
 
 
-def differences_table(baselines: Baselines) -> Table:
+def differences_table(comparison: Comparison) -> Table:
     """Build the table of differences from one pass of PVeRA, with intervals over data sets."""
-    scores = {name: compared(baselines, name) for name in COMPARED}
+    scores = {name: compared(comparison, name) for name in DIFFERENCES}
     ways = {index[:4] for index in scores["NLL"].index}
     rows = []
     for way in ordered(ways - {REFERENCE}) if REFERENCE in ways else ():
         for name, values in scores.items():
             gaps = (values.loc[way] - values.loc[REFERENCE]).to_numpy()
             if not np.isnan(gaps).all():
-                effect = smallest({"": gaps})
+                effect = weakest_contrast({"": gaps})
                 rows.append((*way, name, effect.mean, effect.others.low, effect.others.high))
     data = pd.DataFrame(rows, columns=[*KEY, "score", "mean", "low", "high"])
-    digits = {name: 3 if column.factor == 1 else 2 for name, column in COMPARED.items()}
-    shown = [interval(row.mean, row.low, row.high, digits[row.score]) for row in data.itertuples(index=False)]
-    cells = data.assign(shown=shown).pivot(index=KEY, columns="score", values="shown")
-    cells = cells.reindex(columns=list(COMPARED)).fillna(NOTHING)
+    digits = {name: 3 if column.factor == 1 else 2 for name, column in DIFFERENCES.items()}
+    intervals = [interval(row.mean, row.low, row.high, digits[row.score]) for row in data.itertuples(index=False)]
+    cells = data.assign(text=intervals).pivot(index=KEY, columns="score", values="text")
+    cells = cells.reindex(columns=list(DIFFERENCES)).fillna(NOTHING)
     caption = (
         "Difference from one pass with PVeRA's mean, paired by data set and seed, with its 95 % interval by Student's "
         "t over data sets. Above zero is better for AUROC, below zero for all others. An ensemble of all seeds is "
         "compared with each of them."
     )
-    return Table("rivals_differences", caption, by_passes(cells), data=data, about=about(baselines))
+    return Table("rivals_differences", caption, by_passes(cells), data=data, source=describe_runs(comparison))
 
 
 #: Short name -> method, source and way.
@@ -332,12 +332,12 @@ SHORT = {
 
 
 @contrast
-def better(baselines: Baselines, name: str, way: str, other: str) -> Gaps:
-    """Return how far one way of `SHORT` is better than another in a score of `COMPARED`.
+def better(comparison: Comparison, name: str, way: str, other: str) -> Gaps:
+    """Return how far one way of `SHORT` is better than another in a score of `DIFFERENCES`.
 
     Each way has the most passes that it was tried with. `Untestable` without one of them.
     """
-    values = compared(baselines, name)
+    values = compared(comparison, name)
     tried = []
     for short in (way, other):
         keys = [index[:4] for index in values.index if index[1:4] == SHORT[short]]
@@ -345,5 +345,5 @@ def better(baselines: Baselines, name: str, way: str, other: str) -> Gaps:
             method, source, kind = SHORT[short]
             raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {kind}")
         tried.append(values.loc[max(keys)])
-    one, other = tried
-    return {"": COMPARED[name].sign * (one - other)}
+    first, second = tried
+    return {"": DIFFERENCES[name].sign * (first - second)}
