@@ -107,7 +107,7 @@ def test_published_weights_are_named_by_their_file_in_the_hubs_cache(tmp_path, m
     "name, says",
     [
         ("vit_nonsense", "unknown backbone"),
-        ("resnet18", "fused"),
+        ("resnet18", "ResNet has layers of another form"),
         ("vit_base_patch14_dinov2.nonsense", "tag"),
     ],
 )
