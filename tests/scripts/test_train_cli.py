@@ -100,7 +100,7 @@ BAD = {
     "weights without a file": (["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
     "half a seed": (["--seeds", "0.5"], "--seeds: invalid int value: '0.5'"),
-    "unknown experiment": (["--experiments", "gamma"], "unknown experiment 'gamma'; choose from beta, benchmark"),
+    "unknown experiment": (["--experiments", "gamma"], "unknown experiment 'gamma'; choose from benchmark, beta"),
     "unknown option of the script": (["--epoch-count", "3"], "unrecognized arguments: --epoch-count 3"),
     "device": (["--device", "tpu"], "--device: must be cpu, cuda, or one such as cuda:1, not 'tpu'"),
     "no GPU": (["--device", "cuda"], "--device: there is no CUDA device here"),

@@ -19,7 +19,7 @@ from pvera.data import suite
 from pvera.data.image_folders import load_split
 from pvera.errors import InputError
 from pvera.files import sha256
-from pvera.report import analyses
+from pvera.report.analyses import load_uncertainty
 from pvera.seeding import derive
 from pvera.study import analyses, results
 from pvera.study.plan import list_runs
@@ -82,10 +82,10 @@ def test_draws_of_another_adapter_are_not_compared_with_the_predictions(profile,
     kept = run.adapters[0].read_bytes()
     results.write(trained(run), record, scores, labels, b"another one")
     with pytest.raises(InputError, match="seed0.safetensors is not the adapter of the draws"):
-        analyses.load_uncertainty(root, "mine")
+        load_uncertainty(root, "mine")
     results.write(trained(run), record, scores, labels, kept)
     run.adapters[0].unlink()  # a copy of the results alone can be read
-    assert len(analyses.load_uncertainty(root, "mine")) == 1
+    assert len(load_uncertainty(root, "mine")) == 1
 
 
 def test_out_of_distribution(tmp_path):
