@@ -37,7 +37,7 @@ def test_the_folder_alone_trains_pvera_with_one_seed_under_the_corrected_protoco
     first, last = output.splitlines()[1], output.splitlines()[-1]
     assert first.startswith(
         "protocol corrected; backbone tiny; methods pvera; seeds 0; grids pvera learning_rate 0.01, "
-        "0.001, 0.0001; 1 trainings of at most 3 epochs"
+        "0.003, 0.001; 1 trainings of at most 3 epochs"
     )
     assert "photos/pvera/seed0 3/3" in errors
     (run,) = results.load_runs(tmp_path / "results", "own")
