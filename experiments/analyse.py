@@ -11,13 +11,13 @@ Each analysis writes results/<profile>/<experiment>/<backbone>/<dataset>/<method
 Existing results are not computed again; the script reports those of another adapter.
 """
 
-from train import parse_training, start
+from train import parse, start
 
 from pvera.errors import run_script
 
 
 def main(words: list[str] | None = None) -> None:
-    start(*parse_training(__doc__, "analyse", words))
+    start(parse(__doc__, "analyse", words))
 
 
 if __name__ == "__main__":

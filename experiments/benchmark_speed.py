@@ -119,10 +119,8 @@ class Bench:
     @contextmanager
     def model(self, methods: Method | list[Method]) -> Iterator:
         """Yield the adapted backbone, to be called in the precision that is measured."""
-        model = adapt(self.vit, methods, CLASSES, 0)
-        with training.autocast(self.device, self.precision):
+        with adapt(self.vit, methods, CLASSES, 0) as model, training.autocast(self.device, self.precision):
             yield model
-        model.unload()
 
 
 def measure(bench: Bench, part: str, repeats: int) -> Iterator[tuple]:

@@ -8,6 +8,7 @@ is downloaded. Existing records are not counted again.
 """
 
 import json
+from pathlib import Path
 
 from options import Parser, read_profile
 from tqdm import tqdm
@@ -22,12 +23,16 @@ def main(words: list[str] | None = None) -> None:
     parser.profile()
     parser.results()
     options = parser.parse_args(words)
+    count(options.results, options.profile)
 
+
+def count(root: Path, name: str) -> None:
+    """Count the costs of a profile and of the paper's sizes that `root` lacks."""
     missing = []
-    for name in dict.fromkeys([options.profile, cost_records.SIZES]):
-        profile = read_profile(name)
+    for each in dict.fromkeys([name, cost_records.SIZES]):
+        profile = read_profile(each)
         for backbone in profile.backbones:
-            path = cost_records.record_path(options.results, profile.name, backbone)
+            path = cost_records.record_path(root, profile.name, backbone)
             config = cost_records.config(profile, backbone)
             if path.exists() and json.loads(path.read_text(encoding="utf-8"))["config"] == config:
                 continue
@@ -36,7 +41,7 @@ def main(words: list[str] | None = None) -> None:
             missing.append((profile, backbone, path))
 
     if missing:
-        require_writable(options.results)
+        require_writable(root)
     for profile, backbone, path in tqdm(missing, "cost", unit="backbone", disable=not missing):
         record = json.dumps(cost_records.measure(profile, backbone), indent=1, ensure_ascii=False)
         write_atomically(path, f"{record}\n".encode())

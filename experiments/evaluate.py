@@ -11,33 +11,33 @@ without labels are for experiments/predict.py.
 import json
 from pathlib import Path
 
-from own_pictures import evaluated, parser
+from own_pictures import adapter_parser, evaluate
 
 from pvera.errors import run_script
 from pvera.files import plain, require_writable, write_atomically
 
 
 def main() -> None:
-    made = parser(__doc__)
-    made.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean, for --predictions")
-    made.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
-    made.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
-    options = made.parse_args()
+    parser = adapter_parser(__doc__)
+    parser.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean, for --predictions")
+    parser.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
+    parser.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
+    options = parser.parse_args()
     for file in filter(None, (options.predictions, options.metrics)):
         require_writable(file.resolve().parent)
-    evaluation = evaluated(options, options.draws)
-    about = {
-        "backbone": evaluation.adapter.frozen.name,
-        "dataset": evaluation.dataset,
-        "method": evaluation.member.method.key,
-        "metrics": evaluation.metrics,
-        "classes": evaluation.per_class().to_dict("records"),
-    }
-    print(f"{evaluation.title}: {evaluation.metrics['images']} images\n\n{evaluation.tables()}")
+    evaluation = evaluate(options, options.draws)
+    print(f"{evaluation.title}: {evaluation.metrics['images']} images\n\n{evaluation.markdown()}")
     if options.predictions:
-        write_atomically(options.predictions, evaluation.predictions().to_csv(index=False).encode())
+        write_atomically(options.predictions, evaluation.table().to_csv(index=False))
     if options.metrics:
-        write_atomically(options.metrics, (json.dumps(plain(about), indent=1) + "\n").encode())
+        numbers = {
+            "backbone": evaluation.predictions.adapter.frozen.name,
+            "dataset": evaluation.dataset,
+            "method": evaluation.predictions.member.method.key,
+            "metrics": evaluation.metrics,
+            "classes": evaluation.per_class().to_dict("records"),
+        }
+        write_atomically(options.metrics, json.dumps(plain(numbers), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,10 +26,15 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--inplace", action="store_true", help="update analysis/, not figures/<profile>")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of analysis/, results/ and figures/")
     options = parser.parse_args(words)
-    if stale := outdated(options.root, options.profile, options.inplace):
+    execute(options.root, options.profile, options.inplace)
+
+
+def execute(root: Path, profile: str, in_place: bool) -> None:
+    """Execute the notebooks that are out of date."""
+    if stale := outdated(root, profile, in_place):
         from pvera.report.execution import execute_all  # takes seconds to import
 
-        execute_all(stale, options.profile)
+        execute_all(stale, profile)
 
 
 def outdated(root: Path, profile: str, in_place: bool) -> list[tuple[Path, Path, dict]]:

@@ -20,9 +20,14 @@ def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of docs/ (%(default)s)")
     options = parser.parse_args(words)
-    for page, text in outdated(options.root).items():
+    write(options.root)
+
+
+def write(root: Path) -> None:
+    """Write the pages whose tables are out of date."""
+    for page, text in outdated(root).items():
         write_atomically(page, text.encode())
-        print(f"{page.relative_to(options.root)}: written")
+        print(f"{page.relative_to(root)}: written")
 
 
 def outdated(root: Path) -> dict[Path, str]:

@@ -1,5 +1,6 @@
 """Write the demonstration suite (twelve tasks of 32 x 32 images) in VTAB-1k's folder format."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from options import Parser
@@ -15,20 +16,24 @@ def main(words: list[str] | None = None) -> None:
     names = list(suite.RECIPES)
     about = f"tasks to make, of {', '.join(names)} (all)"
     parser.add_argument("--task", nargs="+", metavar="NAME", choices=names, default=names, help=about)
-    arguments = parser.parse_args(words)
-    missing = [suite.RECIPES[name] for name in arguments.task]
-    missing = [recipe for recipe in missing if not suite.is_made(recipe, arguments.root / recipe.name)]
-    for folder in (arguments.root / recipe.name for recipe in missing):
+    options = parser.parse_args(words)
+    make(options.root, options.task)
+
+
+def make(root: Path, names: Sequence[str]) -> None:
+    """Write the tasks that `root` lacks. InputError for a folder that is in the way."""
+    missing = [suite.RECIPES[name] for name in names if not suite.is_made(suite.RECIPES[name], root / name)]
+    for folder in (root / recipe.name for recipe in missing):
         if folder.exists() and not (folder / suite.MANIFEST).exists():
             raise InputError(f"{folder} exists and was not made by this script: remove it")
 
     with tqdm(total=len(missing) * sum(suite.COUNTS.values()), unit="image", disable=not missing) as bar:
         for recipe in missing:
             bar.set_description(recipe.name)
-            manifest = suite.write(recipe, suite.make(recipe), arguments.root, bar.update)
+            manifest = suite.write(recipe, suite.make(recipe), root, bar.update)
             if manifest["sha256"]["all"] != recipe.sha256:
                 print(f"{recipe.name} differs from the published one: are the pinned versions installed?")
-    print(f"{len(arguments.task)} tasks in {arguments.root}")
+    print(f"{len(names)} tasks in {root}")
 
 
 if __name__ == "__main__":

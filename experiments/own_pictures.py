@@ -1,5 +1,6 @@
 """One's own pictures, in training and after it, and saved adapters: their options, and what scripts do with them."""
 
+import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from pvera import backbones
 from pvera.data import custom, inputs, tasks
 from pvera.errors import InputError
 from pvera.study import results
-from pvera.study.evaluation import Adapter, Evaluation, evaluate
+from pvera.study.evaluation import Evaluation, SavedAdapter, predict, score
 from pvera.study.profiles import Profile
 from pvera.study.runs import Job, environment
 from pvera.study.training import PRECISIONS
@@ -92,26 +93,26 @@ def trained(runs: list[Job]) -> list[str]:
 # Saved adapters
 
 
-def parser(description: str, labelled: bool = True) -> Parser:
+def adapter_parser(description: str, labelled: bool = True) -> Parser:
     """Return a parser with the options for an adapter, and for labelled images."""
-    made = Parser(description)
-    made.add_argument("adapter", type=Path, metavar="ADAPTER", help="file that pvera.save or a training has written")
-    made.add_argument("--backbone", metavar="B", help="the backbone (default: that of the record beside the adapter)")
-    made.add_argument("--weights", metavar="FILE", help="file of the backbone's weights, instead of the hub's")
-    made.add_argument("--precision", choices=PRECISIONS, help="(default: the record's, else float32)")
-    made.device()
+    parser = Parser(description)
+    parser.add_argument("adapter", type=Path, metavar="ADAPTER", help="file that pvera.save or a training has written")
+    parser.add_argument("--backbone", metavar="B", help="the backbone (default: that of the record beside the adapter)")
+    parser.add_argument("--weights", metavar="FILE", help="file of the backbone's weights, instead of the hub's")
+    parser.add_argument("--precision", choices=PRECISIONS, help="(default: the record's, else float32)")
+    parser.device()
     if labelled:
-        made.add_argument(
+        parser.add_argument(
             "--data-set",
             metavar="NAME[=FOLDER]",
             help="a known data set, or your own pictures (default: the data set of the record)",
         )
-        made.add_argument("--data", type=Path, help="folder of the data sets (default: their suite's, below data/)")
-        made.add_argument("--cache", help="folder for decoded images")
-    return made
+        parser.add_argument("--data", type=Path, help="folder of the data sets (default: their suite's, below data/)")
+        parser.add_argument("--cache", help="folder for decoded images")
+    return parser
 
 
-def opened(options: Namespace) -> Adapter:
+def open_adapter(options: Namespace) -> SavedAdapter:
     """Load the backbone of the adapter that `options` name. InputError for what is missing or does not fit."""
     if not options.adapter.is_file():
         raise InputError(f"{options.adapter}: no such file")
@@ -130,7 +131,7 @@ def opened(options: Namespace) -> Adapter:
         torch.set_num_threads(record["environment"]["threads"])  # another number of images rounds sums differently
     size = record["config"]["image_size"] if backbone == record.get("backbone") else None
     frozen = backbones.load(backbone, weights=options.weights, image_size=size)
-    return Adapter(options.adapter, frozen, record, device, precision)
+    return SavedAdapter(options.adapter, frozen, record, device, precision)
 
 
 def trained_classes(record: dict) -> list[str]:
@@ -140,36 +141,68 @@ def trained_classes(record: dict) -> list[str]:
     return tasks.class_names(record["dataset"]) if record else []
 
 
-def evaluated(options: Namespace, draws: int | None = None) -> Evaluation:
-    """Evaluate the adapter that `options` name on test images. InputError as `opened`, and where images have other
-    classes than the adapter, or another split than in its training."""
+def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
+    """Evaluate the adapter that `options` name on test images.
+
+    InputError as `open_adapter` and `require_unseen`, and where images have other classes than the adapter.
+    """
     set_cache(options.cache)
-    adapter = opened(options)
-    record, about = adapter.record, adapter.record.get("own_data")
-    trained = record.get("dataset")
-    if not (named := options.data_set or trained):
+    adapter = open_adapter(options)
+    record, trained_on = adapter.record, adapter.record.get("dataset")
+    name, _, folder = (options.data_set or trained_on or "").partition("=")
+    if not name:
         raise InputError(
             f"which images is {options.adapter} to be evaluated on? Name them with --data-set; pictures without labels "
             "are for experiments/predict.py"
         )
-    name, _, folder = named.partition("=")
     suite = tasks.TASKS[name].suite if name in tasks.TASKS else "own"
     if suite not in ROOTS:
         raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
     root = options.data or ROOTS[suite]
     if folder:
-        install_one(root, name, folder, custom.drawn_from(about))
-    classes, described = tasks.class_names(name, root), tasks.manifest(root, name) or {}
-    if record and (trained_classes(record) != classes or trained != name and {trained, name} <= tasks.TASKS.keys()):
-        raise InputError(f"the adapter was trained on {trained}; it does not know the classes of {name}")
-    if about:
-        # Another split tests the adapter on images that it was trained on, and so may other pictures of the same name.
-        same_pictures = about["pictures_sha256"] == described.get("pictures_sha256")
-        if about["split"] != described["split"] if same_pictures else trained == name:
-            raise InputError(
-                f"{name} has other pictures or another split ({custom.describe_split(described['split'])}) than in the "
-                f"adapter's training ({custom.describe_split(about['split'])}): type --data-set NEW=FOLDER with the "
-                "FOLDER of its training and a new name; new pictures take a new name as well"
-            )
+        install_one(root, name, folder, custom.drawn_from(record.get("own_data")))
+    classes = tasks.class_names(name, root)
+    if record:
+        both_known = {trained_on, name} <= tasks.TASKS.keys()
+        if trained_classes(record) != classes or (trained_on != name and both_known):
+            raise InputError(f"the adapter was trained on {trained_on}; it does not know the classes of {name}")
+        require_unseen(record, custom.current(root, name), name)
     (split,) = inputs.load(root, name, adapter.frozen, ("test",))
-    return evaluate(adapter, split, classes, draws, name)
+    evaluation = score(predict(adapter, split, classes, draws), split.labels, name)
+    if trained_on == name and not same_images(adapter, root):
+        print(f"note: the images of {name} are not those of the training, or are decoded otherwise", file=sys.stderr)
+    return evaluation
+
+
+def require_unseen(record: dict, described: dict | None, name: str) -> None:
+    """Raise an InputError where test images of one's own data set `name` may be images of the adapter's training.
+
+    described: `custom.current` of the data set, None for a known one.
+    """
+    trained = record.get("own_data")
+    if trained is None or described is None:
+        return
+    same_pictures = described["pictures_sha256"] == trained["pictures_sha256"]
+    same_split = described["split"] == trained["split"]
+    same_name = name == record["dataset"]
+    if same_pictures and not same_split:
+        raise InputError(
+            f"{name} has another split ({custom.describe_split(described['split'])}) than in the adapter's training "
+            f"({custom.describe_split(trained['split'])}): type --data-set NEW=FOLDER with the FOLDER of its training "
+            "and a new name"
+        )
+    if same_name and not same_pictures:
+        raise InputError(
+            f"the pictures of {name} have changed since the adapter's training: restore them, or name new ones "
+            "otherwise, --data-set NEW=FOLDER"
+        )
+
+
+def same_images(adapter: SavedAdapter, root: Path) -> bool:
+    """Return whether the images below `root` are those of the adapter's training, bit for bit as they are decoded."""
+    name, config = adapter.record["dataset"], adapter.record["config"]
+    try:
+        splits = inputs.load(root, name, adapter.frozen, first=config.get("images"))
+    except InputError:  # training images are gone
+        return False
+    return inputs.digest(splits) == config["data_sha256"]

@@ -6,65 +6,88 @@ Takes files, folders with pictures at any depth, and globs in quotes. The CSV fi
 predicted class ("prediction") and its score ("confidence"). With --draws, for PVeRA, also the spread of the highest
 score over the draws ("draws_sd"), the class that most draws predict, and the 95 % interval of its score. To find
 errors, look at the pictures with the lowest confidence first: one pass's score ranks them better than the spread does.
-Without the run's record beside the adapter, --backbone and --classes say what it would.
+Pictures that cannot be read are named and left out; the exit code is then 1. Without the run's record beside the
+adapter, --backbone and --classes say what it would.
 """
 
+import sys
+from collections import Counter
 from glob import glob
 from pathlib import Path
 
-import numpy as np
-from own_pictures import opened, parser, trained_classes
+from own_pictures import adapter_parser, open_adapter, trained_classes
 
 from pvera.data import custom
-from pvera.data.image_folders import ImageSplit, Undecoded
+from pvera.data.image_folders import ImageSplit, Undecoded, name_errors, require_readable
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable, write_atomically
-from pvera.study.evaluation import evaluate
-
-#: Of `Evaluation.predictions`, those that need no label.
-COLUMNS = (
-    "path", "prediction", "confidence", "draws_sd", "draws_prediction", "interval_low", "interval_high"
-)  # fmt: skip
+from pvera.study.evaluation import predict
 
 
 def main() -> None:
-    made = parser(__doc__, labelled=False)
-    made.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
-    made.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean")
-    made.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write (default: printed)")
-    made.add_argument(
+    parser = adapter_parser(__doc__, labelled=False)
+    parser.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
+    parser.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write (default: printed)")
+    parser.add_argument(
         "--classes", nargs="+", metavar="NAME", help="names of the classes, in the order of the adapter's outputs"
     )
-    options = made.parse_args()
+    options = parser.parse_args()
     if options.output:
         require_writable(options.output.resolve().parent)
-    pictures = find(options.pictures)
-    adapter = opened(options)
+    pictures, left_out = find(options.pictures)
+    adapter = open_adapter(options)
     classes = options.classes or trained_classes(adapter.record)
     if not classes:
         raise InputError(f"which classes has {options.adapter}? Name them in the order of its outputs with --classes")
-    images = Undecoded(Path(), pictures, adapter.frozen.image_size)
-    unlabelled = ImageSplit(images, np.zeros(len(pictures), np.int64), pictures)
-    predictions = evaluate(adapter, unlabelled, classes, options.draws).predictions()
-    table = predictions.filter(items=COLUMNS).to_csv(index=False, float_format="%.6f")
+    errors: dict[str, InputError] = {}
+    images = Undecoded(Path(), pictures, adapter.frozen.image_size, errors)
+    table = predict(adapter, ImageSplit(images, None, pictures), classes, options.draws).table()
+    if len(errors) == len(pictures):
+        require_readable(errors.values())
+    table = table[[path not in errors for path in pictures]]
+    content = table.to_csv(index=False, float_format="%.6f")
     if options.output:
-        write_atomically(options.output, table.encode())
-        print(f"{options.output}: {len(pictures)} pictures, the least certain ones have the lowest confidence")
+        write_atomically(options.output, content)
+        print(f"{options.output}: {len(table)} pictures, the least certain ones have the lowest confidence")
     else:
-        print(table, end="")
+        print(content, end="")
+    if left_out:
+        print(f"left out: {custom.describe_left_out(left_out)}", file=sys.stderr)
+    if errors:
+        print(f"left out: {name_errors(errors.values())}", file=sys.stderr)
+        sys.exit(1)
 
 
-def find(places: list[str]) -> list[str]:
-    """Return the files, those that globs match, and all pictures below folders. InputError where there are none."""
-    pictures: list[str] = []
+def find(places: list[str]) -> tuple[list[str], Counter[str]]:
+    """Return the files, those that globs match, and all pictures below folders; and what `custom.find` left out.
+
+    InputError where there are none.
+    """
+    pictures, left_out = dict[str, None](), Counter[str]()
     for place in places:
         below: list[str] = []
-        for match in [place] if Path(place).exists() else sorted(glob(place, recursive=True)):
-            below += map(str, custom.find(Path(match))[0]) if Path(match).is_dir() else [match]
+        for match in [place] if Path(place).exists() else matches(place):
+            if Path(match).is_dir():
+                of_folder, others = custom.find(Path(match))
+                below += map(str, of_folder)
+                left_out += others
+            else:
+                below.append(match)
         if not below:
             raise InputError(f"{place} does not exist, or holds no pictures")
-        pictures += below
-    return list(dict.fromkeys(pictures))
+        pictures |= dict.fromkeys(below)
+    return list(pictures), left_out
+
+
+def matches(pattern: str) -> list[str]:
+    """Return what a glob matches, without hidden folders and files that it does not name."""
+    named = set(Path(pattern).parts)
+    return [
+        path
+        for path in sorted(glob(pattern, recursive=True))
+        if not any(map(custom.is_hidden, set(Path(path).parts) - named))
+    ]
 
 
 if __name__ == "__main__":

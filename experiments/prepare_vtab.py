@@ -12,7 +12,6 @@ some of the 19.
 import json
 import shutil
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,8 +31,20 @@ def main(words: list[str] | None = None) -> None:
         "--accept", action="store_true", help="use data sets although they differ from VTAB-1k; results then say so"
     )
     options = parser.parse_args(words)
-    names, root, accepted = options.datasets or vtab.NAMES, options.root.absolute(), vtab.read_record(options.root)
-    left_out = place(names, options, root)
+    some = options.accept and not options.datasets
+    if not prepare(options.root.absolute(), options.datasets or vtab.NAMES, options.source, options.accept, some):
+        sys.exit(1)
+
+
+def prepare(
+    root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None = None, accept: bool = False, some: bool = False
+) -> bool:
+    """Install data sets and print what they are. Return whether all can be used together.
+
+    source: a folder or an archive instead of the hub.   accept: use those that differ from VTAB-1k.
+    some: data sets may be missing.
+    """
+    accepted, left_out = vtab.read_record(root), place(root, names, source, accept)
 
     usable, missing, wrong = [], [], []
     for name in names:
@@ -42,7 +53,7 @@ def main(words: list[str] | None = None) -> None:
             missing.append(name)
             continue
         findings = left_out.get(name) or vtab.check(root, name)
-        if findings and name not in left_out and (options.accept or set(findings) <= set(known)):
+        if findings and name not in left_out and (accept or set(findings) <= set(known)):
             accepted[name] = findings
         (usable if not findings or name in accepted else wrong).append(name)
         state = "accepted as it is" if name in accepted else "wrong" if findings else "right"
@@ -64,11 +75,10 @@ def main(words: list[str] | None = None) -> None:
         print(f"Results on accepted data sets say {vtab.DIFFERS!r}, and share no table with those on VTAB-1k.")
     if copy == "mixed":
         print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
-    if wrong or copy == "mixed" or missing and (options.datasets or not options.accept):
-        sys.exit(1)
+    return not (wrong or copy == "mixed" or missing and not some)
 
 
-def place(names: Sequence[str], options: Namespace, root: Path) -> dict[str, list[str]]:
+def place(root: Path, names: Sequence[str], source: Path | None, accept: bool) -> dict[str, list[str]]:
     """Put missing data sets from the source or the hub in place, unless they are wrong; return these, with findings."""
     wanted, left_out = [name for name in names if not (root / name).exists()], {}
     if not wanted:
@@ -78,18 +88,18 @@ def place(names: Sequence[str], options: Namespace, root: Path) -> dict[str, lis
         root.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(extracted, ignore_errors=True)  # of a call that was killed
         try:
-            if options.source is None:
+            if source is None:
                 vtab_sources.download(downloads)
             try:
-                found = vtab_sources.find(options.source or downloads, wanted, extracted)
+                found = vtab_sources.find(source or downloads, wanted, extracted)
             except InputError:
                 shutil.rmtree(downloads, ignore_errors=True)  # an archive that arrived damaged
                 raise
             if not found and len(wanted) == len(names):
-                raise InputError(f"{options.source or vtab_sources.REPO} holds none of {', '.join(wanted)}")
+                raise InputError(f"{source or vtab_sources.REPO} holds none of {', '.join(wanted)}")
             for name, folder in found.items():
                 findings = vtab.check(folder.parent, name)
-                if findings and not options.accept:
+                if findings and not accept:
                     left_out[name] = findings
                     continue
                 (root / name).unlink(missing_ok=True)  # a link to a folder that was moved

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import huggingface_hub
-from own_pictures import evaluated, parser
+from own_pictures import adapter_parser, evaluate
 
 from pvera.errors import InputError, explained, run_script, writing
 from pvera.study.evaluation import TITLES, Evaluation
@@ -30,7 +30,7 @@ TEXT = """---
 - Hyperparameters: {hyperparameters}
 - Backbone: {frozen.name}, weights {frozen.weights_sha256}
 - Protocol: {protocol}
-- Seed: {evaluation.member.seed}
+- Seed: {evaluation.predictions.member.seed}
 
 ## Numbers
 
@@ -56,32 +56,33 @@ logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), 
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--output", type=Path, metavar="FOLDER", required=True, help="new folder for the files")
-    arguments.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
-    arguments.add_argument("--license", default="mit", help="of the adapter, as the hub names it (%(default)s)")
-    options = arguments.parse_args()
+    parser = adapter_parser(__doc__)
+    parser.add_argument("--output", type=Path, metavar="FOLDER", required=True, help="new folder for the files")
+    parser.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
+    parser.add_argument("--private", action="store_true", help="make the repository private, where it is made")
+    parser.add_argument("--license", default="mit", help="of the adapter, as the hub names it (%(default)s)")
+    options = parser.parse_args()
     if options.output.exists():
         raise InputError(f"{options.output} exists: --output names a new folder")
-    evaluation = evaluated(options)
+    evaluation = evaluate(options)
     with writing(options.output):
         options.output.mkdir(parents=True)
         shutil.copyfile(options.adapter, options.output / ADAPTER)
-        if evaluation.adapter.record:
+        if evaluation.predictions.adapter.record:
             shutil.copyfile(options.adapter.with_suffix(".json"), options.output / RECORD)
         card(evaluation, options.license).save(options.output / CARD)
     print(f"written: {options.output}")
     if options.repository:
         with explained(f"cannot push to {options.repository}", "`hf auth login` comes first"):
-            address = huggingface_hub.create_repo(options.repository, exist_ok=True)
+            address = huggingface_hub.create_repo(options.repository, private=options.private, exist_ok=True)
             huggingface_hub.upload_folder(repo_id=options.repository, folder_path=options.output)
         print(f"pushed: {address}")
 
 
 def card(evaluation: Evaluation, licence: str) -> huggingface_hub.ModelCard:
     """Return the card of an adapter."""
-    adapter, metrics, name = evaluation.adapter, evaluation.metrics, evaluation.dataset
-    method = evaluation.member.method
+    adapter, metrics, name = evaluation.predictions.adapter, evaluation.metrics, evaluation.dataset
+    method = evaluation.predictions.member.method
     metadata = huggingface_hub.ModelCardData(
         license=licence,
         library_name="pvera",
@@ -103,7 +104,7 @@ def card(evaluation: Evaluation, licence: str) -> huggingface_hub.ModelCard:
         protocol=adapter.record.get("protocol", "unknown"),
         evaluation=evaluation,
         images=metrics["images"],
-        tables=evaluation.tables(),
+        tables=evaluation.markdown(),
         frozen=adapter.frozen,
         file=ADAPTER,
     )

@@ -2,7 +2,7 @@
 
     python experiments/rehearsal.py
 
-VTAB-1k and GLUE are random pixels and generated sentences, a ViT and DeBERTa-V3 small and random. They are installed
+VTAB-1k and GLUE are random pixels and words, a ViT and DeBERTa-V3 small and random. They are installed
 from files, as without network; then run_profile.py does all of the profile `rehearsal`, with `paper`'s experiments and
 methods. It starts anew each time, in data/rehearsal and results/rehearsal. Options go to run_profile.py.
 """
@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +21,16 @@ from options import ROOT, Parser, read_profile
 from PIL import Image
 
 from pvera import backbones, text_encoders
-from pvera.data import glue, grammar, store, tasks, vtab
+from pvera.data import glue, store, tasks, vtab
 from pvera.errors import run_script
 from pvera.files import write_atomically
 
 FOLDER = ROOT / "data/rehearsal"
 TEST_IMAGES = 32
-SENTENCES = {"rte": "entailment", "mrpc": "paraphrase", "cola": "acceptability"}  # of GLUE's tasks
+WORDS = [
+    "a", "the", "one", "two", "old", "young", "red", "green", "cat", "dog",
+    "bird", "tree", "house", "sees", "likes", "finds", "near", "under", "here", "there",
+]  # fmt: skip
 #: DeBERTa-V3's settings, in small.
 DEBERTA = dict(
     vocab_size=256, hidden_size=48, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96,
@@ -58,16 +62,23 @@ def write_vtab(
             (root / name / f"{split}.txt").write_text("".join(lines))
 
 
+def random_texts(task: glue.TextTask, count: int) -> glue.Texts:
+    """Return texts of five random words each, with random labels."""
+    source = np.random.default_rng([count, *task.name.encode()])
+    texts = [tuple(" ".join(source.choice(WORDS, 5)) for _ in task.layout.texts) for _ in range(count)]
+    return glue.Texts(texts, source.integers(2, size=count))
+
+
 def write_deberta(folder: Path) -> None:
-    """Write a small DeBERTa-V3 with random weights, and its tokenizer's pieces of the generated sentences."""
+    """Write a small DeBERTa-V3 with random weights, and its tokenizer's pieces of the random texts."""
     import sentencepiece
     from transformers import DebertaV2Config, DebertaV2Model
 
     with text_encoders.quiet():
         DebertaV2Model(DebertaV2Config(**DEBERTA)).save_pretrained(folder)
-    sentences = [part for name in SENTENCES.values() for text in grammar.make(name)["train"].texts for part in text]
+    sentences = [part for text in random_texts(glue.TASKS["rte"], 1000).texts for part in text]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences), model_prefix=str(folder / "spm"), vocab_size=150,
+        sentence_iterator=iter(sentences), model_prefix=str(folder / "spm"), vocab_size=80,
         pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
         unk_piece="[UNK]", minloglevel=2,
     )  # fmt: skip
@@ -81,10 +92,9 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     write_vtab(FOLDER / "made", profile.datasets)
     archive = shutil.make_archive(str(FOLDER / "vtab-1k"), "zip", FOLDER / "made")
-    for name, generated in SENTENCES.items():
-        task = glue.TASKS[name]
-        for split, texts in grammar.make(generated).items():
-            write_atomically(FOLDER / f"glue/{task.folder}/{split}.tsv", glue.encode(texts, task.layout))
+    for task, (split, count) in product(glue.TASKS.values(), {"train": 1000, "dev": 40}.items()):
+        texts = random_texts(task, count)
+        write_atomically(FOLDER / f"glue/{task.folder}/{split}.tsv", glue.encode(texts, task.layout))
     (backbone,) = profile.backbones
     weights = backbones.load(backbone, pretrained=False).model.state_dict()
     safetensors.torch.save_file(weights, ROOT / profile.weights[backbone])
@@ -93,7 +103,7 @@ def main() -> None:
     environment = os.environ | {store.VARIABLE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
     for words in (
         ["prepare_vtab.py", *data],
-        ["make_texts.py", "--root", profile.language.data, "--glue", "--source", str(FOLDER / "glue")],
+        ["make_texts.py", "--root", profile.language.data, "--source", str(FOLDER / "glue")],
         ["run_profile.py", "rehearsal", *options],
     ):
         command = [sys.executable, f"experiments/{words[0]}", *words[1:]]

@@ -9,27 +9,25 @@ find that there is nothing to do. Options go to the scripts that train or analys
 import argparse
 import os
 import socket
-import subprocess
 import sys
 import time
+from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import analyse
 import cost
+import execute_notebooks
 import front_page
 import make_suite
 import make_texts
 import prepare_vtab
 import torch
 import train
-import train_language
-from execute_notebooks import outdated
-from options import ROOT, Parser, read_profile
+from options import RESULTS, ROOT, Parser, read_profile
 
 from pvera import backbones
-from pvera.data import vtab
+from pvera.data import glue, vtab
 from pvera.errors import run_script
 from pvera.study.profiles import Profile
 
@@ -40,39 +38,28 @@ def main() -> None:
     parser.add_argument("options", nargs=argparse.REMAINDER, help="options of experiments/train.py")
     arguments = parser.parse_args()
     os.chdir(ROOT)
-    name, options, started = arguments.profile, arguments.options, time.monotonic()
-    given = {option.partition("=")[0] for option in options}
-    of_profile, wait = ["--profile", name], ["--wait"] if "--slurm" in given else []
-    profile = read_profile(name)
-    if name == "paper" and (lines := lacking(profile, given)):
+    name, started = arguments.profile, time.monotonic()
+    profile, options = read_profile(name), train.parse(__doc__, "train", ["--profile", name, *arguments.options])
+    options.wait = bool(options.slurm)
+    texts = profile.language and not arguments.options  # an option may ask for a part of the images alone
+    if lines := lacking(profile, options, texts):
         print(*lines, sep="\n", file=sys.stderr)
         sys.exit(2)
 
-    of_vtab = profile.datasets[0] in vtab.NAMES
-    if "--data" not in given and not of_vtab:
-        make_suite.main(["--task", *profile.datasets])
-    elif "--data" not in given and not installed(profile):
-        prepare_vtab.main([])
-    has_text = profile.language is not None and not options  # an option may ask for a part of the images alone
-    if has_text:
-        texts = Path(profile.language.data)
-        # GLUE is for the paper and its rehearsal, which have no other tasks.
-        glue = ["--glue"] if of_vtab and not (texts / "CoLA").exists() else []
-        make_texts.main(["--root", str(texts), *glue])
-    train.main([*of_profile, *options, *wait])
-    if "--experiments" not in given:
-        analyse.main([*of_profile, *options, *wait])
-    cost.main(of_profile)
-    if has_text:
-        train_language.main(of_profile)
+    if profile.datasets[0] not in vtab.NAMES:
+        make_suite.make(Path(profile.data), profile.datasets)
+    elif not installed(profile, options) and not prepare_vtab.prepare(Path(profile.data)):
+        sys.exit(1)
+    train.start(options)
+    if not options.experiments:
+        train.start(Namespace(**vars(options) | {"script": "analyse"}))
+    cost.count(RESULTS, name)
+    if texts:
+        train_texts(profile)
     in_place = name == "mini"  # the committed notebooks are those of mini, and so are the numbers of README and docs
-    if outdated(ROOT, name, in_place):  # executed in a process of their own: see `processes.context`
-        sys.stdout.flush()
-        script = ["experiments/execute_notebooks.py", *of_profile, *["--inplace"] * in_place]
-        if status := subprocess.run([sys.executable, *script]).returncode:
-            sys.exit(status)
+    execute_notebooks.execute(ROOT, name, in_place)
     if in_place:
-        front_page.main([])
+        front_page.write(ROOT)
 
     tables = Path("results", name, "tables")
     for table in sorted(tables.glob("main*.md")):
@@ -81,22 +68,36 @@ def main() -> None:
     print(f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {time.monotonic() - started:.0f} s")
 
 
-def lacking(profile: Profile, given: set[str]) -> list[str]:
-    """Return what the paper's experiment needs and this machine lacks, each with what to type; `given`: options."""
-    lines = []
-    if not torch.cuda.is_available() and not given & {"--slurm", "--device"}:
+def train_texts(profile: Profile) -> None:
+    """Train the language experiment; without GLUE and network, say what is missing."""
+    if not has_glue(profile):
+        if not online():
+            print("without text: GLUE is missing. python experiments/make_texts.py downloads it; --source names a copy")
+            return
+        make_texts.install(Path(profile.language.data))
+    train.start(train.parse(__doc__, "train_language", ["--profile", profile.name]))
+
+
+def lacking(profile: Profile, options: Namespace, texts: bool) -> list[str]:
+    """Return what an experiment on VTAB-1k needs and this machine lacks, each with what to type.
+
+    texts: the language experiment is asked for; without it `paper` is not the paper.
+    """
+    of_paper, lines = profile.name == "paper", []
+    if of_paper and not torch.cuda.is_available() and not (options.slurm or options.device):
         lines.append("missing: a GPU. Type --slurm my_site.yaml (docs/cluster.md), or --device cpu to train here.")
-    if not online():
-        if "--data" not in given and not installed(profile):
-            lines.append("missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY.")
-        files = {name: backbones.weights_file(backbones.shapes(name).pretrained_cfg) for name in profile.backbones}
-        absent = [name for name, file in files.items() if not file]
-        if absent and "--weights" not in given:
-            typed = " ".join(f"--weights {name}=FILE" for name in absent)
-            lines.append(f"missing: weights of DINOv2, without network. Type {typed}.")
-        if profile.language and not given and not Path(profile.language.data, "CoLA").exists():
-            source = "python experiments/make_texts.py --glue --source COPY"
-            lines.append(f"missing: GLUE, without network. Type {source}, or any option, which leaves text out.")
+    if profile.datasets[0] not in vtab.NAMES or online():
+        return lines
+    if not installed(profile, options):
+        lines.append("missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY.")
+    files = {name: backbones.weights_file(backbones.shapes(name).pretrained_cfg) for name in profile.backbones}
+    absent = [name for name, file in files.items() if not (file or name in profile.weights)]
+    if absent and not options.weights:
+        typed = " ".join(f"--weights {name}=FILE" for name in absent)
+        lines.append(f"missing: weights of DINOv2, without network. Type {typed}.")
+    if of_paper and texts and not has_glue(profile):
+        source = "python experiments/make_texts.py --source COPY"
+        lines.append(f"missing: GLUE, without network. Type {source}, or any option, which leaves text out.")
     return lines
 
 
@@ -108,9 +109,14 @@ def online() -> bool:
     return False
 
 
-def installed(profile: Profile) -> bool:
-    """Return whether prepare_vtab.py has left its record."""
-    return Path(profile.data, vtab.RECORD).exists()
+def installed(profile: Profile, options: Namespace) -> bool:
+    """Return whether the options name the data, or prepare_vtab.py has left its record."""
+    return bool(options.data) or Path(profile.data, vtab.RECORD).exists()
+
+
+def has_glue(profile: Profile) -> bool:
+    """Return whether the folders of GLUE's tasks are there."""
+    return all(Path(profile.language.data, task.folder).exists() for task in glue.TASKS.values())
 
 
 if __name__ == "__main__":

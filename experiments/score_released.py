@@ -63,11 +63,8 @@ def main() -> None:
     rows = []
     for name, folder in folders.items():
         split = image_folders.load_split(options.data, name, "test", SIZE)
-        model = pvera.import_peft(folder, frozen.model).eval()
-        try:
+        with pvera.import_peft(folder, frozen.model).eval() as model:
             predicted = predict(model, split.data(frozen, torch.device(options.device), in_memory=False)).argmax(1)
-        finally:
-            model.unload()
         rows.append(
             {
                 "dataset": name,

@@ -15,7 +15,6 @@ experiments/slurm.yaml explains what the file holds.
 
 import os
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 
 import own_pictures
@@ -36,14 +35,15 @@ from pvera.study.worker import Plan, work_together
 
 
 def main(words: list[str] | None = None) -> None:
-    start(*parse_training(__doc__, "train", words))
+    start(parse(__doc__, "train", words))
 
 
-def start(profile: Profile, options: Namespace) -> None:
-    """Show the runs of a profile, submit those that are missing to a cluster, or do them here."""
+def start(options: Namespace) -> None:
+    """Show the runs that a script does of a profile, submit those that are missing to a cluster, or do them here."""
+    profile = profile_of(options)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     longest_first = device == "cpu" and options.script != "analyse" and not (options.list or options.slurm)
-    plan = Plan(profile, options.names, Path(options.results).absolute(), options.replace, longest_first)
+    plan = Plan(profile, names_of(profile, options), Path(options.results).absolute(), options.replace, longest_first)
     if options.status:
         print(cluster.describe(cluster.status(plan)))
         return
@@ -83,11 +83,8 @@ def count_runs(plan: Plan, script: str) -> list[Job]:
     return plan.missing(every)
 
 
-def parse_training(description: str, script: str, words: list[str] | None) -> tuple[Profile, Namespace]:
-    """Parse the command line of a script that trains or analyses.
-
-    Returns the profile as the options change it, and the options with the `names` of experiments that are asked for.
-    """
+def parse(description: str, script: str, words: list[str] | None) -> Namespace:
+    """Parse the command line of a script that trains or analyses, whose name is kept in the options."""
     parser = Parser(description)
     parser.profile(None, "demo, with --data-set own")
     parser.add_argument(
@@ -147,23 +144,26 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
     set_cache(options.cache)
     if options.data_set:
         own_pictures.install(options)
+    return options
+
+
+def profile_of(options: Namespace) -> Profile:
+    """Return the profile as the options change it."""
     profile = read_profile(options.profile or "demo")
-    profile = changed(profile.of_language() if script == "train_language" else profile, options)
-    options.names = names_of(profile, script, options.experiments)
-    return profile, options
+    return changed(profile.of_language() if options.script == "train_language" else profile, options)
 
 
-def names_of(profile: Profile, script: str, asked: Sequence[str] | None) -> tuple[str, ...]:
+def names_of(profile: Profile, options: Namespace) -> tuple[str, ...]:
     """Return the experiments or analyses that a script does: those that are asked for, or what the profile says.
 
     InputError for a name that the profile does not have.
     """
-    every = tuple(ANALYSES if script == "analyse" else profile.experiments)
-    for name in asked or ():
+    every = tuple(ANALYSES if options.script == "analyse" else profile.experiments)
+    for name in options.experiments or ():
         choose("experiment", name, every)
-    if asked:
-        return tuple(name for name in every if name in asked)
-    if script == "analyse":
+    if options.experiments:
+        return tuple(name for name in every if name in options.experiments)
+    if options.script == "analyse":
         return tuple(profile.analyses) or every
     return tuple(name for name in every if not profile.experiments[name].on_request)
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import METHODS
 from pvera.backbones import weights_sha256
-from pvera.encoders import encoder_layers, input_shape, pooled, reads_text, require_whole
+from pvera.encoders import encoder_layers, input_shape, pooled, reads_text, require_whole, uncompiled_name
 from pvera.errors import InputError, explained
 from pvera.files import write_atomically
 from pvera.members import Member
@@ -82,7 +82,7 @@ def encode(described: dict, tensors: dict[str, Tensor]) -> bytes:
 
 
 def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
-    """Adapt a plain `backbone` as the file at `path` says, fill it, and return it.
+    """Adapt a plain `backbone` as the file at `path` says, fill it, and return it in evaluation mode.
 
     InputError, with nothing changed, for a file that is missing, damaged or of another version, for a backbone of other
     weights or one that computes something else from them, for a method or hyperparameters that this program does not
@@ -119,7 +119,7 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
         raise InputError(f"{path} does not hold the tensors of {method}")
     model = adapt(backbone, method, num_classes, seed, described["pool"])
     model.members[0].fill(tensors)
-    return model
+    return model.eval()
 
 
 @torch.no_grad()
@@ -192,8 +192,8 @@ def _drawn(member: Member) -> dict[str, Tensor] | None:
 
 
 def _weights_sha256(backbone: nn.Module) -> str:
-    """Return the hash of the backbone's weights, named as without `torch.compile`; nothing here reads a pooler."""
-    named = {name.replace("_orig_mod.", ""): weight for name, weight in backbone.named_parameters()}
+    """Return the hash of the backbone's weights without its pooler, which nothing here reads."""
+    named = {uncompiled_name(name): weight for name, weight in backbone.named_parameters()}
     return _digest({name: weight for name, weight in named.items() if not name.startswith("pooler.")})
 
 

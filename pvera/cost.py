@@ -54,7 +54,7 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
     head = multiply_adds(member.head, image.new_zeros(1, member.dim))
     with model.eval().without_kl():
         inference = multiply_adds(model, image) - head
-    sampled = multiply_adds(model.train(), image) - head if member.samples else None
+    sampled = multiply_adds(model.train(), image) - head if member.is_stochastic else None
     merged = multiply_adds(model.merge_(), image) - head if member.mergeable else None
     bare = multiply_adds(model.unload(), image) if backbone is None else backbone
     return Cost(

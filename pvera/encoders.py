@@ -100,6 +100,16 @@ def not_plain(linear: nn.Linear) -> str:
     return f"{type(linear).__name__} holds {weight.dtype} in {type(weight).__name__}"
 
 
+def uncompiled(module: Any) -> Any:
+    """Return the module inside one of `torch.compile`, else `module` itself."""
+    return getattr(module, "_orig_mod", module)
+
+
+def uncompiled_name(name: str) -> str:
+    """Return the name of a module or parameter as it is without `torch.compile`."""
+    return name.replace("_orig_mod.", "")
+
+
 def require_whole(module: nn.Module) -> None:
     """Raise InputError for sharded parameters, of which a process holds a part."""
     if any(hasattr(parameter, "full_tensor") for parameter in module.parameters()):
@@ -115,7 +125,7 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     - layers that differ in width (Hiera), or keys that are narrower than queries,
     - features that are not (batch, width of the layers), or that leave a classification head.
     """
-    names, name = _names(encoder), type(encoder).__name__
+    names, name = _names(encoder), type(uncompiled(encoder)).__name__
     try:
         layers = _transformers(encoder, names) if names else _timm(encoder)
     except (AttributeError, TypeError) as error:
@@ -142,7 +152,7 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
 
 def _check_head(encoder: nn.Module, dim: int) -> None:
     """Raise InputError unless `encoder` returns one feature vector of width `dim` for each image or text."""
-    name, head = type(encoder).__name__, getattr(encoder, "head", None)
+    name, head = type(uncompiled(encoder)).__name__, getattr(encoder, "head", None)
     if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
         if getattr(encoder, "num_classes", 1):
             raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
@@ -169,7 +179,8 @@ def _timm(vit: Any) -> list[EncoderLayer]:
     layers = []
     for block in vit.blocks:
         # `norm2` follows the MLP in ResPostBlock, ResPostRelPosBlock and EvaBlockPostNorm.
-        post_norm = any("ResPost" in kind.__name__ or "PostNorm" in kind.__name__ for kind in type(block).__mro__)
+        kinds = [kind.__name__ for kind in type(uncompiled(block)).__mro__]
+        post_norm = any("ResPost" in kind or "PostNorm" in kind for kind in kinds)
         norm, projections = None if post_norm else block.norm2, _projections(block.attn)
         bias_owner = block.attn if block.attn._parameters.get("q_bias") is not None else None
         layers.append(EncoderLayer(block, projections, block.attn, norm, block.mlp.fc2, block.mlp, bias_owner))
@@ -216,8 +227,8 @@ TRANSFORMERS = {
 
 def _names(encoder: object) -> Names | None:
     """Return the names of an encoder of transformers, None of other encoders."""
-    encoder = getattr(encoder, "_orig_mod", encoder)  # of torch.compile
-    return next((TRANSFORMERS[kind.__name__] for kind in type(encoder).__mro__ if kind.__name__ in TRANSFORMERS), None)
+    kinds = [kind.__name__ for kind in type(uncompiled(encoder)).__mro__]
+    return next((TRANSFORMERS[kind] for kind in kinds if kind in TRANSFORMERS), None)
 
 
 def _transformers(encoder: Any, names: Names) -> list[EncoderLayer]:

@@ -56,8 +56,10 @@ def run_script(main: Callable[[], None]) -> None:
         if isinstance(stream, io.TextIOWrapper):  # a notebook has others, which take everything
             stream.reconfigure(errors="backslashreplace")
     try:
-        main()
-        sys.stdout.flush()
+        try:
+            main()
+        finally:  # also where it ends with an exit code of its own
+            sys.stdout.flush()
     except BrokenPipeError:  # nobody reads stdout any more: what is left for it is dropped
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # as a shell reports SIGPIPE

@@ -3,6 +3,7 @@
 Hooks leave the backbone's modules and their names untouched. Without the hooks it is the plain model again.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,9 +41,8 @@ Handle = RemovableHandle | _CallsProjection
 
 
 def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list[Handle]:
-    """Hook `call(site, *tensors)` to the layer's `sites` (see `adapters.base`) and return the handles.
-
-    It returns the new value of the last tensor.
+    """Hook `call(site, *tensors)`, which returns the new value of the last tensor, to the layer's `sites` (see
+    `adapters.base`), and return the handles.
 
     The hooks are partial functions, not closures: a copy or a pickle of the model carries hooks of its own.
     """
@@ -70,10 +70,13 @@ def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) ->
     return handles
 
 
-class _Held:
-    """The first argument of a module, kept for a later hook."""
+class _Held(threading.local):
+    """The first argument of a module, kept for a later hook of the same thread."""
 
     tensor: Tensor | None = None
+
+    def __reduce__(self):
+        return _Held, ()
 
     def hold(self, module, args) -> None:
         self.tensor = args[0]
@@ -87,9 +90,9 @@ def _add_biases(layer: EncoderLayer, module, args, y: Tensor) -> Tensor:
 
 
 def _project(call: Callable[..., Tensor], positions: str, read: _Held, module, args, y: Tensor) -> Tensor:
-    site = "project" if read.tensor is None or args[0] is read.tensor else "project_positions"
+    site = "project" if read.tensor is None or args[0] is read.tensor else "project_position_embeddings"
     y = y.unflatten(-1, (len(positions), -1))
-    return call(site, args[0], y, positions=positions).flatten(-2)
+    return call(site, args[0], y, projections=positions).flatten(-2)
 
 
 def _hidden(call: Callable[..., Tensor], module, args) -> tuple:

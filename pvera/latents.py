@@ -39,7 +39,7 @@ def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Ten
     handle = projection.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     try:
         # VeRA with dropout has no variance, but it too draws in training mode.
-        with model.sampling(enabled=False) if member.samples else nullcontext(), model.without_kl():
+        with model.sampling(enabled=False) if member.is_stochastic else nullcontext(), model.without_kl():
             model.features(images)
     finally:
         handle.remove()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
 from pvera.adapters.base import linear
-from pvera.adapters.sampled import SampledAdapter, Source
+from pvera.adapters.stochastic import Source, StochasticAdapter
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 from pvera.seeding import derive
@@ -58,14 +58,14 @@ class Member(nn.Module):
         return {"adapter": total - head, "head": head}
 
     @property
-    def sampled(self) -> list[SampledAdapter]:
+    def stochastic_layers(self) -> list[StochasticAdapter]:
         """The adapters that have a distribution."""
-        return [adapter for adapter in self.layers if isinstance(adapter, SampledAdapter) and adapter.samples]
+        return [adapter for adapter in self.layers if isinstance(adapter, StochasticAdapter) and adapter.is_stochastic]
 
     @property
-    def samples(self) -> bool:
+    def is_stochastic(self) -> bool:
         """Whether every layer has a distribution."""
-        return len(self.sampled) == len(self.layers)
+        return len(self.stochastic_layers) == len(self.layers)
 
     @property
     def mergeable(self) -> bool:
@@ -74,7 +74,7 @@ class Member(nn.Module):
 
     def seed_noise(self, seed: int, on_all_ranks: bool = True) -> None:
         """Let the next draws of all layers follow from `seed` and the member's own."""
-        for index, adapter in enumerate(self.sampled):
+        for index, adapter in enumerate(self.stochastic_layers):
             adapter.source = Source(derive(seed, "sample", self.seed, index), on_all_ranks)
 
 

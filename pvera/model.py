@@ -1,8 +1,7 @@
 """`adapt`: a frozen transformer encoder with trainable adapters and head, or with a grid of them."""
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -11,8 +10,8 @@ from torch import Tensor, nn
 
 from pvera.adapters import Method
 from pvera.adapters.base import full_precision
-from pvera.adapters.sampled import with_settings
-from pvera.encoders import POOLS, encoder_layers, input_shape, not_plain, pooled, reads_text
+from pvera.adapters.stochastic import with_settings
+from pvera.encoders import POOLS, encoder_layers, input_shape, not_plain, pooled, reads_text, uncompiled
 from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge
 from pvera.members import Member, grid
@@ -20,16 +19,16 @@ from pvera.recompute import Passes
 
 
 def adapt(
-    vit: nn.Module,
+    encoder: nn.Module,
     method: Method | Sequence[Method],
     num_classes: int,
     seed: int | Sequence[int] = 0,
     pool: str = "first",
 ) -> "AdaptedModel":
-    """Freeze `vit`, attach `method` and a linear head, and return the adapted model.
+    """Freeze `encoder`, attach `method` and a linear head, and return the adapted model.
 
-    vit: a timm vision transformer, or a bare encoder of transformers for images or text; docs/backbones.md lists both.
-        It is used, not copied: `unload` gives it back.
+    encoder: a timm vision transformer, or a bare encoder of transformers for images or text; docs/backbones.md lists
+        both. It is used, not copied: `unload` gives it back.
     method: one method, or a sequence of them (a grid). Each member of a grid has adapters and a head of its own over
         the one backbone.
     num_classes: 0 for the features in place of logits; a head of one's own can then replace `members[0].head`.
@@ -44,18 +43,20 @@ def adapt(
 
     InputError for a backbone that cannot be adapted and for arguments out of range.
     """
-    return AdaptedModel(vit, method, num_classes, seed, pool)
+    return AdaptedModel(encoder, method, num_classes, seed, pool)
 
 
 class AdaptedModel(nn.Module):
     """A frozen encoder with adapters and heads, as `adapt` makes it.
 
     Only adapters and heads are trainable. The backbone stays in evaluation mode, without dropout and stochastic depth.
+    As a context, the model is unloaded at the end. Several threads may predict images at a time; merging, drawing or
+    saving while others predict is not supported.
 
     members: the grid.   active: indices of the members that a forward pass computes; all at first.
-    last_mlp_on_class_token: whether the last MLP computes the class token alone, which saves a sixth of the work of
-        four layers. Logits are equal up to the rounding of the products; the backbone's other tokens lack that MLP. It
-        has no effect where the features depend on other tokens, or while the model is merged.
+    last_mlp_on_class_token: whether the last MLP computes the class token alone; on a backbone of four layers that
+        saves a sixth of all multiply-adds. Logits are equal up to the rounding of the products; the backbone's other
+        tokens lack that MLP. It has no effect where the features depend on other tokens, or while the model is merged.
     beta: weight of the KL term in the loss of `forward(labels=...)`.
     """
 
@@ -65,39 +66,31 @@ class AdaptedModel(nn.Module):
     members: Sequence[Member]
     backbone: nn.Module
 
-    def __init__(self, vit: nn.Module, method: Method | Sequence[Method], num_classes: int, seed, pool: str):
+    def __init__(self, encoder: nn.Module, method: Method | Sequence[Method], num_classes: int, seed, pool: str):
         super().__init__()
         if pool not in POOLS:
             raise InputError(f"pool must be one of {', '.join(POOLS)}, not {pool!r}")
-        if pool != "first" and not reads_text(vit):
+        if pool != "first" and not reads_text(encoder):
             raise InputError(f"pool={pool!r} is for text; of images, the backbone pools")
-        require_plain(vit)
+        require_plain(encoder)
         self.single = isinstance(method, Method)
         methods, seeds = grid(method, seed)
-        self._layers = encoder_layers(vit)
-        input_shape(vit)  # `save` needs it: fail before a training
+        self._layers = encoder_layers(encoder)
+        input_shape(encoder)  # `save` needs it: fail before a training
         members = [Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
         self.members = cast(Sequence[Member], nn.ModuleList(members))
         if len({frozenset(member.layers[0].sites) for member in self.members}) > 1:
             raise InputError("the members of a grid must adapt the same places of the layer")
-        self.backbone = vit.requires_grad_(False)
+        self.backbone = encoder.requires_grad_(False)
         self.pool = pool
         self.active = list(range(len(methods)))
         self._merged: list[int] | None = None  # the members that were active when merged
         self._replaced: Replaced = []
         self._handles: list[Handle] = []
         self._passes = [Passes() for _ in self._layers]
-        self._lock = threading.RLock()
         self._attach()
-        vit._adapted = cast(Any, True)  # modules take any attribute; their annotation knows tensors and modules
+        encoder._adapted = cast(Any, True)  # modules take any attribute; their annotation knows tensors and modules
         self.train()
-
-    def __getstate__(self) -> dict:
-        return {name: value for name, value in super().__getstate__().items() if name != "_lock"}
-
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state)
-        self._lock = threading.RLock()
 
     def forward(
         self,
@@ -133,15 +126,14 @@ class AdaptedModel(nn.Module):
         """
         _check(inputs, reads_text(self.backbone))
         self._require_backbone()
-        with nullcontext() if torch.compiler.is_compiling() else self._lock:
-            if self._merged is not None and self.active != self._merged:
-                raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
-            self._require_layers()
-            if not isinstance(inputs, Tensor):
-                return self._text_features(inputs)
-            members = len(self.active) if self._adapts else 1
-            images = inputs.repeat(members, 1, 1, 1) if members > 1 else inputs
-            return pooled(self.backbone, self.backbone(images)).unflatten(0, (members, -1))
+        if self._merged is not None and self.active != self._merged:
+            raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
+        self._require_layers()
+        if not isinstance(inputs, Tensor):
+            return self._text_features(inputs)
+        members = len(self.active) if self._adapts else 1
+        images = inputs.repeat(members, 1, 1, 1) if members > 1 else inputs
+        return pooled(self.backbone, self.backbone(images)).unflatten(0, (members, -1))
 
     def _text_features(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Make one pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
@@ -151,7 +143,7 @@ class AdaptedModel(nn.Module):
             raise InputError("the first token of a text is padding: pad on the right (tokenizer.padding_side)")
         if tokens is not None and self.pool != "first" and not tokens.any(1).all():
             raise InputError("a text is padding alone: its attention_mask is zero throughout")
-        adapters = [adapter for m in active for adapter in self.members[m].sampled]
+        adapters = [adapter for m in active for adapter in self.members[m].stochastic_layers]
         features = []
         with with_settings(adapters, tokens=tokens):
             try:
@@ -199,26 +191,42 @@ class AdaptedModel(nn.Module):
         """
         member = self.only_member("merged")
         self._require_backbone()
-        with self._lock:
-            if self.merged:
-                return self
-            if not member.mergeable:
-                raise InputError(f"{member.method.title} is not linear and cannot be merged")
-            linears = [x for layer in self._layers for x in (*dict(layer.projections), layer.mlp_out)]
-            if member.layers[0].sites and (why := next(filter(None, map(not_plain, linears)), "")):
-                raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
-            for layer, adapter in zip(self._layers, member.layers, strict=True):
-                merge(layer, adapter, self._replaced)
-            self._merged = list(self.active)
-            return self.eval()
+        if self.merged:
+            return self
+        if not member.mergeable:
+            raise InputError(f"{member.method.title} is not linear and cannot be merged")
+        linears = [x for layer in self._layers for x in (*dict(layer.projections), layer.mlp_out)]
+        if member.layers[0].sites and (why := next(filter(None, map(not_plain, linears)), "")):
+            raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
+        for layer, adapter in zip(self._layers, member.layers, strict=True):
+            merge(layer, adapter, self._replaced)
+        self._merged = list(self.active)
+        return self.eval()
 
     def unmerge_(self) -> "AdaptedModel":
         """Undo `merge_`."""
-        with self._lock, torch.no_grad():
+        with torch.no_grad():
             for parameter, old in self._replaced:
                 parameter.copy_(old)
-            self._replaced, self._merged = [], None
-            return self
+        self._replaced, self._merged = [], None
+        return self
+
+    @contextmanager
+    def inference(self) -> Iterator["AdaptedModel"]:
+        """Predict inside at the least cost: in evaluation mode, merged where that is possible, without gradients and
+        KL term. Afterwards, weights and mode are as before.
+        """
+        mode, merged = self.training, self.merged
+        try:
+            self.eval()
+            with suppress(InputError):
+                self.merge_()
+            with self.without_kl(), torch.inference_mode():
+                yield self
+        finally:
+            if not merged:
+                self.unmerge_()
+            self.train(mode)
 
     def only_member(self, done: str) -> Member:
         """Return the one active member. InputError where there are several, of which one alone can be `done`."""
@@ -254,13 +262,17 @@ class AdaptedModel(nn.Module):
         return self.backbone.pretrained_cfg
 
     def no_weight_decay(self) -> set[str]:
-        """Return the names of the adapters' vectors, which timm's optimizers then do not decay."""
-        return {
+        """Return the names of the adapters' vectors, which timm's optimizers then do not decay.
+
+        Each also as timm's pattern for any prefix, as of a compiled model.
+        """
+        names = {
             f"members.{m}.layers.{i}.{name}"
             for m, member in enumerate(self.members)
             for i, adapter in enumerate(member.layers)
             for name in adapter.vectors
         }
+        return names | {f"*.{name}" for name in names}
 
     def state_dict(self, *args: Any, prefix: str = "", **options: Any) -> Any:
         """Return the state as any module does, with the original frozen weights even while merged."""
@@ -300,7 +312,7 @@ class AdaptedModel(nn.Module):
         if self._unloaded:
             require_plain(self.backbone)
         active, merged = self.active, [(parameter, parameter.detach().clone()) for parameter, _ in self._replaced]
-        with self._lock, torch.no_grad():
+        with torch.no_grad():
             try:
                 self.active = []
                 for parameter, old in self._replaced:
@@ -310,6 +322,12 @@ class AdaptedModel(nn.Module):
                 self.active = active
                 for parameter, new in merged:
                     parameter.copy_(new)
+
+    def __enter__(self) -> "AdaptedModel":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.unload()
 
     def _require_backbone(self) -> None:
         if self._unloaded:
@@ -327,11 +345,11 @@ class AdaptedModel(nn.Module):
             raise RuntimeError("a merged model holds only the mean and cannot sample: call unmerge_() first")
         members = [self.members[m] for m in self.active]
         for member in members:
-            if not member.samples:
+            if not member.is_stochastic:
                 raise InputError(f"{member.method.title} has no distribution to sample from")
-        adapters = [adapter for member in members for adapter in member.sampled]
+        adapters = [adapter for member in members for adapter in member.stochastic_layers]
         settings = {"sampling": enabled} if seed is None else {"sampling": enabled, "source": None}
-        with self._lock, with_settings(adapters, **settings):
+        with with_settings(adapters, **settings):
             if seed is not None:
                 for member in members:
                     member.seed_noise(seed)
@@ -340,8 +358,8 @@ class AdaptedModel(nn.Module):
     @contextmanager
     def without_kl(self) -> Iterator[None]:
         """Leave out the KL term inside: a pass with z = μ then needs half of A."""
-        adapters = [adapter for member in self.members for adapter in member.sampled]
-        with self._lock, with_settings(adapters, with_kl=False):
+        adapters = [adapter for member in self.members for adapter in member.stochastic_layers]
+        with with_settings(adapters, with_kl=False):
             yield
 
     @property
@@ -374,9 +392,9 @@ class AdaptedModel(nn.Module):
         for i, layer in enumerate(self._layers):
             self._handles.append(layer.layer.register_forward_pre_hook(partial(self._begin, i)))
             self._handles += attach(layer, self.members[0].layers[i].sites, partial(self._call, i))
-        last, vit = self._layers[-1].mlp_norm, cast(Any, self.backbone)
+        last, encoder = self._layers[-1].mlp_norm, uncompiled(self.backbone)
         # A plain ViT that takes its class token reads nothing else of the last layer.
-        if last is not None and type(vit).__name__ == "VisionTransformer" and vit.global_pool == "token":
+        if last is not None and type(encoder).__name__ == "VisionTransformer" and encoder.global_pool == "token":
             self._handles.append(last.register_forward_pre_hook(self._spare_tokens, prepend=True))
 
     def _begin(self, index: int, layer, args) -> None:
@@ -388,7 +406,7 @@ class AdaptedModel(nn.Module):
         """Give the last MLP the class token alone. Its output is added to every token; the head reads the first."""
         return args[0][:, :1] if self.last_mlp_on_class_token and not self.merged else None
 
-    def _call(self, index: int, site: str, *tensors: Tensor, **kwargs) -> Tensor:
+    def _call(self, index: int, site: str, *tensors: Tensor, projections: str | None = None) -> Tensor:
         """Give each active member its part of the batch; while merged, the layer computes all by itself."""
         if self.merged:  # asked in every hook: torch.compile sees what a hook reads, and not whether there is one
             return tensors[-1]
@@ -396,10 +414,11 @@ class AdaptedModel(nn.Module):
         adapters = [self.members[m].layers[index] for m in active]
         if not adapters:
             return tensors[-1]
+        names = () if projections is None else (projections,)
         if len(adapters) == 1:
-            return getattr(adapters[0], site)(*tensors, **kwargs)
+            return getattr(adapters[0], site)(*tensors, *names)
         parts = zip(*(tensor.chunk(len(adapters)) for tensor in tensors), strict=True)
-        return torch.cat([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts, strict=True)])
+        return torch.cat([getattr(a, site)(*part, *names) for a, part in zip(adapters, parts, strict=True)])
 
 
 class Output(NamedTuple):

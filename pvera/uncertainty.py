@@ -79,26 +79,33 @@ class Estimates:
 def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimates:
     """Compute `Estimates` from softmax scores (k, n, classes), as `sample` returns them, and labels (n,).
 
+    InputError as `summarise`.
+    """
+    statistics, labels = summarise(probabilities), np.asarray(labels)
+    low, high, votes = (statistics.pop(name) for name in ("low", "high", "votes"))
+    metrics.require_labels(labels, votes.shape[1])
+    accuracy = votes[np.arange(len(labels)), labels]
+    return Estimates(labels, accuracy=accuracy, centre=(low + high) / 2, width=high - low, **statistics)
+
+
+def summarise(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
+    """Compute what needs no labels of softmax scores (k, n, classes): `sd` and `predicted` as in `Estimates`; `low` and
+    `high`, the bounds of its interval; and `votes` (n, classes), the share of draws that predict each class.
+
     InputError for fewer than two draws, which have no spread, and for scores that are no probabilities, such as logits.
     """
-    probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
+    probabilities = np.asarray(probabilities, np.float64)
     if len(probabilities) < 2:
         raise InputError("one draw has no spread: take k = 2 or more")
     metrics.require_probabilities(probabilities)
-    metrics.require_labels(labels, probabilities.shape[2])
-    mean = probabilities.mean(0)
-    votes = probabilities.argmax(2)
-    counts = (votes[..., None] == np.arange(probabilities.shape[2])).sum(0)
-    predicted = (counts + 0.5 * mean).argmax(1)  # a mean is at most one, so it decides among equal counts alone
+    counts = (probabilities.argmax(2)[..., None] == np.arange(probabilities.shape[2])).sum(0)
+    # A mean is at most one, so it decides among equal counts alone.
+    predicted = (counts + 0.5 * probabilities.mean(0)).argmax(1)
     low, high = t_interval(np.take_along_axis(probabilities, predicted[None, :, None], 2)[..., 0])
-    return Estimates(
-        labels,
-        sd=probabilities.max(2).std(0, ddof=1),
-        accuracy=(votes == labels).mean(0),
-        predicted=predicted,
-        centre=(low + high) / 2,
-        width=high - low,
-    )
+    votes = counts / len(probabilities)
+    return {
+        "sd": probabilities.max(2).std(0, ddof=1), "predicted": predicted, "low": low, "high": high, "votes": votes
+    }  # fmt: skip
 
 
 def concatenate(parts: Sequence[Estimates]) -> Estimates:

@@ -3,18 +3,18 @@
 A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It builds one *adapter*, an `nn.Module`, per
 encoder layer. An adapter implements the sites of the layer that it changes:
 
-    project(x, y, positions)  x (n, t, d) enters a frozen linear layer, y (n, t, p, d) leaves it: the p of queries, keys
-                              and values that `positions` names, for example "qkv". Returns the new y.
-    project_positions(...)    The same for position embeddings x (1, t, d), which DeBERTa projects as well.
-    hidden(h)                 h (n, t, 4d) enters the MLP's last layer. Returns the new h.
-    after_attention(y)        y (n, t, d) leaves the attention, before its residual connection. Returns the new y.
-    after_mlp(y)              The same for the MLP.
-    parallel(x, y)            x (n, t, d) enters the LayerNorm before the MLP, y leaves the layer. Returns the new y,
-                              with a branch parallel to LayerNorm, MLP and layer scale.
-    parallel_scaled(x, y)     The same x; y leaves the MLP: the layer scale, where there is one, scales the branch too.
+    project(x, y, projections)   x (n, t, d) enters a frozen linear layer, y (n, t, p, d) leaves it: the p of queries,
+                                 keys and values that `projections` names, for example "qkv". Returns the new y.
+    project_position_embeddings  The same for position embeddings x (1, t, d), which DeBERTa projects as well.
+    hidden(h)                    h (n, t, 4d) enters the MLP's last layer. Returns the new h.
+    after_attention(y)           y (n, t, d) leaves the attention, before its residual connection. Returns the new y.
+    after_mlp(y)                 The same for the MLP.
+    parallel(x, y)               x (n, t, d) enters the LayerNorm before the MLP, y leaves the layer. Returns the new y,
+                                 with a branch parallel to LayerNorm, MLP and layer scale.
+    parallel_scaled(x, y)        The same x; y leaves the MLP: a layer scale, where there is one, scales the branch too.
 
 An adapter that can be merged implements `merge_projection` and, if it has `hidden`, `merge_hidden`; another one sets
-`mergeable = False`. Letters in shapes: n samples, t tokens, d the width, p positions, r the rank.
+`mergeable = False`. Letters in shapes: n samples, t tokens, d the width, p projections, r the rank.
 """
 
 import math
@@ -88,18 +88,18 @@ class Adapter(nn.Module):
         """The sites that the adapter implements."""
         return {site for site in SITES if hasattr(self, site)}
 
-    def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        return self.project(x, y, positions)
+    def project_position_embeddings(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        return self.project(x, y, projections)
 
     def kl_divergence(self) -> Tensor | float:
         """Return the layer's KL term (Eq. 9) of the last forward pass."""
         return 0.0
 
 
-def matching(targets: str, positions: str) -> tuple[list[int], list[int]]:
-    """Return the indices of the common letters in `targets`, and in `positions`: ([0, 1], [0, 2]) of "qv" and "qkv"."""
-    common = [p for p in targets if p in positions]
-    return [targets.index(p) for p in common], [positions.index(p) for p in common]
+def matching(targets: str, projections: str) -> tuple[list[int], list[int]]:
+    """Return the indices of the common letters in both: ([0, 1], [0, 2]) of "qv" and "qkv"."""
+    common = [p for p in targets if p in projections]
+    return [targets.index(p) for p in common], [projections.index(p) for p in common]
 
 
 def select(tensor: Tensor, dim: int, index: list[int]) -> Tensor:

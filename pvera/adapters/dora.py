@@ -5,11 +5,11 @@
     x_DoRA = x W'ᵀ + b_W
     W ← W'                                                 (the merge)
 
-A and B start as in LoRA and m starts as ‖W‖, so W' starts as W. As in DoRA's own code and in PEFT, every output row of
-V has a norm, and m is trained. They hold ‖V‖ constant in the backward pass, to save memory; here gradients flow
-through it. The published program differs in four points: every input column has a norm, m is frozen, α/r is left out,
-and ΔW is A B without the transpose. W is (out × in), so A B puts the random A on the output side and the zero B on the
-input side.
+A and B start as in LoRA and m starts as ‖W‖, so W' starts as W; where a norm is zero, W' is V. As in DoRA's own code
+and in PEFT, every output row of V has a norm, and m is trained. Those two treat ‖V‖ as a constant in the backward pass,
+to save memory; here gradients flow through it. The published program differs in four points: every input column has a
+norm, m is frozen, α/r is left out, and ΔW is A B without the transpose. W is (out × in), so A B puts the random A on
+the output side and the zero B on the input side.
 """
 
 from dataclasses import dataclass
@@ -81,10 +81,12 @@ class DoRAAdapter(Adapter):
     def direction(self, W: Tensor, targets: list[int]) -> tuple[Tensor, Tensor]:
         """Return V (p, d_out, d_in) and m / ‖V‖ (p, d) of the `targets`, whose frozen weights are W."""
         V = W + self.scale * low_rank_weight(*self.factors(targets))
-        return V, select(self.m, 0, targets) / V.norm(dim=self.axis + 1)
+        norm = V.norm(dim=self.axis + 1)
+        some = norm > 0  # rows of zeros have no direction
+        return V, torch.where(some, select(self.m, 0, targets) / torch.where(some, norm, 1), 1)
 
-    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        targets, at = matching(self.method.targets, positions)
+    def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        targets, at = matching(self.method.targets, projections)
         if not targets:
             return y
         frozen = [self.layer.projection(self.method.targets[i]) for i in targets]
@@ -100,8 +102,8 @@ class DoRAAdapter(Adapter):
         C, D = self.factors(targets)
         return add_products(y, products(x, C), self.scale * D * ratio.unsqueeze(1), at)
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
-        targets, at = matching(self.method.targets, positions)
+    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
+        targets, at = matching(self.method.targets, projections)
         if not targets:
             return weight, bias
         V, ratio = self.direction(weight[at], targets)

@@ -9,10 +9,10 @@ The frozen product sees all of x; the adapter's product sees the rest that dropo
 import torch
 from torch import Tensor
 
-from pvera.adapters.sampled import SampledAdapter
+from pvera.adapters.stochastic import StochasticAdapter
 
 
-class DropoutAdapter(SampledAdapter):
+class DropoutAdapter(StochasticAdapter):
     """An adapter that adds a linear function of its input; training drops a share `dropout` of that input.
 
     Subclasses implement `add`. Without dropout there is no distribution to sample from.
@@ -23,25 +23,25 @@ class DropoutAdapter(SampledAdapter):
         self.dropout = dropout
 
     @property
-    def samples(self) -> bool:
+    def is_stochastic(self) -> bool:
         return self.dropout > 0
 
-    def add(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        """Return y (n, t, q, d) with the adapter's function of x (n, t, d) added at its targets in `positions`."""
+    def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        """Return y (n, t, q, d) with the adapter's function of x (n, t, d) added at its targets in `projections`."""
         raise NotImplementedError
 
-    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        return self.add(self.drop(x, positions), y, positions)
+    def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        return self.add(self.drop(x, projections), y, projections)
 
-    def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+    def project_position_embeddings(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return `project` without dropout: position embeddings belong to no sample."""
-        return self.add(x, y, positions)
+        return self.add(x, y, projections)
 
-    def drop(self, x: Tensor, positions: str) -> Tensor:
+    def drop(self, x: Tensor, projections: str) -> Tensor:
         """Return what dropout leaves of x."""
-        if not self.samples:
+        if not self.is_stochastic:
             return x
-        now = self.settings(positions, x.device)
+        now = self.settings(projections, x.device)
         if not now.sampling:
             return x
         kept = (self.draw(torch.rand, x, now) >= self.dropout).to(x.dtype) / (1 - self.dropout)

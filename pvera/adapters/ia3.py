@@ -41,15 +41,15 @@ class IA3Adapter(Adapter):
         self.l_kv = nn.Parameter(torch.ones(2, dim))
         self.l_ff = nn.Parameter(torch.ones(hidden))
 
-    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        targets, at = matching(self.targets, positions)
+    def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        targets, at = matching(self.targets, projections)
         return scale_at(y, select(self.l_kv, 0, targets), at) if targets else y
 
     def hidden(self, h: Tensor) -> Tensor:
         return (h * self.l_ff).to(h.dtype)
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
-        targets, at = matching(self.targets, positions)
+    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
+        targets, at = matching(self.targets, projections)
         weight[at] *= self.l_kv[targets].unsqueeze(2)
         bias[at] *= self.l_kv[targets]
         return weight, bias

@@ -52,8 +52,8 @@ class LoRAAdapter(DropoutAdapter):
         self.method = method
         self.A, self.B = low_rank_pair(dim, method, 0 if method.same_draw else index, seed)
 
-    def add(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        targets, at = matching(self.method.targets, positions)
+    def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        targets, at = matching(self.method.targets, projections)
         if not targets:
             return y
         A, B = select(self.A, 1, targets), select(self.B, 0, targets)
@@ -64,8 +64,8 @@ class LoRAAdapter(DropoutAdapter):
         """α/r."""
         return self.method.alpha / self.method.rank
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
-        targets, at = matching(self.method.targets, positions)
+    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
+        targets, at = matching(self.method.targets, projections)
         weight[at] += self.scale * low_rank_weight(self.A[:, targets], self.B[targets]).to(weight.dtype)
         return weight, bias
 

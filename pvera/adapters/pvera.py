@@ -7,7 +7,7 @@
     L_KL = ½ Σ_{q,v} KL(N(μ, σ²) ‖ N(0, I))                (Eq. 9)
     W ← W + α (A_μ diag(d_μ) B diag(b))ᵀ                   (Eq. 10: the merge, which keeps the mean)
 
-A (d × 2r) and B (r × d) are random and frozen; all layers share one pair per position, or one pair for all positions.
+A (d × 2r) and B (r × d) are random and frozen; all layers share one pair per projection, or one pair for all.
 Only the vectors d (2r) and b (d) are trained. The first halves of A and d, A_μ and d_μ, give the mean. The paper calls
 the other half of x A ⊙ d the standard deviation; the published program, PEFT and this file take it as log σ², which
 keeps σ positive.
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import options
 from pvera.adapters.base import Method, full_precision, matching, products, select
-from pvera.adapters.sampled import SampledAdapter
+from pvera.adapters.stochastic import StochasticAdapter
 from pvera.adapters.vera import SharedMatrices, add_scaled, draw_scale, merged_update
 from pvera.encoders import EncoderLayer
 
@@ -71,7 +71,7 @@ class PVeRA(Method):
         return PVeRAAdapter(self, layer.dim, shared, index, seed)
 
 
-class PVeRAAdapter(SampledAdapter):
+class PVeRAAdapter(StochasticAdapter):
     """d (halves, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B."""
 
     vectors = ("d", "b")
@@ -82,12 +82,12 @@ class PVeRAAdapter(SampledAdapter):
         self.d = nn.Parameter(draw_scale((method.halves, len(method.targets), method.rank), seed, index))
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
 
-    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+    def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_PVeRA for y = x Wᵀ + b_W, and keep L_KL."""
-        targets, at = matching(self.method.targets, positions)
+        targets, at = matching(self.method.targets, projections)
         if not targets:
             return y
-        now = self.settings(positions, x.device)
+        now = self.settings(projections, x.device)
         if now.sampling or now.with_kl:
             mu, log_var = self.distribution(x, targets)  # Eq. 5
             sigma = torch.exp(log_var / 2)
@@ -95,7 +95,7 @@ class PVeRAAdapter(SampledAdapter):
             kl = self.divergence(mu, sigma, log_var) if now.with_kl else None  # Eq. 9
         else:
             z, kl = self.latent(x, targets), None
-        self.keep_kl(positions, kl, now)
+        self.keep_kl(projections, kl, now)
         return add_scaled(self, y, z, targets, at)  # Eq. 7
 
     def distribution(self, x: Tensor, targets: list[int]) -> tuple[Tensor, Tensor]:
@@ -122,13 +122,13 @@ class PVeRAAdapter(SampledAdapter):
             return kl / (self.method.rank * len(self.method.targets))
         return 0.5 * kl
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
+    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
         """Return the merged weight (Eq. 10) and the bias as it was."""
-        targets, at = matching(self.method.targets, positions)
+        targets, at = matching(self.method.targets, projections)
         weight[at] += merged_update(self, self.shared.A[:, 0], self.d[0], targets).to(weight.dtype)
         return weight, bias
 
-    def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+    def project_position_embeddings(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return Eq. 7 with z = μ: position embeddings belong to no sample, so they get no noise and no KL term."""
-        targets, at = matching(self.method.targets, positions)
+        targets, at = matching(self.method.targets, projections)
         return add_scaled(self, y, self.latent(x, targets), targets, at) if targets else y

@@ -3,7 +3,7 @@
     x_VeRA = (x Wᵀ + b_W) + α ((x A ⊙ d) B ⊙ b)            (Eq. 4)
     W ← W + α (A diag(d) B diag(b))ᵀ                       (the merge)
 
-A (d × r) and B (r × d) are random and frozen; all layers share one pair per position, or one pair for all positions.
+A (d × r) and B (r × d) are random and frozen; all layers share one pair per projection, or one pair for all.
 Only the vectors d (r) and b (d) are trained. b starts at zero, so the adapter starts as the identity.
 Dropout, if any, drops part of the x in x A, or of the latent x A ⊙ d (`dropout`).
 """
@@ -86,22 +86,22 @@ class VeRAAdapter(DropoutAdapter):
         self.d = nn.Parameter(draw_scale((len(method.targets), method.rank), seed, index))
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
 
-    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        targets, at = matching(self.method.targets, positions)
+    def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        targets, at = matching(self.method.targets, projections)
         if self.method.dropout_on == "input" or not targets:
-            return super().project(x, y, positions)
-        return add_scaled(self, y, self.drop(self.latent(x, targets), positions), targets, at)
+            return super().project(x, y, projections)
+        return add_scaled(self, y, self.drop(self.latent(x, targets), projections), targets, at)
 
-    def add(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        targets, at = matching(self.method.targets, positions)
+    def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        targets, at = matching(self.method.targets, projections)
         return add_scaled(self, y, self.latent(x, targets), targets, at) if targets else y  # Eq. 4
 
     def latent(self, x: Tensor, targets: list[int]) -> Tensor:
         """Return x A ⊙ d (n, t, p, r) for x (n, t, d) and the p `targets`."""
         return products(x, select(self.shared.A, 1, self.shared.pairs(targets))) * select(self.d, 0, targets)
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
-        targets, at = matching(self.method.targets, positions)
+    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
+        targets, at = matching(self.method.targets, projections)
         weight[at] += merged_update(self, self.shared.A, self.d, targets).to(weight.dtype)
         return weight, bias
 

@@ -60,9 +60,9 @@ def read(source: str | Path) -> tuple[Path, pd.DataFrame, Counter[str]]:
     source = Path(os.path.abspath(source))
     folder, left_out = source, Counter[str]()
     if source.is_dir():
-        table, left_out = _of_folders(source)
+        table, left_out = _list_folders(source)
     elif source.suffix.lower() == ".csv":
-        table = _of_csv(source)
+        table = _list_csv(source)
         folder = Path(os.path.commonpath([source.parent, *map(os.path.dirname, table.path)]))
     else:
         raise InputError(f"{source} {'is neither a folder nor a CSV file' if source.exists() else 'does not exist'}")
@@ -70,14 +70,13 @@ def read(source: str | Path) -> tuple[Path, pd.DataFrame, Counter[str]]:
         raise InputError(f"{source} holds no pictures: it takes folders of classes, or is a CSV file")
     paths = [(folder / path).relative_to(folder).as_posix() for path in table.path]
     if odd := [path for path in paths if re.search(r"[\r\n\udc80-\udcff]", path)]:
-        raise InputError(f"{source}: rename {_some(odd)}: a line break, or no UTF-8")
+        raise InputError(f"{source}: rename {_name_few(odd)}: a line break, or no UTF-8")
     table["path"] = paths
     given = set(table.part.dropna())
     for part in ("train", "test"):
         if given and part not in given:
             raise InputError(f"{source} has splits, but none is named {part}; add it, or give all pictures without")
-    table["content"], pixels, table["one_colour"] = zip(*_contents([folder / path for path in paths]), strict=True)
-    table["content"] = table.content.groupby(list(pixels)).transform("min")
+    table = _with_contents(folder, table)
     return folder, table.sort_values(["content", "path"], ignore_index=True), left_out
 
 
@@ -92,7 +91,7 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
     labels, parts = table.label, table.part.fillna("")
     given, numbers = set(parts) - {""}, all(re.fullmatch(r"-?[0-9]+", label) for label in labels)
     classes = sorted(set(labels), key=lambda label: (int(label) if numbers else 0, label))
-    pictures_sha256 = files.digest(sorted(map(list, zip(table.content, labels, parts, strict=True))))
+    pictures_sha256 = _digest(table)
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
     described = {"given": [part for part in SPLIT_OF if part in given], "drawn": {}}
@@ -104,11 +103,13 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
         table["part"] = table.part.where(parts == "test", table.content.map(drawn))
         described |= {"drawn": dict(shares), "seed": seed}
     if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
-        raise InputError(f"{source} has no training picture of {_some(untrained)}")
+        raise InputError(f"{source} has no training picture of {_name_few(untrained)}")
     for column, where in (("label", "with different labels"), ("part", "in two splits")):
         unequal = table.groupby("content")[column].transform("nunique") > 1
         if unequal.any():
-            raise InputError(f"{source} has equal pictures {where} ({_some([*table.path[unequal]])}): keep one of each")
+            raise InputError(
+                f"{source} has equal pictures {where} ({_name_few([*table.path[unequal]])}): keep one of each"
+            )
     return (
         folder,
         table,
@@ -152,6 +153,24 @@ def install(root: str | Path, name: str, source: str | Path, seed: int | None = 
     for file, content in lists.items():
         files.write_atomically(folder / file, content)
     return described
+
+
+def current(root: str | Path, name: str) -> dict | None:
+    """Return `tasks.manifest` with the hash of the listed pictures as they are now: they may have been overwritten.
+
+    InputError for a picture that is missing or cannot be decoded.
+    """
+    if (described := manifest(root, name)) is None:
+        return None
+    folder, classes, given = Path(root) / name, described["classes"], described["split"]["given"]
+    rows = [
+        (path.removeprefix("images/"), classes[label], part if part in given else "train" if given else None)
+        for part, split in SPLIT_OF.items()
+        for path, label in image_folders.read_split_file(folder, split, len(classes)).items()
+    ]
+    return described | {
+        "pictures_sha256": _digest(_with_contents(folder / "images", pd.DataFrame(rows, columns=COLUMNS)))
+    }
 
 
 def describe(name: str, described: dict) -> str:
@@ -232,7 +251,7 @@ def _suffixes() -> set[str]:
     return {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
 
 
-def _of_folders(source: Path) -> tuple[pd.DataFrame, Counter[str]]:
+def _list_folders(source: Path) -> tuple[pd.DataFrame, Counter[str]]:
     """List class folders, or class folders below a folder per split; and count the files left out."""
     left_out = Counter[str]()
     below = _folders(source, left_out)
@@ -257,7 +276,7 @@ def _composed(label: str) -> str:
     return unicodedata.normalize("NFC", label)
 
 
-def _of_csv(file: Path) -> pd.DataFrame:
+def _list_csv(file: Path) -> pd.DataFrame:
     """Read absolute paths, labels and splits. InputError names the line at fault."""
     reader = csv.reader(io.StringIO(files.read_text(file), newline=""), strict=True)
     try:
@@ -297,19 +316,33 @@ def _folder(root: str | Path, name: str) -> Path:
     return folder
 
 
+def _digest(table: pd.DataFrame) -> str:
+    """Return the SHA-256 of contents, labels and given splits."""
+    return files.digest(sorted(map(list, zip(table.content, table.label, table.part.fillna(""), strict=True))))
+
+
+def _with_contents(folder: Path, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with the columns content and one_colour of `read`. InputError as there."""
+    content, pixels, one_colour = zip(*_contents([folder.resolve() / path for path in table.path]), strict=True)
+    content = pd.Series(content, table.index).groupby(list(pixels)).transform("min")
+    return table.assign(content=content, one_colour=one_colour)
+
+
 def _contents(paths: list[Path]) -> list[tuple[str, str, bool]]:
     """Return the SHA-256 of each file and of its pixels, and whether it is nearly one colour.
 
     The store keeps them until a file changes. InputError for files that are missing or cannot be decoded.
     """
+    unique = sorted(set(paths))  # other orders have the same key
     with explained("a picture cannot be read"):
-        key = ["contents", image_folders.DECODER, PIL.__version__, [[str(path), *store.state(path)] for path in paths]]
-    if known := store.recall(key):
-        return known
-    reading = image_folders.each(_content, paths)
-    contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
-    image_folders.require_readable(contents)
-    return store.keep(key, contents)
+        key = ["contents", image_folders.DECODER, PIL.__version__, [[str(path), *store.state(path)] for path in unique]]
+    if (contents := store.recall(key)) is None:
+        reading = image_folders.each(_content, unique)
+        contents = list(tqdm(reading, "checking", len(unique), unit="image", leave=False, delay=5))
+        image_folders.require_readable(contents)
+        store.keep(key, contents)
+    content_of = dict(zip(unique, contents, strict=True))
+    return [content_of[path] for path in paths]
 
 
 def _content(path: Path) -> tuple[str, str, bool]:
@@ -318,7 +351,7 @@ def _content(path: Path) -> tuple[str, str, bool]:
     return files.sha256(path), pixels, all(high - low <= ONE_COLOUR for low, high in image.getextrema())
 
 
-def _some(names: list[str]) -> str:
+def _name_few(names: list[str]) -> str:
     """Return a few of the names."""
     return ", ".join(map(ascii, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 

@@ -1,4 +1,4 @@
-"""Text tasks in GLUE's original TSV files: the paper's three (its last table), and three that `grammar` makes.
+"""Text tasks in GLUE's original TSV files: the paper's three (its last table).
 
 `<root>/<folder>/{train,dev}.tsv`, where dev is GLUE's validation set. GLUE's test labels are not published, so as in
 the paper dev is the test set, and the training set is split into training and validation. The paper does not say how.
@@ -49,10 +49,7 @@ RTE = Layout(
 
 @dataclass(frozen=True)
 class TextTask:
-    """One task: its folder, title and layout, the paper's metric ("accuracy" or "matthews"), and numbers of texts.
-
-    suite: "glue", or "grammar" for those that this package generates.
-    """
+    """One task: its folder, title and layout, the paper's metric ("accuracy" or "matthews"), and numbers of texts."""
 
     name: str
     folder: str
@@ -61,18 +58,14 @@ class TextTask:
     metric: str
     train: int
     dev: int
-    suite: str
 
 
 TASKS = {
     task.name: task
     for task in (
-        TextTask("rte", "RTE", "RTE", RTE, "accuracy", 2490, 277, "glue"),
-        TextTask("mrpc", "MRPC", "MRPC", MRPC, "accuracy", 3668, 408, "glue"),
-        TextTask("cola", "CoLA", "CoLA", COLA, "matthews", 8551, 1043, "glue"),
-        TextTask("entailment", "entailment", "Entailment", RTE, "accuracy", 1000, 1000, "grammar"),
-        TextTask("paraphrase", "paraphrase", "Paraphrase", MRPC, "accuracy", 1000, 1000, "grammar"),
-        TextTask("acceptability", "acceptability", "Acceptability", COLA, "matthews", 1000, 1000, "grammar"),
+        TextTask("rte", "RTE", "RTE", RTE, "accuracy", 2490, 277),
+        TextTask("mrpc", "MRPC", "MRPC", MRPC, "accuracy", 3668, 408),
+        TextTask("cola", "CoLA", "CoLA", COLA, "matthews", 8551, 1043),
     )
 }
 

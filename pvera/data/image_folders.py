@@ -10,11 +10,12 @@ import copy
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -42,11 +43,12 @@ DECODER = 2  # raised whenever `decode` gives other pixels: the store then decod
 class ImageSplit:
     """images (N, size, size, 3) uint8, labels (N,) int64 and N relative paths, in the split file's order.
 
+    labels: None where they are not known.
     key: its place in the store, which says all that it depends on; empty for images from elsewhere.
     """
 
     images: np.ndarray
-    labels: np.ndarray
+    labels: np.ndarray | None
     names: list[str]
     key: str = ""
 
@@ -68,25 +70,35 @@ class ImageSplit:
 
 @dataclass(frozen=True)
 class Undecoded:
-    """Images (N, size, size, 3) of files `paths` below `folder`; slices of them are decoded."""
+    """Images (N, size, size, 3) of files `paths` below `folder`; slices of them are decoded.
+
+    refused: takes the error of each path that cannot be read, whose image is then black; None: they are errors.
+    """
 
     folder: Path
     paths: list[str]
     size: int
+    refused: dict[str, InputError] | None = None
     base = None  # of an array in memory
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, part: slice) -> np.ndarray:
-        """Decode images. InputError names those that cannot be read."""
+        """Decode images. InputError names those that cannot be read, unless `refused` takes them."""
         images = list(each(partial(decode, self.folder, size=self.size), self.paths[part]))
-        require_readable(images)
+        if self.refused is None:
+            require_readable(images)
+        else:
+            read = zip(self.paths[part], images, strict=True)
+            self.refused.update({path: image for path, image in read if isinstance(image, InputError)})
+            black = np.zeros((self.size, self.size, 3), np.uint8)
+            images = [black if isinstance(image, InputError) else image for image in images]
         return np.stack(images)
 
 
 class ImageData:
-    """A split for `device`, normalised batch by batch; labels (n,).
+    """A split for `device`, normalised batch by batch; labels (n,), or None.
 
     in_memory: its images lie on `device`, uint8 (n, 3, size, size). Otherwise slices of them are read from the
     store when a batch needs them: a test split at 224 pixels has up to 11 GB.
@@ -96,13 +108,13 @@ class ImageData:
 
     def __init__(self, split: ImageSplit, backbone: Backbone, device: torch.device, in_memory: bool = True):
         self.images = _channels_first(split.images, slice(None), device) if in_memory else split.images
-        self.labels = torch.from_numpy(split.labels).to(device)
+        self.labels = None if split.labels is None else torch.from_numpy(split.labels).to(device)
         self.device = device
         mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std))
         self._scale, self._shift = 1 / (255 * std), -mean / std
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.images)
 
     def with_images(self, images: np.ndarray) -> ImageData:
         """Return other images (n, size, size, 3) uint8 of the first n labels, normalised alike."""
@@ -169,9 +181,14 @@ def each(read: Callable, paths: Iterable) -> Iterator:
 
 def require_readable(images: Iterable) -> None:
     """Raise an InputError that names the images of `each` that could not be read."""
-    if refused := [str(image) for image in images if isinstance(image, InputError)]:
-        more = f"; and {len(refused) - REFUSED} more" if len(refused) > REFUSED else ""
-        raise InputError("; ".join(refused[:REFUSED]) + more)
+    if errors := [image for image in images if isinstance(image, InputError)]:
+        raise InputError(name_errors(errors))
+
+
+def name_errors(errors: Collection[InputError]) -> str:
+    """Return the first errors in one line, and how many more there are."""
+    more = [f"and {len(errors) - REFUSED} more"] if len(errors) > REFUSED else []
+    return "; ".join([*map(str, islice(errors, REFUSED)), *more])
 
 
 def decode(folder: Path, path: str, size: int) -> np.ndarray:

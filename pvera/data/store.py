@@ -38,25 +38,25 @@ def folder() -> Path:
 
 def state(file: str | Path) -> list[int]:
     """Return size and times of a file. OSError where it is missing."""
-    found = os.stat(file)
-    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    status = os.stat(file)
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def recall(about: Any) -> Any:
-    """Return what is kept about `about` (JSON), None where nothing is or it cannot be read."""
+def recall(key: Any) -> Any:
+    """Return what is kept under `key` (JSON), None where nothing is or it cannot be read."""
     with suppress(OSError, ValueError):
-        return json.loads(_memory(about).read_text())
+        return json.loads(_digest_file(key).read_text())
 
 
-def keep(about: Any, value: Any) -> Any:
+def keep(key: Any, value: Any) -> Any:
     """Keep `value` (JSON) for `recall`, and return it. A store that cannot be written keeps nothing."""
     with suppress(InputError):
-        write_atomically(_memory(about), json.dumps(value).encode())
+        write_atomically(_digest_file(key), json.dumps(value))
     return value
 
 
-def _memory(about: Any) -> Path:
-    return folder() / "digests" / f"{hashlib.sha256(json.dumps(about).encode()).hexdigest()}.json"
+def _digest_file(key: Any) -> Path:
+    return folder() / "digests" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()}.json"
 
 
 def images(place: str, undecoded) -> np.memmap:

@@ -26,7 +26,7 @@ class Task:
     category: str  # "natural", "specialized" or "structured"; "own"; "language" for the text tasks (see `glue`)
     classes: int
     test_images: int  # or texts
-    suite: str  # "vtab" or "demo"; "own"; "glue" or "grammar"
+    suite: str  # "vtab" or "demo"; "own"; "glue"
 
 
 # The 19 data sets of the paper, in its order; counts as the test files in circulation hold them.
@@ -59,7 +59,7 @@ TASKS = (
         r.name: Task(r.name, r.title, r.category, len(r.classes), suite.COUNTS["test"], suite="demo")
         for r in suite.RECIPES.values()
     }
-    | {t.name: Task(t.name, t.title, "language", len(t.layout.classes), t.dev, t.suite) for t in glue.TASKS.values()}
+    | {t.name: Task(t.name, t.title, "language", len(t.layout.classes), t.dev, "glue") for t in glue.TASKS.values()}
 )
 
 

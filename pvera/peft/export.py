@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.adapters.base import matching
 from pvera.backbones import weights_sha256
-from pvera.encoders import EncoderLayer, reads_text, require_whole
+from pvera.encoders import EncoderLayer, reads_text, require_whole, uncompiled_name
 from pvera.errors import InputError
 from pvera.members import Member
 from pvera.model import AdaptedModel, require_adapted
@@ -48,7 +48,7 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
         raise InputError(f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}")
     files.require_calls(model._layers)
     require_whole(model)
-    names = {id(module): name for name, module in model.backbone.named_modules()}
+    names = {id(module): uncompiled_name(name) for name, module in model.backbone.named_modules()}
     config, tensors = EXPORTS[type(member.method)](model._layers, member, lambda module: names[id(module)])
     head = dict(member.head.named_parameters())
     if head and not isinstance(member.head, nn.Linear):

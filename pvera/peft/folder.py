@@ -40,6 +40,17 @@ MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
 #: The attribute that holds the encoder tells the classifier: none in timm's models, `vit` in ViTForImageClassification,
 #: `encoder` in that of the released adapters alone. Classifiers of other attributes read a pooler or a mean.
 HEADS = {"head": r"blocks\.", "classifier": r"(vit|encoder\.encoder)\."}
+#: Options that change nothing that is computed from the tensors, or that are read here. `loftq_config` and the like
+#: describe an initialisation.
+READ = {
+    "auto_mapping", "corda_config", "ensure_weight_tying", "eva_config", "exclude_modules", "feedforward_modules",
+    "inference_mode", "init_ia3_weights", "init_weights", "layers_pattern", "layers_to_transform", "loftq_config",
+    "lora_ga_config", "modules_to_save", "runtime_config", "save_projection", "target_modules", "use_dora",
+    "use_rslora",
+}  # fmt: skip
+#: Options with the values that can be read: other ways to initialise change the frozen weights.
+VALUES = {"bias": (None, "none"), "init_lora_weights": (None, True, False, "gaussian", "orthogonal", "eva")}
+ADVICE = {"sample_at_inference": ": set it to false, and draw with pvera.sample"}
 _TENSOR = re.compile(
     r"(?:.*\.)?(?:layers?|blocks)\.(?P<layer>\d+)\.(?P<module>.+)\."
     r"(?P<name>p?vera_lambda_[bd]|lora_[AB]|lora_magnitude_vector|ia3_l)(?:\.weight)?"
@@ -113,12 +124,12 @@ def write(
     write_atomically(folder / CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
 
 
-def read(folder: str | Path, kinds: Collection[str], plain: Mapping[str, tuple]) -> AdapterFolder:
+def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
     """Read an adapter folder; tensors in fp32.
 
-    kinds: PEFT's names of the methods that can be read.   plain: options, with the values that can be read beside None.
-    InputError where a file is missing or damaged, for other methods and values, and for tensors that are neither of
-    queries, keys, values and the MLP's last layer nor one head.
+    kinds: PEFT's names of the methods that can be read.
+    InputError where a file is missing or damaged, for other methods, for options that change what PEFT computes or may
+    do so, and for tensors that are neither of queries, keys, values and the MLP's last layer nor one head.
     """
     folder = Path(folder)
     try:
@@ -130,9 +141,10 @@ def read(folder: str | Path, kinds: Collection[str], plain: Mapping[str, tuple])
         raise InputError(f"{folder / CONFIG} is damaged, or no configuration of PEFT") from None
     if kind not in kinds:
         raise InputError(f"{folder} holds {kind}: only {', '.join(kinds)} can be read")
-    for option, values in plain.items():
-        if (value := config.get(option)) not in (None, *values):
-            raise InputError(f"{folder}: {option}={value!r} has no counterpart here")
+    for option, value in config.items():
+        switched_on = value is True or (isinstance(value, (dict, list)) and len(value) > 0)
+        if value not in VALUES[option] if option in VALUES else switched_on and option not in READ:
+            raise InputError(f"{folder}: {option}={value!r} has no counterpart here{ADVICE.get(option, '')}")
     modules: dict[tuple[int, str], dict[str, Tensor]] = {}
     projections, others = {}, {}
     tensors = _tensors(folder / TENSORS)
@@ -162,9 +174,15 @@ def _positions(file: Path, key: str, module: str) -> str:
 def _head(folder: Path, others: dict[str, Tensor], adapted: Collection[str]) -> dict[str, Tensor] | None:
     """Return the head: `others`, the adapter file's tensors of no adapter, or those of another file in the folder."""
     if others:
-        head, (module, _, _) = _as_head(others), next(iter(others)).removeprefix(PREFIX).rpartition(".")
-        if head is None or module not in HEADS:
-            raise InputError(f"{folder / TENSORS} holds {next(iter(others))}, which belongs to no adapter and no head")
+        modules = {key: key.removeprefix(PREFIX).rpartition(".")[0] for key in others}
+        foreign, head = [key for key in others if modules[key] not in HEADS], _as_head(others)
+        if foreign or head is None:
+            key = min(foreign or others)
+            raise InputError(
+                f"{folder / TENSORS} holds {key}, which belongs to no adapter and no head: of modules_to_save, only a "
+                "head can be read"
+            )
+        module = next(iter(modules.values()))
         if not any(re.match(PREFIX + HEADS[module], key) for key in adapted):
             raise InputError(
                 f"{folder / TENSORS}: its {module} reads a pooler or a mean, and not the features here: remove its "

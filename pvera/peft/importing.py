@@ -19,17 +19,6 @@ from pvera.peft.folder import AdapterFolder, read, require_calls
 
 #: A method, and its member's tensors by name.
 Import = tuple[Method, dict[str, Tensor]]
-#: Options that change what PEFT computes from the same tensors, with the values that can be read beside None.
-PLAIN = {
-    "bias": ("none",),
-    "rank_pattern": ({},),
-    "alpha_pattern": ({},),
-    "use_qalora": (False,),
-    "use_bdlora": (False,),
-    "alora_invocation_tokens": (),
-    "layer_replication": (),
-    "init_lora_weights": (True, False, "gaussian", "orthogonal", "eva"),  # others change the frozen weights
-}
 
 
 def import_peft(
@@ -43,8 +32,8 @@ def import_peft(
 
     The backbone's library and the version that wrote the folder need not agree: layers count by number and position.
     The head is that of `folder`: a module to save of width d, or a file of weight (classes, d) and bias (classes).
-    The model is as `adapt` returns it, in training mode; dropout is PEFT's alone. PEFT's PVeRA of a fused layer draws
-    one z for queries, keys and values together: its mean is read, which is a VeRA.
+    The model is in evaluation mode; dropout is PEFT's alone. PEFT's PVeRA of a fused layer draws one z for queries,
+    keys and values together: its mean is read, which is a VeRA.
 
     num_classes: number of classes of a new head, from `seed`, where the folder holds none.
     pool: of text, as `adapt` takes it; None: what `export_peft` wrote into the folder, else the first token.
@@ -53,7 +42,7 @@ def import_peft(
     or depth, for timm's models with biases beside attn.qkv, where PEFT's adapters have no effect, and for a head
     that the folder lacks or that does not read d features.
     """
-    adapter = read(folder, IMPORTS, PLAIN)
+    adapter = read(folder, IMPORTS)
     layers = encoder_layers(backbone)
     require_calls(layers)
     if adapter.head_inside and hasattr(backbone, "head_dist"):
@@ -66,7 +55,7 @@ def import_peft(
         tensors[f"head.{name}"] = tensor
     model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
     model.members[0].fill(tensors)
-    return model
+    return model.eval()
 
 
 def _classes(adapter: AdapterFolder, dim: int, num_classes: int | None) -> int:
@@ -178,6 +167,12 @@ def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     modules, dim = adapter.positions, layers[0].dim
     if modules not in (["qkv", "mlp"], ["k", "v", "mlp"]):
         raise InputError(f"{adapter.path}: (IA)³ scales keys, values and the MLP's hidden activation, not {modules}")
+    for (_, module), tensors in adapter.modules.items():
+        if (tensors["ia3_l"].shape[0] == 1) != (module == "mlp"):
+            raise InputError(
+                f"{adapter.path}: (IA)³ scales the outputs of keys and values and the input of the MLP's last layer, "
+                "which alone is one of feedforward_modules"
+            )
     if modules[0] == "qkv":
         scales = _by_position(adapter.stack("ia3_l", "qkv", (3 * dim, 1)).squeeze(2), 1)
         if not torch.equal(scales["q"], torch.ones_like(scales["q"])):
@@ -185,10 +180,10 @@ def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     else:
         scales = {p: adapter.stack("ia3_l", p, (dim, 1)).squeeze(2) for p in "kv"}
     hidden = adapter.stack("ia3_l", "mlp", (1, layers[0].hidden_dim)).squeeze(1)
-    tensors: dict[str, Tensor] = {}
+    trained: dict[str, Tensor] = {}
     for i in range(len(layers)):
-        tensors |= {f"layers.{i}.l_kv": torch.stack([scales["k"][i], scales["v"][i]]), f"layers.{i}.l_ff": hidden[i]}
-    return IA3(), tensors
+        trained |= {f"layers.{i}.l_kv": torch.stack([scales["k"][i], scales["v"][i]]), f"layers.{i}.l_ff": hidden[i]}
+    return IA3(), trained
 
 
 IMPORTS: dict[str, Callable[[AdapterFolder, list[EncoderLayer]], Import]] = {

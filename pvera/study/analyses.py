@@ -81,11 +81,8 @@ class Analysis(Job):
                 )
         first, *_ = self.adapters
         frozen, tests = inputs.for_analysis(self, device)
-        model = checkpoint.load(frozen.model, first).eval()
-        try:
+        with checkpoint.load(frozen.model, first).eval() as model:
             arrays = self.function(model, self, tests)
-        finally:
-            model.unload()
         about = {name: records[0].get(name) for name in ("category", "protocol", "data_copy")}
         return about | {"config": self.config()}, {"arrays": arrays}
 

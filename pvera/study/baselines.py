@@ -125,8 +125,8 @@ def places(
 def predict(model: AdaptedModel, seed: int, places: Iterable, labels: dict, settings: dict) -> list[Predictor]:
     """Return every predictor with one adapter."""
     (member,) = model.members
-    with_laplace = member.method.key in LAPLACE and not member.samples
-    counts = settings["draws"] if member.samples else []
+    with_laplace = member.method.key in LAPLACE and not member.is_stochastic
+    counts = settings["draws"] if member.is_stochastic else []
     passes: dict[Place, Pass] = {}
     draws: dict[int, dict[Place, Prediction]] = {k: {} for k in counts}
     for place, data in places:
@@ -143,15 +143,10 @@ def predict(model: AdaptedModel, seed: int, places: Iterable, labels: dict, sett
 
 
 def predict_pass(model: AdaptedModel, data: ImageData) -> Pass:
-    """Predict with the mean, merged where it can be."""
+    """Predict with the mean."""
     started = time.perf_counter()
-    model.eval()
-    if model.members[0].mergeable:
-        model.merge_()
-    with model.without_kl():
+    with model.inference():
         features = training.Features(model, data).features
-    model.unmerge_()
-    with torch.inference_mode():
         probabilities = model.classify(features[None]).float().softmax(-1).cpu().numpy()
     return Pass(features, Prediction.average(probabilities[None], _milliseconds(started, data)))
 

@@ -47,13 +47,16 @@ def config(profile: Profile, backbone: str) -> dict:
             method = candidate(profile, key, member, rules).method
             values = {name: value for name, value in member.items() if hasattr(method, name)}
             methods[method] = {"method": key, "hyperparameters": asdict(method), "grid": values}
-    return {"architecture": list(backbones.architecture(backbone)), "methods": list(methods.values())}
+    return {
+        "architecture": list(backbones.architecture(backbone, profile.image_size)),
+        "methods": list(methods.values()),
+    }
 
 
 def measure(profile: Profile, backbone: str) -> dict:
     """Count a profile's configurations on a backbone; returns the record."""
     settings = config(profile, backbone)
-    vit = backbones.shapes(backbone)
+    vit = backbones.shapes(backbone, profile.image_size)
     bare, layers, patches = cost.multiply_adds(vit, cost.one_image(vit)), encoder_layers(vit), vit.patch_embed
     return {
         "schema": SCHEMA,

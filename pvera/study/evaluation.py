@@ -1,4 +1,4 @@
-"""One saved adapter on one split: scores of its mean, and of several draws on request."""
+"""One saved adapter on images: scores of its mean, and of several draws on request; metrics where labels are known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,20 +8,19 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pvera import checkpoint, metrics
+from pvera import checkpoint, metrics, uncertainty
 from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageSplit
 from pvera.errors import InputError
 from pvera.members import Member
 from pvera.study import analyses, markdown, training
-from pvera.uncertainty import Estimates
 
 #: Metrics of an evaluation with their titles.
 TITLES = {"accuracy": "Accuracy", "nll": "NLL", "brier": "Brier score", "ece": "ECE", "ace": "ACE"}
 
 
 @dataclass(frozen=True)
-class Adapter:
+class SavedAdapter:
     """A saved adapter's file, its frozen backbone, and how to compute with both.
 
     record: of the run that left the adapter, {} where none lies beside it.
@@ -35,55 +34,70 @@ class Adapter:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Scores (images, classes) of an adapter's mean on a split, in its order, and what they are worth.
+class Predictions:
+    """Softmax scores (images, classes) of a saved adapter's mean for the images of `paths`, in this order.
 
-    member: the adapter's tensors.   estimates: of several draws, None without draws.
-    metrics: those of result files, of the mean.   dataset: its name.
+    member: the adapter's tensors.   draws: `uncertainty.summarise` of several draws, {} without them.
     """
 
-    adapter: Adapter
+    adapter: SavedAdapter
     member: Member
-    split: ImageSplit
     classes: Sequence[str]
+    paths: Sequence[str]
     probabilities: np.ndarray
-    estimates: Estimates | None
+    draws: dict[str, np.ndarray]
+
+    def table(self) -> pd.DataFrame:
+        """Return one row per image: path, prediction and its score, the confidence; with draws, the spread of the
+        highest score, and the class that most predict with the interval of its score.
+        """
+        names, predicted = np.array(self.classes, object), self.probabilities.argmax(1)
+        paths = pd.Series(self.paths, dtype=object)  # a string column holds no file name that is not UTF-8
+        table = pd.DataFrame({"path": paths, "prediction": names[predicted]})
+        table["confidence"] = self.probabilities.max(1)
+        if self.draws:
+            table["draws_sd"], table["draws_prediction"] = self.draws["sd"], names[self.draws["predicted"]]
+            table["interval_low"], table["interval_high"] = self.draws["low"], self.draws["high"]
+        return table
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Predictions beside the labels (images,), with the metrics of result files. dataset: the name of the data set."""
+
+    predictions: Predictions
+    labels: np.ndarray
     metrics: dict[str, float | int]
     dataset: str
 
     @property
     def title(self) -> str:
         """Method, backbone and data set."""
-        return f"{self.member.method.title} for {self.adapter.frozen.name} on {self.dataset}"
+        return f"{self.predictions.member.method.title} for {self.predictions.adapter.frozen.name} on {self.dataset}"
 
     def per_class(self) -> pd.DataFrame:
         """Return images, correct predictions and accuracy (NaN for no image) of each class."""
-        labels = self.split.labels
-        right = labels[self.probabilities.argmax(1) == labels]
-        images, correct = (np.bincount(those, minlength=len(self.classes)) for those in (labels, right))
-        table = pd.DataFrame({"class": list(self.classes), "images": images, "correct": correct})
+        classes, labels = self.predictions.classes, self.labels
+        right = labels[self.predictions.probabilities.argmax(1) == labels]
+        images, correct = (np.bincount(those, minlength=len(classes)) for those in (labels, right))
+        table = pd.DataFrame({"class": list(classes), "images": images, "correct": correct})
         return table.assign(accuracy=table.correct / table.images)
 
-    def predictions(self) -> pd.DataFrame:
-        """Return one row per image: path, prediction and its score, the confidence; label, whether the prediction is
-        correct, and the label's score; with draws, the spread of the highest score, the class that most predict with
-        the interval of its score, and the share of correct draws.
+    def table(self) -> pd.DataFrame:
+        """Return the predictions' table with the label, whether the prediction is correct, the label's score and,
+        with draws, the share of correct ones.
         """
-        labels, predicted, images = self.split.labels, self.probabilities.argmax(1), np.arange(len(self.split.labels))
-        names = np.array(self.classes, object)
-        table = pd.DataFrame({"path": self.split.names, "prediction": names[predicted]})
-        table["confidence"] = self.probabilities[images, predicted]
-        table["label"], table["correct"] = names[labels], predicted == labels
-        table["label_score"] = self.probabilities[images, labels]
-        if (drawn := self.estimates) is not None:
-            table["draws_sd"] = drawn.sd
-            table["draws_prediction"] = names[drawn.predicted]
-            table["interval_low"], table["interval_high"] = drawn.low, drawn.high
-            table["draws_correct"] = drawn.accuracy
+        predictions, images = self.predictions, np.arange(len(self.labels))
+        table = predictions.table()
+        table["label"] = np.array(predictions.classes, object)[self.labels]
+        table["correct"] = predictions.probabilities.argmax(1) == self.labels
+        table["label_score"] = predictions.probabilities[images, self.labels]
+        if predictions.draws:
+            table["draws_correct"] = predictions.draws["votes"][images, self.labels]
         return table
 
-    def tables(self) -> str:
-        """Return the metrics, and the accuracy of each class, in Markdown."""
+    def markdown(self) -> str:
+        """Return the metrics, and the accuracy of each class, as tables."""
         scores = [[title, f"{self.metrics[key]:.6f}"] for key, title in TITLES.items()]
         of_class = [
             [markdown.escape(str(name)), str(images), "–" if np.isnan(accuracy) else f"{accuracy:.4f}"]
@@ -95,14 +109,8 @@ class Evaluation:
         )
 
 
-def evaluate(
-    adapter: Adapter,
-    split: ImageSplit,
-    classes: Sequence[str],
-    draws: int | None = None,
-    dataset: str = "",
-) -> Evaluation:
-    """Evaluate an adapter on a split, as a run evaluates the adapter that it trained.
+def predict(adapter: SavedAdapter, split: ImageSplit, classes: Sequence[str], draws: int | None = None) -> Predictions:
+    """Predict a split, as a run predicts with the adapter that it trained.
 
     classes: their names in the order of labels.   draws: Monte Carlo samples besides the mean, two or more; from the
     record's seed, with which the experiment "uncertainty" draws, else from the adapter's.
@@ -110,22 +118,24 @@ def evaluate(
     """
     frozen, device = adapter.frozen, adapter.device
     frozen.model.to(device)
-    model = checkpoint.load(frozen.model, adapter.path).eval()
-    try:
+    with checkpoint.load(frozen.model, adapter.path).eval() as model:
         (member,) = model.members
         if member.num_classes != len(classes):
             raise InputError(f"{adapter.path} knows {member.num_classes} classes, the data set has {len(classes)}")
         # What cannot be merged is computed as `training.fit` leaves it: the same products, the same bits.
         model.last_mlp_on_class_token = not member.mergeable
         data = split.data(frozen, torch.device(device), in_memory=False)
-        estimates = None
+        statistics = {}
         with training.autocast(device, adapter.precision):
             probabilities = training.predict(model, data)
             if draws:
                 model.last_mlp_on_class_token = False
-                drawn = analyses.draw(model, data, draws, adapter.record.get("seed", member.seed))
-                estimates = analyses.estimate(drawn, split.labels, draws)
-    finally:
-        model.unload()
-    scores = metrics.evaluate(probabilities, split.labels)
-    return Evaluation(adapter, member, split, classes, probabilities, estimates, scores, dataset)
+                scores = analyses.draw(model, data, draws, adapter.record.get("seed", member.seed))
+                batches = [uncertainty.summarise(batch) for batch in scores]
+                statistics = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    return Predictions(adapter, member, classes, split.names, probabilities, statistics)
+
+
+def score(predictions: Predictions, labels: np.ndarray, dataset: str = "") -> Evaluation:
+    """Score predictions by the labels (images,) of a data set."""
+    return Evaluation(predictions, labels, metrics.evaluate(predictions.probabilities, labels), dataset)

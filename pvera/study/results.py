@@ -161,10 +161,21 @@ def beside(path, suffix: str) -> Path:
     return file
 
 
-def read_arrays(path) -> dict[str, np.ndarray]:
+class Arrays(dict[str, np.ndarray]):
+    """The arrays of the run at `path`. InputError for a name that they lack: their form is that of another version."""
+
+    def __init__(self, path, arrays):
+        super().__init__(arrays)
+        self.path = path
+
+    def __missing__(self, name: str):
+        raise InputError(f"{self.path}: its arrays, of another version, hold no {name}; delete it and run it again")
+
+
+def read_arrays(path) -> Arrays:
     """Return the arrays of the run at `path`. InputError as `beside`."""
     with np.load(beside(path, ARRAYS)) as arrays:
-        return dict(arrays)
+        return Arrays(path, arrays)
 
 
 def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:

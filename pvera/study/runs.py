@@ -129,10 +129,10 @@ class Run(Job):
         task, kind = tasks.task(self.dataset, self.data_root), inputs.kind(self.dataset)
         members = range(len(self.candidates))
         seeds = [derive(self.seed, "member", m) if self.protocol.own_draws else self.seed for m in members]
-        model = adapt(frozen.model, [c.method for c in self.candidates], task.classes, seeds, self.pool)
+        methods = [c.method for c in self.candidates]
         rates, betas = [(c.adapter_lr, c.head_lr) for c in self.candidates], [c.beta for c in self.candidates]
         chosen, scores, files = None, None, {}
-        try:
+        with adapt(frozen.model, methods, task.classes, seeds, self.pool) as model:
             histories = training.fit(
                 model,
                 train,
@@ -168,8 +168,6 @@ class Run(Job):
                 scores = kind.scores(probabilities, labels)
                 if self.keep:
                     files = {"probabilities": probabilities, "labels": labels, "adapter": adapter}
-        finally:
-            model.unload()
         package = {kind.PACKAGE: importlib.metadata.version(kind.PACKAGE)}
         record = {
             "category": task.category,

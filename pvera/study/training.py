@@ -263,15 +263,10 @@ def evaluate(model, forward, data, protocol: Protocol) -> tuple[list[float], lis
     return (loss / len(data)).tolist(), (correct / len(data)).tolist()
 
 
-@torch.no_grad()
 def predict(model: AdaptedModel, data: ImageData) -> np.ndarray:
     """Compute softmax scores (n, classes), fp32, of the one active member; merged first where it can be."""
-    model.eval()
-    if model.members[model.active[0]].mergeable:
-        model.merge_()
-    with model.without_kl(), torch.inference_mode():
+    with model.inference():
         scores = [logits.float().softmax(-1) for _, logits in _in_batches(model, data)]
-    model.unmerge_()
     return torch.cat(scores if model.single else [of_grid[0] for of_grid in scores]).cpu().numpy()
 
 

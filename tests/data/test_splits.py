@@ -14,7 +14,7 @@ from pvera.backbones import Backbone
 from pvera.data import glue, image_folders, inputs, store
 from pvera.errors import InputError
 
-TEXTS = "acceptability"
+TEXTS = "cola"
 
 
 @pytest.fixture(autouse=True)

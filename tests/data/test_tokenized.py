@@ -12,7 +12,7 @@ from pvera.errors import InputError
 
 
 def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
-    texts = glue.load_split(text_folder, "entailment", "test")
+    texts = glue.load_split(text_folder, "rte", "test")
     batch = tokenized.TextData(tokenized.encode(encoder, texts), torch.device("cpu"))
     alone = [
         dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for text in texts.texts
@@ -31,8 +31,8 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
 
 
 def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_folder):
-    for name, split in zip(inputs.PARTS, inputs.load(text_folder, "entailment", encoder)):
-        original = tokenized.encode(encoder, glue.load_split(text_folder, "entailment", name))
+    for name, split in zip(inputs.PARTS, inputs.load(text_folder, "rte", encoder)):
+        original = tokenized.encode(encoder, glue.load_split(text_folder, "rte", name))
         lengths = split.inputs["attention_mask"].sum(1)
         if name == "train":
             assert torch.equal(split.inputs["input_ids"], original.inputs["input_ids"])
@@ -46,8 +46,8 @@ def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_fold
 
 
 def test_too_few_texts_to_split(encoder, text_folder, tmp_path):
-    shutil.copytree(text_folder / glue.TASKS["acceptability"].folder, tmp_path / glue.TASKS["acceptability"].folder)
-    train = tmp_path / glue.TASKS["acceptability"].folder / "train.tsv"
+    shutil.copytree(text_folder / glue.TASKS["cola"].folder, tmp_path / glue.TASKS["cola"].folder)
+    train = tmp_path / glue.TASKS["cola"].folder / "train.tsv"
     train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(InputError, match="too few texts for training and validation"):
-        inputs.load(tmp_path, "acceptability", encoder)
+        inputs.load(tmp_path, "cola", encoder)

@@ -4,6 +4,7 @@ python tests/golden/recorded.py        records them anew, where a change of the 
 """
 
 import json
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import text_tasks
 import torch
 import trained
 
+from pvera.data import glue
 from pvera.study import results
 from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
@@ -27,7 +29,7 @@ METHODS = {
     "dora": {"rank": 2},
     "lora": {"rank": 2},
     "vera": {"rank": 8},
-    "pvera": {"rank": 8, "grid": {"learning_rate": [1e-2, 1e-3]}},
+    "pvera": {"rank": 8, "beta": "published", "grid": {"learning_rate": [1e-2, 1e-3]}},
 }
 ON_TEXTS = [name for name in METHODS if name != "adaptformer"]
 SETTINGS = dict(methods=METHODS, learning_rate=1e-2, training=TrainingConfig(batch_size=4, epochs=2), seeds=[0])
@@ -40,7 +42,7 @@ def of_images(folder: Path) -> Profile:
 
 def of_texts(folder: Path) -> Profile:
     """Return a profile of a task of 60 texts, with an encoder that knows two words."""
-    text_tasks.write(folder / "texts", ["acceptability"])
+    shutil.copytree(Path(__file__).with_name("texts"), folder / "texts" / glue.TASKS["cola"].folder)
     encoder = text_tasks.write_encoder(folder / "encoder", ["the", "teacher"])
     settings = SETTINGS | {"methods": {name: METHODS[name] for name in ON_TEXTS}}
     return Profile(
@@ -48,7 +50,7 @@ def of_texts(folder: Path) -> Profile:
         text=True,
         data=str(folder / "texts"),
         backbones=["minilm"],
-        datasets=["acceptability"],
+        datasets=["cola"],
         protocol="corrected",
         experiments={"language": {"set": {"beta": 1e-4}, "keep": True}},
         weights={"minilm": str(encoder)},

@@ -1,5 +1,6 @@
 """Adapters of this package and of PEFT on equal backbones, and PEFT's configurations."""
 
+import json
 import warnings
 
 import peft
@@ -56,6 +57,12 @@ def saved(config, folder, library="timm", seed=0):
     model = peft_made(config, library, seed)
     model.save_pretrained(folder)
     return model
+
+
+def set_options(folder, **options):
+    """Change options of a saved configuration."""
+    config = folder / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | options))
 
 
 def configurations(targets):

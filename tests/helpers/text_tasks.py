@@ -1,5 +1,6 @@
-"""The generated text tasks, shortened, and a small encoder with a tokenizer of their words."""
+"""Small text tasks in the layouts of GLUE's, and a small encoder with a tokenizer of their words."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ from tiny import randomise
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from pvera import text_encoders
-from pvera.data import glue, grammar
+from pvera.data import glue
 from pvera.files import write_atomically
 
 #: The size of a small encoder.
@@ -17,20 +18,34 @@ SMALL = dict(
 )
 
 
-def write(root: Path, names=grammar.RECIPES) -> None:
-    """Write 60 training and 40 test texts of generated tasks below `root`."""
+WORDS = [
+    "a", "the", "teacher", "student", "cat", "dog", "sees", "likes", "finds", "old",
+    "young", "here", "there", "today",
+    "smiles", "laughs",
+]  # fmt: skip
+
+
+def make(name: str, split: str) -> glue.Texts:
+    """Return 60 training or 40 test texts of random words; the label says whether the first word is "the"."""
+    source = np.random.default_rng([len(split), *name.encode()])
+    parts, labels = len(glue.TASKS[name].layout.texts), np.arange(60 if split == "train" else 40) % 2
+    texts = [
+        tuple(" ".join([("a", "the")[label], *source.choice(WORDS, source.integers(3, 20))]) for _ in range(parts))
+        for label in labels
+    ]
+    return glue.Texts(texts, labels)
+
+
+def write(root: Path, names=tuple(glue.TASKS)) -> None:
+    """Write small tasks below `root`."""
     for name in names:
-        for split, texts in grammar.make(name).items():
-            few = texts.take(np.arange(60 if split == "train" else 40))
+        for split in ("train", "dev"):
             path = root / glue.TASKS[name].folder / f"{split}.tsv"
-            write_atomically(path, glue.encode(few, glue.TASKS[name].layout))
+            write_atomically(path, glue.encode(make(name, split), glue.TASKS[name].layout))
 
 
-def write_encoder(folder: Path, words: list[str] | None = None) -> Path:
-    """Write a small BERT and its tokenizer to `folder`, as `save_pretrained` does; `words`: default, the tasks'."""
-    if words is None:
-        texts = (text for name in grammar.RECIPES for text in grammar.make(name)["train"].texts)
-        words = sorted({word.strip(".,").lower() for text in texts for part in text for word in part.split()})
+def write_encoder(folder: Path, words: Sequence[str] = WORDS) -> Path:
+    """Write a small BERT and its tokenizer to `folder`, as `save_pretrained` does."""
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", *words]
     folder.mkdir(exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(vocabulary))
@@ -52,7 +67,7 @@ def encoder(encoder_folder):
 
 @pytest.fixture(scope="module")
 def text_folder(tmp_path_factory):
-    """The generated tasks, shortened."""
+    """The small tasks."""
     root = tmp_path_factory.mktemp("text")
     write(root)
     return root

@@ -38,8 +38,8 @@ def whole(tmp_path_factory):
 
 def accept(root: Path) -> None:
     """Record that the data sets below `root` are used as they are, as `prepare_vtab.py --accept` does."""
-    found = {name: vtab.check(root, name) for name in vtab.NAMES if (root / name).exists()}
-    (root / vtab.RECORD).write_text(json.dumps(found))
+    findings = {name: vtab.check(root, name) for name in vtab.NAMES if (root / name).exists()}
+    (root / vtab.RECORD).write_text(json.dumps(findings))
 
 
 def copy(folder: Path, target: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from scipy import stats
-from tiny import METHODS, make_images, make_vit, perturb
+from tiny import CLASSES, METHODS, make_images, make_vit, perturb
 
 import pvera
 from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
@@ -166,6 +166,27 @@ def test_gradients_are_the_numerical_ones(method):
 
     tensors = tuple(p.detach().clone().requires_grad_() for p in model.members[0].trained().values())
     assert torch.autograd.gradcheck(outputs, tensors)
+
+
+@pytest.mark.parametrize("value, dtype", [(0.0, torch.float32), (1e-30, torch.float32), (0.0, torch.bfloat16)])
+@pytest.mark.parametrize("method", [DoRA(rank=2), DoRA(rank=2, norm="output", transpose=False)], ids=str)
+def test_dora_on_a_weight_with_rows_and_columns_of_norm_zero(method, value, dtype, images):
+    """It starts as the identity and trains; merging keeps what it has learned."""
+    vit, images = make_vit(), images.to(dtype)
+    with torch.no_grad():
+        for block in vit.blocks:
+            block.attn.qkv.weight[[3, 50]] = block.attn.qkv.weight[:, [7]] = value
+    expected = vit.to(dtype)(images)
+    model = pvera.adapt(vit, method, CLASSES)
+    assert torch.equal(model.features(images)[0], expected)
+    optimizer = torch.optim.Adam(model.members[0].trained().values(), 1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(images).square().sum().backward()
+        optimizer.step()
+    logits = model.eval()(images)
+    assert logits.isfinite().all() and not torch.equal(model.features(images)[0], expected)
+    torch.testing.assert_close(model.merge_()(images), logits, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3)
 
 
 # ---------------------------------------------------------------- bad hyperparameters

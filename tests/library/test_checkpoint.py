@@ -63,14 +63,15 @@ def test_round_trip(tmp_path, images, method):
     assert tensors.keys() == {*model.members[0].trained(), "frozen_features"}
     assert (described["version"], described["method"], described["seed"]) == (4, method.key, 3)
     assert described["hyperparameters"] == asdict(method)
-    loaded = pvera.load(make_vit(), path).eval()
+    loaded = pvera.load(make_vit(), path)
+    assert not any(module.training for module in loaded.modules())
     member = loaded.members[0]
     assert (member.method, member.seed, member.num_classes) == (method, 3, CLASSES)
     assert all(parameter.requires_grad for parameter in member.trained().values())
     assert torch.equal(loaded(images), model(images))
     pvera.save(loaded, tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
-    if member.samples:
+    if member.is_stochastic:
         assert torch.equal(pvera.sample(loaded, images, k=2), pvera.sample(model, images, k=2))
     if model.members[0].mergeable:  # the backbone's hashes are those of the original weights
         pvera.save(model.merge_(), tmp_path / "merged.safetensors")

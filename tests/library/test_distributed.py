@@ -44,7 +44,7 @@ def fsdp2(key, own):
     assert any(hasattr(gradient, "full_tensor") for gradient in parts.values())
     whole = {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in parts.items()}
     torch.testing.assert_close(whole, expected, rtol=1e-4, atol=1e-5)
-    if model.members[0].samples:
+    if model.members[0].is_stochastic:
         drawn = pvera.sample(model, IMAGES, 2, seed=3)
         torch.testing.assert_close(drawn, pvera.sample(alone, IMAGES, 2, seed=3), rtol=0, atol=1e-5)
     gathered = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))

@@ -9,7 +9,7 @@ import timm
 import torch
 import transformers
 from encoders import as_dinov2
-from exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, saved, trained
+from exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, saved, set_options, trained
 from families import BIASES_APART, make
 from safetensors.torch import load_file, save_file
 from tiny import METHODS, make_vit, perturb
@@ -114,7 +114,13 @@ TOKEN = "base_model.model.embeddings.cls_token"
         ({"peft_type": "LOHA"}, [], {}, "holds LOHA: only PVERA, VERA, LORA, IA3 can be read"),
         ({"bias": "all"}, [], {}, "bias='all' has no counterpart here"),
         ({"rank_pattern": {"q_proj": 4}}, [], {}, "rank_pattern={'q_proj': 4} has no counterpart here"),
+        ({"alpha_pattern": {"q_proj": 4}}, [], {}, "alpha_pattern={'q_proj': 4} has no counterpart here"),
+        ({"use_qalora": True}, [], {}, "use_qalora=True has no counterpart here"),
+        ({"use_bdlora": {"nblocks": 2}}, [], {}, "use_bdlora={'nblocks': 2} has no counterpart here"),
+        ({"layer_replication": [[0, 2]]}, [], {}, "layer_replication=[[0, 2]] has no counterpart here"),
         ({"alora_invocation_tokens": [1, 2]}, [], {}, "alora_invocation_tokens=[1, 2] has no counterpart here"),
+        ({"sample_at_inference": True}, [], {}, "set it to false, and draw with pvera.sample"),
+        ({"of_a_later_version": True}, [], {}, "of_a_later_version=True has no counterpart here"),
         ({"init_lora_weights": "pissa"}, [], {}, "init_lora_weights='pissa' has no counterpart here"),
         ({"r": 5}, [], {}, "belongs to another backbone: pvera_A has shape (16, 24), not (10, 24)"),
         ({}, [f"{QUERY}b", f"{QUERY}d"], {}, "does not adapt the same projections in each"),
@@ -126,8 +132,8 @@ TOKEN = "base_model.model.embeddings.cls_token"
     ids=str,
 )
 def test_contents(folder, options, removed, added, message):
-    config, file = folder / "adapter_config.json", folder / "adapter_model.safetensors"
-    config.write_text(json.dumps(json.loads(config.read_text()) | options))
+    file = folder / "adapter_model.safetensors"
+    set_options(folder, **options)
     tensors = load_file(file)
     for name in tensors.keys() if removed is None else removed:
         assert name in tensors
@@ -162,6 +168,19 @@ OUTSIDE = "only adapters of queries, keys and values can be read"
         (configurations(FUSED)["ia3"], "scales queries, which (IA)³ does not"),
         (peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["norm1"]), "no adapter and no head"),
         (peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["mlp.fc1"]), "no adapter and no head"),
+        (
+            peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["head", "norm"]),
+            "norm.bias, which",
+        ),
+        (peft.LoraConfig(r=2, target_modules=["qkv"], lora_bias=True), "lora_bias=True has no counterpart"),
+        (
+            peft.IA3Config(target_modules=["qkv", "mlp.fc2"], feedforward_modules=[]),
+            "alone is one of",
+        ),
+        (
+            peft.IA3Config(target_modules=["qkv", "fc2"], feedforward_modules=["qkv", "fc2"]),
+            "alone is one of",
+        ),
     ],
 )
 def test_adapters_without_a_counterpart(tmp_path, config, message):

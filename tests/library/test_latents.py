@@ -34,7 +34,7 @@ def test_mu_and_sigma_from_the_weights(method, training):
     mu, sigma = latents.last_layer(model, images, "qv")
     member = model.members[0]
     A, d = member.shared.A, member.layers[-1].d
-    with torch.no_grad(), model.sampling(enabled=False) if member.samples else torch.no_grad():
+    with torch.no_grad(), model.sampling(enabled=False) if member.is_stochastic else torch.no_grad():
         x = last_input(model, images)
         for i, position in enumerate("qv"):
             p = method.targets.index(position)

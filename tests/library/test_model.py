@@ -168,6 +168,36 @@ def test_an_unloaded_model_computes_nothing_and_leaves_its_successor_alone(vit, 
     assert torch.equal(successor(images), expected)
 
 
+def test_as_a_context_the_model_is_unloaded(vit, images):
+    expected = vit(images)
+    with pytest.raises(ZeroDivisionError), perturb(pvera.adapt(vit, METHODS["lora"], CLASSES)).eval() as model:
+        assert not torch.equal(model.merge_().features(images)[0], expected)
+        raise ZeroDivisionError
+    assert torch.equal(vit(images), expected)
+    pvera.adapt(vit, METHODS["lora"], CLASSES)
+
+
+@pytest.mark.parametrize("method", [*METHODS.values(), GRIDS["ia3"]], ids=str)
+def test_inference_merges_where_it_can_and_leaves_the_model_as_it_was(method, images):
+    model = adapted(method).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    expected = copy.deepcopy(model).eval()(images)
+    with pytest.raises(ZeroDivisionError), model.inference() as predictor:
+        assert predictor is model and not model.training and torch.is_inference_mode_enabled()
+        assert model.merged is (model.single and model.members[0].mergeable)
+        torch.testing.assert_close(predictor(images), expected, rtol=1e-4, atol=1e-4)
+        raise ZeroDivisionError
+    assert model.training and not model.merged
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_inference_on_a_merged_model_leaves_it_merged(images):
+    model = adapted("pvera").eval().merge_()
+    with model.inference():
+        assert model.merged
+    assert model.merged and not model.training
+
+
 # ---------------------------------------------------------------- precision
 
 #: Precision of the frozen weights -> of the trained tensors, and the largest relative error of the logits.

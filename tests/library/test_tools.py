@@ -117,10 +117,12 @@ def test_a_compiled_pass_draws_from_the_global_state(method):
 # ---------------------------------------------------------------- other tools
 
 
+@pytest.mark.parametrize("options", [{}, {"layer_decay": 0.5}], ids=str)
+@pytest.mark.parametrize("wrap", [lambda model: model, torch.compile], ids=["plain", "compiled"])
 @pytest.mark.parametrize("key", METHODS)
-def test_timms_optimizer_decays_no_vector(key):
+def test_timms_optimizer_decays_no_vector(key, wrap, options):
     model = adapted(key).eval()
-    groups = create_optimizer_v2(model, opt="sgd", lr=0.1, weight_decay=0.1).param_groups
+    groups = create_optimizer_v2(wrap(model), opt="sgd", lr=0.1, weight_decay=0.1, **options).param_groups
     decayed = {id(p): group["weight_decay"] > 0 for group in groups for p in group["params"]}
     trained = model.members[0].trained()
     assert len(decayed) == len(trained)

@@ -81,7 +81,7 @@ def test_it_is_pushed_with_its_card(alone, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr(huggingface_hub, name, getattr(hub, name))
     hub.create_repo.return_value = "https://huggingface.co/me/a"
     assert "pushed: https://huggingface.co/me/a" in published(capsys, *options)
-    hub.create_repo.assert_called_once_with("me/a", exist_ok=True)
+    hub.create_repo.assert_called_once_with("me/a", private=False, exist_ok=True)
     hub.upload_folder.assert_called_once_with(repo_id="me/a", folder_path=tmp_path / "out")
     assert f"{tmp_path / 'out'} exists" in scripts.refusal("publish", capsys, *options)
 

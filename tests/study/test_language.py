@@ -1,11 +1,13 @@
 """The language experiment from its profile to its result files."""
 
+from dataclasses import replace
+
 import pytest
 import scripts
 from sklearn.metrics import matthews_corrcoef
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
 
-from pvera.data import inputs
+from pvera.data import glue, inputs
 from pvera.report.scores import score_frame
 from pvera.study import results
 from pvera.study.plan import list_runs
@@ -27,7 +29,7 @@ protocol: corrected
 methods: {{linear: {{}}, bottleneck: {{ratio: 4}}, ia3: {{}}, adaptformer: {{}}, dora: {{rank: 2}},
           lora: {{grid: {{rank: [2, 4]}}, most_chosen: 4}}, vera: {{rank: 4}}, pvera: {{rank: 4}}}}
 learning_rate: 1.0e-2
-language: {{data: {text_folder}, backbones: [minilm], datasets: [acceptability, rte], schedule: {{epochs: 1}},
+language: {{data: {text_folder}, backbones: [minilm], datasets: [cola], schedule: {{epochs: 1}},
            methods: {{vera: {{rank: 6}}}}, weights: {{minilm: {encoder_folder}}},
            experiments: {{language_beta: {{methods: [pvera], seeds: [0], grid: {{beta: [1.0e-2, 1.0e-4]}}}},
                           language: {{take: [language_beta], keep: true}}}}}}
@@ -40,7 +42,7 @@ def arguments(profile, *more) -> list:
 
 
 def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, capsys):
-    text = Profile.read(profile).of_language().with_(datasets=["acceptability"], seeds=[0])
+    text = Profile.read(profile).of_language().with_(datasets=["cola"], seeds=[0])
     root = profile.parent / "results"
     for experiment in ("language_beta", "language"):
         for run in list_runs(text, experiment, root):
@@ -49,7 +51,7 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
     (search,) = results.load_runs(root, "small", "language_beta")
     assert not list((root / "small" / "language_beta").rglob("*.npz"))
     records = results.load_runs(root, "small", "language")
-    (test,) = inputs.load(text_folder, "acceptability", encoder, ["test"])
+    (test,) = inputs.load(text_folder, "cola", encoder, ["test"])
     assert [run["method"] for run in records] == sorted(METHODS)
     compared = []
     for record in records:
@@ -68,22 +70,21 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
     assert {m["beta"] for m in records[5]["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
     scores = score_frame(records, "matthews")
     assert scores.shape == (1, 7) and scores.index[0][0] == "language"
-    # GLUE's files are missing, so its task is left out; the other tasks run.
     scripts.execute("train_language", *arguments(profile, "--seeds", "0", "--list"))
     printed = capsys.readouterr().out
-    assert "small: without RTE" in printed
     assert "small, language_beta: 1 of 1 runs are there" in printed
     assert "small, language: 7 of 7 runs are there" in printed
 
 
 BAD = {
-    "GLUE asked for by name": (["--datasets", "rte"], "train.tsv does not exist"),
+    "without GLUE's files": (["--datasets", "rte"], "train.tsv does not exist"),
     "images": (["--datasets", "vessels"], "'vessels' is a data set of images"),
     "no section": (["--profile", "demo"], "profile 'demo' has no language experiment"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_exit_code_2(profile, case, capsys):
+def test_bad_input_is_one_line_and_exit_code_2(profile, text_folder, case, capsys, monkeypatch):
     cause, message = BAD[case]
+    monkeypatch.setitem(glue.TASKS, "rte", replace(glue.TASKS["rte"], folder="elsewhere"))
     assert message in scripts.refusal("train_language", capsys, *arguments(profile, *cause))

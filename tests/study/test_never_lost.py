@@ -1,5 +1,6 @@
 """A full or read-only disk gives a one-line error, exit code 2 and no incomplete file."""
 
+import os
 import resource
 import shutil
 import subprocess
@@ -137,10 +138,12 @@ def test_full_disk_while_notebooks_are_executed(source, notebooks, tmp_path, cap
         assert not [name for name in files(disk / "figures") if name.startswith("count")]
 
 
-@pytest.mark.parametrize("count", [1, 10**5])
-def test_a_reader_that_leaves_early_ends_a_script_quietly(count):
+@pytest.mark.parametrize("count, end", [(1, "0"), (10**5, "0"), (1, "exit(1)")])
+def test_a_reader_that_leaves_early_ends_a_script_quietly(count, end):
     """As `head` does: on the last flush, and in between."""
-    code = f"from pvera.errors import run_script\nrun_script(lambda: [print('line') for _ in range({count})])"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    code = f"from pvera.errors import run_script\nrun_script(lambda: ([print('line') for _ in range({count})], {end}))"
+    buffered = os.environ | {"PYTHONUNBUFFERED": ""}
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", code], env=buffered, **pipes)
     process.stdout.close()
     assert process.stderr.read() == "" and process.wait() == 141

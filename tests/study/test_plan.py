@@ -175,10 +175,10 @@ def test_text_tasks_on_all_their_texts(tmp_path):
 
 def test_one_learning_rate_for_all(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    from train import parse_training
+    from train import parse, profile_of
 
     for script in ("train", "train_language"):
-        changed, _ = parse_training("", script, ["--profile", "mini", "--learning-rate", "0.02"])
+        changed = profile_of(parse("", script, ["--profile", "mini", "--learning-rate", "0.02"]))
         for name in ("benchmark", "components_no_kl") if script == "train" else ("language", "full_sets_linear"):
             runs = list_runs(changed, name, "none")
             assert runs and {c.adapter_lr for run in runs for c in run.candidates} == {0.02}

@@ -192,6 +192,9 @@ def describe_runs(runs: list[dict]) -> str:
         text += f", {config['precision']}"
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):
         text += f", copy of the data: {copies[0]}"
+    differing = {run["dataset"]: ", ".join(run["data_differs"]) for run in runs if "data_differs" in run}
+    if differing:
+        text += f" ({'; '.join(f'{title(name)} {found}' for name, found in differing.items())})"
     if config["images"]:
         text += f", a trial on the first {config['images']} samples of each split"
     if cut := capped(runs):

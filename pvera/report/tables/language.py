@@ -15,7 +15,6 @@ from pvera.report.tables.benchmark import comparisons, describe_runs, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast, lead
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
-SUITES = {"glue": "GLUE", "grammar": "our own grammar"}
 
 
 def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
@@ -34,13 +33,10 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     beats = [lowest.get(place, np.nan) > 100 * majority.get(place[0], np.nan)
              for place in zip(data["dataset"], data["method"], strict=True)]  # fmt: skip
     best = data.groupby("dataset")["mean"].transform(lambda means: pd.Series(marks(means), means.index))
-    suites = data["dataset"].map(lambda name: glue.TASKS[name].suite)
-    panels = {}
-    marked_here = data.assign(mark=best.where(beats, ""), star=data["significantly_lower"])
-    for suite, part in marked_here.groupby(suites, sort=False):
-        cells = pivot_text(part, "method", "dataset", _text)
-        floor = part.groupby("dataset")["majority"].first().map(lambda value: plain(value, 1))
-        panels[f"Here, {SUITES[suite]}"] = pd.concat([floor.to_frame("Majority class").T, cells])[list(cells)]
+    marked = data.assign(mark=best.where(beats, ""), star=data["significantly_lower"])
+    cells = pivot_text(marked, "method", "dataset", _text)
+    floor = data.groupby("dataset")["majority"].first().map(lambda value: plain(value, 1))
+    panels = {"Here": pd.concat([floor.to_frame("Majority class").T, cells])[list(cells)]}
     shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(paper["dataset"])]
     if len(shared):
         gaps = pivot_text(shared, "method", "dataset", lambda row: signed(row["difference"], 1))
@@ -76,10 +72,10 @@ def with_majority(runs: list[dict], majority: dict[str, float]) -> pd.DataFrame:
 
 
 def _tasks(scores: pd.DataFrame, of: str) -> pd.DataFrame:
-    """Return the scores on one task, or on those of one suite. `Untestable` without any."""
-    names = [name for name in scores.index.unique("dataset") if of in (name, glue.TASKS[name].suite)]
+    """Return the scores on one task, or on all of "glue". `Untestable` without any."""
+    names = [name for name in scores.index.unique("dataset") if of in (name, "glue")]
     if not names:
-        raise Untestable(f"no runs on {SUITES.get(of) or TASKS[of].title}")
+        raise Untestable(f"no runs on {'GLUE' if of == 'glue' else TASKS[of].title}")
     return scores[scores.index.isin(names, level="dataset")]
 
 
@@ -91,7 +87,7 @@ def _learned(task: pd.DataFrame) -> bool:
 
 @contrast
 def ahead(scores: pd.DataFrame, of: str, over: Sequence[str] = ()) -> Gaps:
-    """Return PVeRA's leads (points of the reported score) on one task or suite, over methods with runs there.
+    """Return PVeRA's leads (points of the reported score) on one task or all, over methods with runs there.
 
     A task that LoRA has not learned is left out: other seeds may put it at the majority class. `Untestable` without
     any.
@@ -106,7 +102,7 @@ def ahead(scores: pd.DataFrame, of: str, over: Sequence[str] = ()) -> Gaps:
 
 @contrast
 def above_majority_class(scores: pd.DataFrame, of: str, methods: Sequence[str] = PAPER_METHODS) -> Gaps:
-    """Return how far each of the methods that are there lies above the majority class on one task or suite."""
+    """Return how far each of the methods that are there lies above the majority class on one task or all."""
     tasks = _tasks(scores, of)
     methods = [name for name in tasks if name in methods]
     return {METHODS[name].title: (tasks[name] - tasks["majority"]).unstack("seed", sort=False) for name in methods}
