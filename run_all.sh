@@ -5,13 +5,15 @@ trap 'exit 130' INT
 
 usage() {
     cat <<'TEXT'
-usage: bash run_all.sh [demo|mini|rehearsal|paper] [options of experiments/train.py]
+usage: bash run_all.sh [demo|mini|vtab_tiny|vtab_small|rehearsal|paper] [options of experiments/train.py]
 
 Sets up .venv on first use, trains the profile's missing runs, analyses their adapters (uncertainty and its rivals, out
 of distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo       three small tasks, no download (default): 7 to 12 minutes on two cores, set-up included
-  mini       twelve tasks with full grids, no download: about 16 hours on two cores, 3 more for text
+  mini       twelve tasks with full grids, no download: days on two cores
+  vtab_tiny  VTAB-1k at 32 pixels on the small backbone: days on two cores; --datasets names some of the 19
+  vtab_small VTAB-1k at 98 pixels on DINOv2 ViT-S/14: needs a GPU, or patience
   rehearsal  all of paper with stand-ins for data and weights, no download: minutes on two cores
   paper      VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 

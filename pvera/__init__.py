@@ -23,12 +23,13 @@ from pvera.adapters import (
     register,
 )
 from pvera.checkpoint import load, save
+from pvera.encoders import register_encoder
 from pvera.errors import InputError
 from pvera.model import AdaptedModel, adapt
 from pvera.peft import export_peft, import_peft
 from pvera.uncertainty import sample
 
-__all__ = ["METHODS", "AdaptedModel", "InputError", "adapt", "load", "sample", "save"]
+__all__ = ["METHODS", "AdaptedModel", "InputError", "adapt", "load", "register_encoder", "sample", "save"]
 __all__ += ["export_peft", "import_peft"]
 __all__ += ["PAPER_METHODS", "Adapter", "Method", "register"]
 __all__ += ["IA3", "AdaptFormer", "Bottleneck", "DoRA", "Linear", "LoRA", "PVeRA", "VeRA"]

@@ -12,13 +12,8 @@ another pooling, number of heads, activation or normalisation statistics, which 
 
 import hashlib
 import json
-import math
-import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,7 +22,8 @@ from torch import Tensor, nn
 
 from pvera.adapters import METHODS
 from pvera.backbones import weights_sha256
-from pvera.encoders import encoder_layers, input_shape, pooled, reads_text, require_whole, uncompiled_name
+from pvera.encoder_io import example_features, input_shape
+from pvera.encoders import encoder_layers, require_whole, uncompiled, uncompiled_name
 from pvera.errors import InputError, explained
 from pvera.files import write_atomically
 from pvera.members import Member
@@ -60,7 +56,7 @@ def dumps(model: AdaptedModel) -> bytes:
     tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items() if not n.startswith(own_head)}
     shape = input_shape(model.backbone)
     with model.frozen() as backbone:
-        tensors[FEATURES] = frozen_features(backbone, shape, model.pool)
+        tensors[FEATURES] = example_features(backbone, shape, model.pool).cpu().contiguous()
         weights = _weights_sha256(backbone)
     described = {
         "version": VERSION,
@@ -94,8 +90,13 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
     layers = encoder_layers(backbone)
     require_whole(backbone)
     if described["backbone_sha256"] != _weights_sha256(backbone):
+        expected, here = (tuple(shape) for shape in (described["input_shape"], input_shape(backbone)))
+        title = type(uncompiled(backbone)).__name__
         raise InputError(
-            f"{path} belongs to another backbone, or to this one in another precision or with an adapter merged into it"
+            f"{path} belongs to another backbone, for inputs {expected}; this {title} takes {here}"
+            if expected != here
+            else f"{path} belongs to another backbone than this {title}, or to it in another precision or with an "
+            "adapter merged into it"
         )
     _require_same_features(backbone, path, described, tensors.pop(FEATURES))
     if described["method"] not in METHODS:
@@ -122,38 +123,11 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
     return model.eval()
 
 
-@torch.no_grad()
-def frozen_features(backbone: nn.Module, shape: Sequence[int], pool: str) -> Tensor:
-    """Return the features (dim) of the one fixed input of `shape`, as the backbone computes them in evaluation mode,
-    in its own precision and without compiling anything. Its modes stay as they are.
-    """
-    example: Any = next(p for p in backbone.parameters() if p.is_floating_point())
-    count, device, modes = math.prod(shape), example.device, {m: m.training for m in backbone.modules()}
-    inputs: Any
-    if reads_text(backbone):
-        config: Any = backbone.config
-        ids = torch.arange(count, device=device)[None] * config.vocab_size // count
-        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    else:  # numbers without a pattern, and without a generator that another version could change
-        numbers = (torch.arange(count, dtype=torch.float64) ** 2).sin()
-        inputs = numbers.view(1, *shape).to(device, example.dtype)
-    compiled = "torch._dynamo" in sys.modules  # its import takes seconds
-    try:
-        backbone.eval()
-        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
-            with torch.autocast(device.type, enabled=False):
-                output = backbone(**inputs) if isinstance(inputs, dict) else backbone(inputs)
-        return pooled(backbone, output, pool)[0].cpu().contiguous()
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
 def _require_same_features(backbone: nn.Module, path: Path, described: dict, expected: Tensor) -> None:
     """Raise InputError unless `backbone` computes the `expected` features, up to rounding."""
     shape = described["input_shape"]
     with explained(f"{path}: the backbone does not take inputs of shape {tuple(shape)}, as it did in training"):
-        features = frozen_features(backbone, shape, described["pool"])
+        features = example_features(backbone, shape, described["pool"]).cpu()
     half = {features.dtype, expected.dtype} & {torch.float16, torch.bfloat16}
     difference, expected = (features.double() - expected.double()).norm(), expected.double()
     if not difference <= (HALF_TOLERANCE if half else TOLERANCE) * expected.norm():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pvera.adapters import Method
-from pvera.encoders import input_shape
+from pvera.encoder_io import input_shape
 from pvera.model import adapt
 
 GIGA = 10**9

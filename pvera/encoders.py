@@ -1,9 +1,10 @@
 """The layers of a frozen encoder, as adapters see them: projections, norms and MLPs.
 
 timm's vision transformers are recognised by the names of their modules, encoders of transformers by the name of their
-class. Neither package is imported.
+class, those of one's own by `register_encoder` or timm's names. Neither package is imported.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -116,6 +117,9 @@ def require_whole(module: nn.Module) -> None:
         raise InputError("the weights are sharded (FSDP2): gather them into an adapted model of one process first")
 
 
+HELP = "docs/backbones.md lists what works, and says what an encoder of your own needs"
+
+
 def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     """Return the layers of an encoder, in order.
 
@@ -125,29 +129,35 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     - layers that differ in width (Hiera), or keys that are narrower than queries,
     - features that are not (batch, width of the layers), or that leave a classification head.
     """
-    names, name = _names(encoder), type(uncompiled(encoder)).__name__
+    cls, names = type(uncompiled(encoder)), transformers_names(encoder)
+    own, name = OWN.get(cls), cls.__name__
     try:
-        layers = _transformers(encoder, names) if names else _timm(encoder)
+        layers = _own(encoder, own) if own else _transformers(encoder, names) if names else _timm(encoder)
     except (AttributeError, TypeError) as error:
-        if names:
-            raise InputError(f"{name} has layers of another form than those that are adapted: {error}") from None
-        layers = []
-    for linear in {type(linear): linear for layer in layers for linear, _ in layer.projections}.values():
+        bare = f"of transformers take one of {', '.join(TRANSFORMERS)}"
+        advice = bare if _is_of(cls, "transformers") and not names else HELP
+        raise InputError(f"{name} has layers of another form than those that are adapted: {error}; {advice}") from None
+    for linear, positions in (projection for layer in layers for projection in layer.projections):
         if callable(getattr(linear, "weight", None)):  # torch's quantised layers
             raise InputError(f"{name} is quantised by {type(linear).__module__}: take 8-bit layers that are nn.Linear")
-    keep_width = all(
-        isinstance(linear, nn.Linear) and linear.out_features == len(positions) * linear.in_features
-        for layer in layers
-        for linear, positions in layer.projections
-    )
-    if layers and keep_width and len({layer.dim for layer in layers}) == 1:
-        if not names:
-            _check_head(encoder, layers[0].dim)
-        return layers
-    raise InputError(
-        f"{name} is neither a timm vision transformer with fused attn.qkv, or q_proj, k_proj and "
-        f"v_proj of equal width, nor a bare encoder of transformers ({', '.join(TRANSFORMERS)})"
-    )
+        made = linear.out_features / linear.in_features if isinstance(linear, nn.Linear) else None
+        if made != len(positions):
+            what = f"{', '.join(positions)} by {described(linear)}"
+            raise InputError(f"{name} makes {what}, and not each at the input's width; {HELP}")
+    widths = sorted({layer.dim for layer in layers})
+    if len(widths) != 1:
+        raise InputError(f"{name} has {f'layers of widths {widths}' if layers else 'no layers'}; {HELP}")
+    for last in (layer.mlp_out for layer in layers):
+        if not isinstance(last, nn.Linear) or last.out_features != widths[0]:
+            raise InputError(f"{name}: {described(last)} is no linear layer to the width {widths[0]} at an MLP's end")
+    if not own and not names and not is_own(encoder):
+        _check_head(encoder, widths[0])
+    return layers
+
+
+def described(module: nn.Module) -> str:
+    """Return class and options of a module in one line."""
+    return f"{type(module).__name__}({' '.join(module.extra_repr().split())})"
 
 
 def _check_head(encoder: nn.Module, dim: int) -> None:
@@ -185,6 +195,69 @@ def _timm(vit: Any) -> list[EncoderLayer]:
         bias_owner = block.attn if block.attn._parameters.get("q_bias") is not None else None
         layers.append(EncoderLayer(block, projections, block.attn, norm, block.mlp.fc2, block.mlp, bias_owner))
     return layers
+
+
+class OwnNames(NamedTuple):
+    """The names of the parts in a class of one's own, as `register_encoder` takes them."""
+
+    layers: str
+    projections: tuple[str, ...]
+    attention: str
+    mlp: str
+    mlp_out: str
+    mlp_norm: str | None
+
+
+OWN: dict[type, OwnNames] = {}
+
+
+def register_encoder(
+    cls: type,
+    *,
+    layers: str = "blocks",
+    projections: str | Sequence[str] = "attn.qkv",
+    attention: str = "attn",
+    mlp: str = "mlp",
+    mlp_out: str = "mlp.fc2",
+    mlp_norm: str | None = "norm2",
+) -> None:
+    """Say where a vision transformer of one's own class has its parts; the defaults are timm's names.
+
+    layers: the list of layers, in the encoder. All other names are those of modules in a layer.
+    projections: the linear layer whose output is queries, keys and values, one after the other, or three layers.
+    attention, mlp: the modules whose outputs are added to the residual stream.
+    mlp_out: the MLP's last linear layer.   mlp_norm: the norm before the MLP; None where it follows the MLP.
+
+    InputError for a class of timm or transformers, and for neither one projection nor three. `adapt` checks the names.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)) or _is_of(cls, "timm", "transformers"):
+        raise InputError(f"register_encoder() takes a module's class of your own, not {cls!r}")
+    linears = (projections,) if isinstance(projections, str) else tuple(projections)
+    if len(linears) not in (1, 3):
+        raise InputError(f"projections are one module that makes queries, keys and values, or three, not {linears!r}")
+    OWN[cls] = OwnNames(layers, linears, attention, mlp, mlp_out, mlp_norm)
+
+
+def is_own(encoder: nn.Module) -> bool:
+    """Return whether the encoder is of a class of one's own, neither timm's nor transformers'."""
+    return not _is_of(type(uncompiled(encoder)), "timm", "transformers")
+
+
+def _is_of(cls: type, *packages: str) -> bool:
+    """Return whether `cls` is derived from a class of one of these packages."""
+    return any(kind.__module__.split(".")[0] in packages for kind in cls.__mro__)
+
+
+def _own(encoder: Any, names: OwnNames) -> list[EncoderLayer]:
+    found = []
+    for layer in encoder.get_submodule(names.layers):
+        part = layer.get_submodule
+        positions = ("qkv",) if len(names.projections) == 1 else "qkv"
+        projections = [(part(name), letters) for name, letters in zip(names.projections, positions, strict=True)]
+        norm = None if names.mlp_norm is None else part(names.mlp_norm)
+        attention, mlp_out, mlp = part(names.attention), part(names.mlp_out), part(names.mlp)
+        found.append(EncoderLayer(layer, projections, attention, norm, mlp_out, mlp))
+    return found
 
 
 class Names(NamedTuple):
@@ -225,7 +298,7 @@ TRANSFORMERS = {
 }
 
 
-def _names(encoder: object) -> Names | None:
+def transformers_names(encoder: object) -> Names | None:
     """Return the names of an encoder of transformers, None of other encoders."""
     kinds = [kind.__name__ for kind in type(uncompiled(encoder)).__mro__]
     return next((TRANSFORMERS[kind] for kind in kinds if kind in TRANSFORMERS), None)
@@ -246,59 +319,3 @@ def _transformers(encoder: Any, names: Names) -> list[EncoderLayer]:
         reader = attention if names.reads_positions else None
         layers.append(EncoderLayer(layer, _projections(attention), out, norm, mlp_out, mlp, reader=reader))
     return layers
-
-
-#: Features of a text: the first token, or the mean of its tokens, as sentence encoders are trained.
-POOLS = ("first", "mean")
-
-
-def pooled(encoder: nn.Module, output: Any, pool: str = "first", tokens: Tensor | None = None) -> Tensor:
-    """Return features (batch, dim) from the encoder's output: timm's as it is; of transformers' its own pooling where
-    it is read (`Names.pools`), or what `pool` of `POOLS` names.
-
-    tokens: (batch, tokens), false where a text is padded; None without padding.
-    """
-    names = _names(encoder)
-    if names is None:
-        features = output
-    elif names.pools:
-        features = output.pooler_output
-    elif pool == "mean":
-        hidden = output.last_hidden_state
-        weights = torch.ones(hidden.shape[:2], device=hidden.device) if tokens is None else tokens
-        weights = weights.to(hidden.dtype).unsqueeze(-1)
-        features = (hidden * weights).sum(1) / weights.sum(1)
-    else:
-        features = output.last_hidden_state[:, 0]
-    if features.ndim != 2:
-        raise InputError(
-            f"the backbone returns features of shape {tuple(features.shape)}, not (batch, dim): create "
-            "it with a global_pool that leaves one vector for each image"
-        )
-    return features
-
-
-def input_shape(encoder: Any) -> tuple[int, ...]:
-    """Return the shape of one input: (channels, height, width) of an image, (tokens,) of a short text.
-
-    InputError for an encoder that does not say the size of its images.
-    """
-    if reads_text(encoder):
-        return (8,)
-    places = [(getattr(encoder, "patch_embed", None), "img_size"), (encoder, "img_size")]
-    places.append((getattr(encoder, "config", None), "image_size"))
-    sizes = [getattr(place, name, None) for place, name in places]
-    sizes.append((getattr(encoder, "pretrained_cfg", None) or {}).get("input_size", ())[1:])  # of NaFlexViT
-    size = next(filter(None, sizes), None)
-    if size is None:
-        name = type(encoder).__name__
-        raise InputError(f"{name} does not say the size of its images: give it an attribute img_size, such as 224")
-    height, width = (size, size) if isinstance(size, int) else size
-    channels = next((m.in_channels for m in encoder.modules() if isinstance(m, nn.Conv2d)), 3)
-    return channels, height, width
-
-
-def reads_text(encoder: nn.Module) -> bool:
-    """Return whether `encoder` reads text."""
-    names = _names(encoder)
-    return names is not None and names.text

@@ -11,7 +11,17 @@ from torch import Tensor, nn
 from pvera.adapters import Method
 from pvera.adapters.base import full_precision
 from pvera.adapters.stochastic import with_settings
-from pvera.encoders import POOLS, encoder_layers, input_shape, not_plain, pooled, reads_text, uncompiled
+from pvera.encoder_io import (
+    POOLS,
+    enable_checkpointing,
+    encode_images,
+    input_shape,
+    pooled,
+    reads_text,
+    require_inputs,
+    require_residual_layers,
+)
+from pvera.encoders import encoder_layers, not_plain, uncompiled
 from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge
 from pvera.members import Member, grid
@@ -77,6 +87,7 @@ class AdaptedModel(nn.Module):
         methods, seeds = grid(method, seed)
         self._layers = encoder_layers(encoder)
         input_shape(encoder)  # `save` needs it: fail before a training
+        require_residual_layers(encoder, self._layers)
         members = [Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
         self.members = cast(Sequence[Member], nn.ModuleList(members))
         if len({frozenset(member.layers[0].sites) for member in self.members}) > 1:
@@ -124,7 +135,7 @@ class AdaptedModel(nn.Module):
 
         RuntimeError if another member was merged. InputError unless `inputs` are images or text (see `adapt`).
         """
-        _check(inputs, reads_text(self.backbone))
+        require_inputs(inputs, self.backbone)
         self._require_backbone()
         if self._merged is not None and self.active != self._merged:
             raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
@@ -133,7 +144,7 @@ class AdaptedModel(nn.Module):
             return self._text_features(inputs)
         members = len(self.active) if self._adapts else 1
         images = inputs.repeat(members, 1, 1, 1) if members > 1 else inputs
-        return pooled(self.backbone, self.backbone(images)).unflatten(0, (members, -1))
+        return encode_images(self.backbone, images).unflatten(0, (members, -1))
 
     def _text_features(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Make one pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
@@ -246,15 +257,7 @@ class AdaptedModel(nn.Module):
         Takes what transformers' Trainer gives, such as `every_n_layers`. InputError for values that timm's encoders,
         which have no such options, do not follow.
         """
-        encoder: Any = self.backbone
-        if not hasattr(encoder, "set_grad_checkpointing"):
-            encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs or {"use_reentrant": False}, **options)
-            return
-        fixed = {"use_reentrant": False, "every_n_layers": 1, "offload": False}
-        for name, value in ((gradient_checkpointing_kwargs or {}) | options).items():
-            if fixed.get(name) != value:
-                raise InputError(f"timm's encoders checkpoint every layer, without options: leave out {name}={value!r}")
-        encoder.set_grad_checkpointing()
+        enable_checkpointing(self.backbone, gradient_checkpointing_kwargs or {}, options)
 
     @property
     def pretrained_cfg(self) -> Any:
@@ -438,21 +441,3 @@ def require_adapted(model: object, call: str) -> None:
     """Raise InputError unless `model`, given to `call`, is an AdaptedModel."""
     if not isinstance(model, AdaptedModel):
         raise InputError(f"{call}() takes a model that adapt() returned, not {type(model).__name__}")
-
-
-def _check(inputs: Any, text: bool) -> None:
-    """InputError unless `inputs` are a batch of images, or of texts where the encoder reads `text`."""
-    if not isinstance(inputs, Mapping if text else Tensor):
-        wanted = "texts, as a tokenizer's mapping" if text else "images, as a tensor"
-        raise InputError(f"the model takes {wanted}, not {type(inputs).__name__}")
-    if isinstance(inputs, Mapping):
-        if not inputs or not all(isinstance(t, Tensor) and t.shape[0] for t in inputs.values()):
-            raise InputError(
-                "texts are a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
-                "returns with return_tensors='pt'"
-            )
-    elif inputs.ndim != 4 or not inputs.shape[0] or not inputs.is_floating_point():
-        raise InputError(
-            "images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
-            f"{inputs.dtype} of shape {tuple(inputs.shape)}"
-        )

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.adapters.base import matching
 from pvera.backbones import weights_sha256
-from pvera.encoders import EncoderLayer, reads_text, require_whole, uncompiled_name
+from pvera.encoder_io import reads_text
+from pvera.encoders import EncoderLayer, require_whole, uncompiled_name
 from pvera.errors import InputError
 from pvera.members import Member
 from pvera.model import AdaptedModel, require_adapted

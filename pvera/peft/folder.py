@@ -36,9 +36,10 @@ POSITIONS = {"qkv": "qkv"} | {
 }
 #: Names of an MLP's last linear layer, inside its encoder layer.
 MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
-#: Heads in the adapter's file that read what `encoders.pooled` returns, with how the names of the adapted layers begin.
-#: The attribute that holds the encoder tells the classifier: none in timm's models, `vit` in ViTForImageClassification,
-#: `encoder` in that of the released adapters alone. Classifiers of other attributes read a pooler or a mean.
+#: Heads in the adapter's file that read what `encoder_io.pooled` returns, with how the names of the adapted layers
+#: begin. The attribute that holds the encoder tells the classifier: none in timm's models, `vit` in
+#: ViTForImageClassification, `encoder` in that of the released adapters alone. Classifiers of other attributes read a
+#: pooler or a mean.
 HEADS = {"head": r"blocks\.", "classifier": r"(vit|encoder\.encoder)\."}
 #: Options that change nothing that is computed from the tensors, or that are read here. `loftq_config` and the like
 #: describe an initialisation.
@@ -66,7 +67,7 @@ class AdapterFolder:
         one of its letters, or "mlp" for the MLP's last linear layer.
     projections: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", where the folder holds them.
     head: weight (classes, d) and bias (classes), or None.
-    pool: the features of a text that the head reads (`pvera.encoders.POOLS`), None where the folder does not say.
+    pool: the features of a text that the head reads (`pvera.encoder_io.POOLS`), None where the folder does not say.
     head_inside: whether the head is one of PEFT's modules to save.
     """
 

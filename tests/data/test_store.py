@@ -72,7 +72,7 @@ def test_the_papers_data_sets_and_those_of_the_suites(root):
     assert [len(tasks) for tasks in by_category.values()] == [7, 4, 8]
     assert sum(t.test_images for t in vtab) == 387_904
     assert sum(t.classes for t in vtab) == 940
-    assert len({t.title for t in tasks.TASKS.values()}) == len(tasks.TASKS) == 19 + 12 + 3 + 3
+    assert len({t.title for t in tasks.TASKS.values()}) == len(tasks.TASKS) == 19 + 12 + 3
     assert all(tasks.task(name).name == name for name in tasks.TASKS)
     assert "'mnist'" in refused(root, "mnist") and "sun397" in refused(root, "mnist")
 

@@ -127,7 +127,7 @@ def test_a_size_of_ones_own(timm_name, size, patch, monkeypatch):
     "name, says",
     [
         ("vit_nonsense", "unknown backbone"),
-        ("resnet18", "fused"),
+        ("resnet18", "ResNet has layers of another form"),
         ("vit_base_patch14_dinov2.nonsense", "tag"),
     ],
 )

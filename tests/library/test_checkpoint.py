@@ -262,7 +262,7 @@ def test_a_backbone_that_has_an_adapter(path):
     model = adapted()
     with pytest.raises(InputError, match="unload"):
         pvera.load(model.backbone, path)
-    with pytest.raises(InputError, match="AdaptedModel is neither"):
+    with pytest.raises(InputError, match="AdaptedModel has layers of another form"):
         pvera.load(model, path)
 
 

@@ -20,7 +20,7 @@ from transformers import (
 import pvera
 from pvera import IA3, Bottleneck, InputError, Linear, LoRA, PVeRA
 
-NO_ENCODER = "is neither a timm vision transformer with fused attn.qkv"
+FORM = "has layers of another form than those that are adapted: "
 
 
 class SeparateProjections(torch.nn.Module):
@@ -44,20 +44,21 @@ def of_timm(name: str):
 @pytest.mark.parametrize(
     "make_encoder, message",
     [
-        (lambda: torch.nn.Linear(3, 3), NO_ENCODER),
-        (lambda: make_vit(depth=0), NO_ENCODER),
-        (with_separate_projections, NO_ENCODER),
-        (of_timm("swin_tiny_patch4_window7_224"), NO_ENCODER),
-        (of_timm("vit_large_patch16_sapiens2"), NO_ENCODER),  # fewer heads for keys and values than for queries
-        (of_timm("hiera_tiny_224"), NO_ENCODER),
+        (lambda: torch.nn.Linear(3, 3), f"Linear {FORM}'Linear' object has no attribute 'blocks'"),
+        (lambda: make_vit(depth=0), "VisionTransformer has no layers"),
+        (with_separate_projections, "VisionTransformer has layers of widths [4, 24]"),
+        (of_timm("swin_tiny_patch4_window7_224"), f"SwinTransformer {FORM}"),
+        (of_timm("vit_base_patch16_xp_224"), f"VisionTransformer {FORM}'ParallelScalingBlock' object"),
+        (of_timm("vit_large_patch16_sapiens2"), "makes k by Linear(in_features=1024, out_features=512, bias=True)"),
+        (of_timm("hiera_tiny_224"), "Hiera makes q, k, v by Linear(in_features=96, out_features=576, bias=True)"),
         (of_timm("samvit_base_patch16"), "pools in a head of its own"),
         (of_timm("qwen3_vit_88m_enc"), "not one vector of the layers' width"),
         (lambda: make_vit(num_classes=10), "create it with num_classes=0"),
         (lambda: torch.ao.quantization.quantize_dynamic(make_vit(), inplace=True), "is quantised by torch"),
-        (lambda: BertForSequenceClassification(BertConfig(**SIZE)), NO_ENCODER),
-        (lambda: GPT2Model(GPT2Config(vocab_size=50, n_positions=8, n_embd=24, n_layer=1, n_head=2)), NO_ENCODER),
+        (lambda: BertForSequenceClassification(BertConfig(**SIZE)), "take one of BertModel, RobertaModel"),
+        (lambda: GPT2Model(GPT2Config(vocab_size=50, n_positions=8, n_embd=24, n_layer=1, n_head=2)), FORM),
         # It has BERT's module names, but its norms are in other places.
-        (lambda: RobertaPreLayerNormModel(RobertaPreLayerNormConfig(**SIZE)), NO_ENCODER),
+        (lambda: RobertaPreLayerNormModel(RobertaPreLayerNormConfig(**SIZE)), f"RobertaPreLayerNormModel {FORM}"),
         (lambda: SiglipVisionModel(SiglipVisionConfig(**DINOV2, vision_use_head=False)), "vision_use_head=True"),
     ],
 )

@@ -262,7 +262,7 @@ def test_no_suitable_python_is_one_line_and_exit_code_2(clone):
 @pytest.mark.parametrize(
     "argument, says",
     [
-        ("--help", "usage: bash run_all.sh [demo|mini|rehearsal|paper]"),
+        ("--help", "usage: bash run_all.sh [demo|mini|vtab_tiny"),
         ("huge", "error: no profile 'huge' in experiments/profiles"),
         ("--results=there", "error: --results=there is for experiments/train.py; here results lie in results/demo"),
         ("--status", "error: --status is for experiments/train.py; here results lie in results/demo"),

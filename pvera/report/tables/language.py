@@ -71,11 +71,11 @@ def with_majority(runs: list[dict], majority: dict[str, float]) -> pd.DataFrame:
     return scores.assign(majority=100 * scores.index.get_level_values("dataset").map(majority))
 
 
-def _tasks(scores: pd.DataFrame, of: str) -> pd.DataFrame:
+def _tasks(scores: pd.DataFrame, which: str) -> pd.DataFrame:
     """Return the scores on one task, or on all of "glue". `Untestable` without any."""
-    names = [name for name in scores.index.unique("dataset") if of in (name, "glue")]
+    names = [name for name in scores.index.unique("dataset") if which in (name, "glue")]
     if not names:
-        raise Untestable(f"no runs on {'GLUE' if of == 'glue' else TASKS[of].title}")
+        raise Untestable(f"no runs on {'GLUE' if which == 'glue' else TASKS[which].title}")
     return scores[scores.index.isin(names, level="dataset")]
 
 
@@ -86,13 +86,13 @@ def _learned(task: pd.DataFrame) -> bool:
 
 
 @contrast
-def ahead(scores: pd.DataFrame, of: str, over: Sequence[str] = ()) -> Gaps:
+def ahead(scores: pd.DataFrame, which: str, over: Sequence[str] = ()) -> Gaps:
     """Return PVeRA's leads (points of the reported score) on one task or all, over methods with runs there.
 
     A task that LoRA has not learned is left out: other seeds may put it at the majority class. `Untestable` without
     any.
     """
-    tasks = _tasks(scores, of)
+    tasks = _tasks(scores, which)
     if "lora" in tasks:
         tasks = tasks.groupby(level="dataset", sort=False).filter(_learned)
         if tasks.empty:
@@ -101,9 +101,9 @@ def ahead(scores: pd.DataFrame, of: str, over: Sequence[str] = ()) -> Gaps:
 
 
 @contrast
-def above_majority_class(scores: pd.DataFrame, of: str, methods: Sequence[str] = PAPER_METHODS) -> Gaps:
+def above_majority_class(scores: pd.DataFrame, which: str, methods: Sequence[str] = PAPER_METHODS) -> Gaps:
     """Return how far each of the methods that are there lies above the majority class on one task or all."""
-    tasks = _tasks(scores, of)
+    tasks = _tasks(scores, which)
     methods = [name for name in tasks if name in methods]
     return {METHODS[name].title: (tasks[name] - tasks["majority"]).unstack("seed", sort=False) for name in methods}
 
