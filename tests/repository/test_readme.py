@@ -103,20 +103,26 @@ def test_the_first_lines_run_with_a_backbone_and_a_batch():
     assert names["loss"].isfinite() and names["model"].eval()(images).shape == (2, 100)
 
 
-def test_the_librarys_example_runs(folder):
+def test_the_librarys_example_runs():
     """On the small backbone's architecture, which needs no download; timm reads the merged file by itself."""
     code = "".join(blocks("docs/library.md"))
     large = '"vit_base_patch14_dinov2.lvd142m", pretrained=True, img_size=224'
     plain = '"vit_base_patch14_dinov2.lvd142m", img_size=224'
     assert large in code and plain in code
-    images, labels = torch.randn(2, 3, 32, 32), torch.tensor([0, 99])
-    names = {"images": images, "labels": labels, "cross_entropy": cross_entropy, "beta": 1e-6}
+    source = torch.Generator().manual_seed(0)
+    training, validation = (
+        [(torch.randn(2, 3, 32, 32, generator=source), torch.tensor(labels))] for labels in ([0, 99], [1, 2])
+    )
+    names = {"training": training, "validation": validation}
     exec(code.replace(large, '"vit_tiny_patch8_32"').replace(plain, '"vit_tiny_patch8_32"'), names)
-    assert names["logits"].shape == (2, 100) and names["probs"].shape == (16, 2, 100)
-    assert names["loss"].isfinite() and names["model"].merged and (folder / "adapter.safetensors").exists()
+    assert names["logits"].shape == (2, 100) and names["probs"].shape == (16, 2, 100) and names["model"].merged
+    assert names["epoch"] == names["best_epoch"] + 20, "early stopping ends it"
+    ((images, labels),) = validation
+    expected = names["model"](images)
+    loss = cross_entropy(expected, labels, reduction="sum")
+    torch.testing.assert_close(loss, names["best"], rtol=0, atol=1e-4)
     options = {"num_classes": 100, "checkpoint_path": "merged.safetensors"}
     read = timm.create_model("vit_tiny_patch8_32", **options).eval()
-    expected = names["model"](images)
     assert expected.abs().max() > 0.01
     torch.testing.assert_close(read(images), expected, rtol=0, atol=1e-5)
 
