@@ -143,15 +143,10 @@ def predict(model: AdaptedModel, seed: int, places: Iterable, labels: dict, sett
 
 
 def predict_pass(model: AdaptedModel, data: ImageData) -> Pass:
-    """Predict with the mean, merged where it can be."""
+    """Predict with the mean."""
     started = time.perf_counter()
-    model.eval()
-    if model.members[0].mergeable:
-        model.merge_()
-    with model.without_kl():
+    with model.inference():
         features = training.Features(model, data).features
-    model.unmerge_()
-    with torch.inference_mode():
         probabilities = model.classify(features[None]).float().softmax(-1).cpu().numpy()
     return Pass(features, Prediction.average(probabilities[None], _milliseconds(started, data)))
 

@@ -54,7 +54,7 @@ MODES = {
 
 def make(folder: Path, count: int = 24, classes=tuple(CLASSES)) -> dict[str, Image.Image]:
     """Write `count` pictures per class, the modes in turn; return the crops by path below `folder`."""
-    made = {}
+    crops_by_path = {}
     for name in classes:
         (folder / name).mkdir(parents=True)
         for index, picture in enumerate(crops(name, count)):
@@ -62,8 +62,8 @@ def make(folder: Path, count: int = 24, classes=tuple(CLASSES)) -> dict[str, Ima
             suffix, write = MODES[mode]
             path = f"{name}/{mode}{index}{suffix}"
             write(picture, folder / path)
-            made[path] = picture
-    return made
+            crops_by_path[path] = picture
+    return crops_by_path
 
 
 def listed(pictures) -> list[tuple[str, str, str]]:

@@ -1,8 +1,5 @@
 """Hand-made result records."""
 
-import numpy as np
-from sklearn.metrics import accuracy_score
-
 from pvera.study import results
 
 GRIDS = {
@@ -71,15 +68,3 @@ def write_all(root, records):
     for path, record in zip(paths, records):
         results.write(path, record)
     return paths
-
-
-def hold_stored(root, run) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Check that the accuracy of a run below `root` is scikit-learn's on the stored scores.
-
-    Return the scores (n, classes), the labels (n,) and whether the scores decide: the two highest may tie in fp16."""
-    scores, labels = results.read_predictions(results.run_path(root, *(run[key] for key in results.IDENTITY)))
-    first = np.sort(scores, axis=1)[:, -2:]
-    undecided = (first[:, 0] == first[:, 1]).mean()
-    assert len(labels) == run["test"]["images"]
-    assert abs(accuracy_score(labels, scores.argmax(1)) - run["test"]["accuracy"]) <= undecided + 1e-12
-    return scores, labels, undecided == 0

@@ -1,7 +1,6 @@
 """Committed results, read without the program."""
 
 import functools
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -18,11 +17,11 @@ def table(name: str) -> pd.DataFrame:
 
 def rows(name: str, **where) -> pd.DataFrame:
     """Return the rows of a table that have these values."""
-    found = table(name)
+    frame = table(name)
     for column, value in where.items():
-        found = found[found[column] == value]
-    assert len(found), (name, where)
-    return found
+        frame = frame[frame[column] == value]
+    assert len(frame), (name, where)
+    return frame
 
 
 def cell(name: str, column: str, **where):
@@ -31,23 +30,7 @@ def cell(name: str, column: str, **where):
     return value
 
 
-def claim(text: str, backbone: str = "tiny") -> list[float]:
-    """Return a claim's difference and interval."""
-    (row,) = rows("claims", claim=text, backbone=backbone)[["difference", "low", "high"]].to_numpy()
-    return list(row)
-
-
 def hours(*datasets: str) -> float:
     """Return the hours of the recorded runs on these data sets, on two cores."""
     spent = table("spent")
     return float(spent.loc[spent["dataset"].isin(datasets), "seconds"].sum() / 7200)
-
-
-def ratio(machine: str, backbone: str, precision: str, what: str, bound: str = "") -> float | None:
-    """Return a timed ratio to a bound that begins so, None where it was not timed."""
-    record = json.loads((ROOT / f"results/performance/speed_{machine}.json").read_text())
-    wanted = (backbone, precision, what)
-    timed = [row for row in record["rows"] if (row["backbone"], row["precision"], row["what"]) == wanted]
-    found = [row["ratio"] for row in timed if row["part"] != "memory" and row["bound"].startswith(bound)]
-    assert len(found) <= 1, wanted
-    return found[0] if found else None

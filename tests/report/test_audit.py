@@ -33,8 +33,6 @@ PLANTED = [
     ("cells", CONTRADICTS, ["Table 1, LoRA on KITTI-Dist"], "main", "accuracy", 80.9, of("lora", "kitti")),
     ("averages", ROUNDING, [LORA], "averages", "average", 70.4, dict(method="lora", backbone=B)),  # of cells: 70.47
     ("averages", CONTRADICTS, [LORA], "averages", "average", 70.7, dict(method="lora", backbone=B)),
-    ("averages", CONTRADICTS, ["text, average of PVeRA, ViT-L/14"], "averages", "average", 73.0,
-     dict(method="pvera", backbone="dinov2_l")),
     ("order", CONTRADICTS, ["text, highest average, ViT-S/14", f"{LEAD}-S/14", f"{LEAD}-L/14"],
      "detailed", "accuracy", 70.0, dict(method="ia3", backbone="dinov2_s")),
     ("order", FOLLOWS, ["text, second best, ViT-L/14"], "quotes", "said", "DoRA", dict(quote="second_l")),
@@ -45,12 +43,7 @@ PLANTED = [
     ("order", CONTRADICTS, ["text, linear probing on natural images"], "main", "accuracy", 1.0,
      dict(method="linear", category="natural")),
     ("marks", CONTRADICTS, [KITTI], "main", "mark", "best", of("ia3", "kitti")),
-    ("marks", CONTRADICTS, ["Table 1, Average"], "averages", "mark", "", dict(method="dora", source="Table 1")),
     ("marks", ROUNDING, [KITTI], "main", "accuracy", 84.0, of("pvera", "kitti")),  # equal to the best
-    ("marks", CONTRADICTS, ["Table 5, RTE"], "language", "mark", "", dict(method="ia3", task="RTE")),
-    ("stars", CONTRADICTS, [CELL], "detailed", "star", False, of("lora", backbone=B)),
-    ("stars", CONTRADICTS, ["Table 6 (ViT-B/14), VeRA on KITTI-Dist"], "detailed", "star", True,
-     of("vera", "kitti", backbone=B)),  # above PVeRA
     # 71.5 against 71.7 of 30 000 answers: 0.8 standard errors, 0.4 to 1.2 with rounding; the level is at 1.64
     ("stars", CONTRADICTS, [CELL], "detailed", "accuracy", 71.5, of("lora", backbone=B)),
     # 71.2 against 71.7: 1.9 standard errors, 1.5 to 2.3 with rounding
@@ -62,14 +55,10 @@ PLANTED = [
     ("grid", CONTRADICTS, ["Table 4, LoRA"], "grid", "percent", 27, dict(method="lora", value=32)),
     ("grid", CONTRADICTS, ["text, most chosen value of LoRA"], "quotes", "said", "64", dict(quote="lora_rank")),
     ("sizes", CONTRADICTS, ["Table 2, r = 64"], "rank", "parameters", 21505, dict(rank=64)),
-    ("sizes", CONTRADICTS, ["Table 3, QKV"], "position", "parameters", 30720, dict(targets="qkv")),
     ("costs", CONTRADICTS, ["text, PVeRA on ViT-B/14"], "quotes", "said", "15.9", dict(quote="flops_pvera")),
     ("ablations", CONTRADICTS, ["Table 2 r = 256, Table 3 QV: loss"], "rank", "loss", 1.8185, dict(rank=256)),
-    ("ablations", CONTRADICTS, ["text, best rank"], "quotes", "said", "128", dict(quote="best_rank")),
     ("ablations", CONTRADICTS, ["text, best position"], "quotes", "said", "query and key", dict(quote="best_targets")),
     ("ablations", CONTRADICTS, ["text, ranks nearly as good"], "quotes", "said", "64, 128", dict(quote="close_ranks")),
-    ("ablations", CONTRADICTS, ["text, data sets per category"], "quotes", "said",
-     "DTD, CIFAR-100, SVHN, Retinopathy, Clevr-Dist, KITTI-Dist", dict(quote="ablation_datasets")),
 ]  # fmt: skip
 
 
@@ -83,8 +72,8 @@ def test_a_planted_change_is_found_where_it_is(check, verdict, places, table, co
     check = getattr(audit, f"check_{check}")
     (kind,) = (kind for kind, function in audit.CHECKS.items() if function is check)
     known = FINDINGS[FINDINGS["check"] == kind].set_index("place")["verdict"]
-    found = {finding.place: finding.verdict for finding in check(paper)}
-    assert {place: found[place] for place in found if found[place] != known[place]} == dict.fromkeys(places, verdict)
+    verdicts = {finding.place: finding.verdict for finding in check(paper)}
+    assert {place: new for place, new in verdicts.items() if new != known[place]} == dict.fromkeys(places, verdict)
 
 
 def test_exchanged_columns_are_named():
@@ -92,22 +81,13 @@ def test_exchanged_columns_are_named():
     assert best.to_dict() == {"one": "dora", "other": "lora", "before": 14, "after": 0}
 
 
-@pytest.mark.parametrize(
-    ("percent", "n", "counts"),
-    [(50.0, 1000, (500, 500)), (33.3, 3, (1, 1)), (0.0, 10, (0, 0)), (100.0, 10000, (9995, 10000)),
-     (12.3, 2000, (245, 247))],
-)  # fmt: skip
-def test_counts_behind_a_percentage(percent, n, counts):
-    assert audit.plausible_counts(percent, n) == counts
-
-
-def test_shares_of_whole_numbers():
+def test_whole_numbers_behind_percentages():
+    assert audit.plausible_counts(100.0, 10000) == (9995, 10000) and audit.plausible_counts(12.3, 2000) == (245, 247)
     assert audit.shares([33, 33, 33], 3) == (1, 1, 1) and audit.shares([67, 28, 5], 57) == (38, 16, 3)
     assert audit.shares([50, 50], 3) is None and audit.shares([60, 30, 10], 57) is None
 
 
-def test_notebook(tmp_path, monkeypatch, capsys):
-    """It needs the published numbers alone, shows tables, prints nothing, and writes the committed audit."""
+def test_the_notebook_needs_the_published_numbers_alone_and_writes_the_committed_audit(tmp_path, monkeypatch, capsys):
     (tmp_path / "results/published").mkdir(parents=True)
     for field in fields(published.Published):
         shutil.copy(FOLDER / f"{field.name}.csv", tmp_path / "results/published")
@@ -115,9 +95,3 @@ def test_notebook(tmp_path, monkeypatch, capsys):
     assert "| check | place |" in tables and not pictures
     assert capsys.readouterr() == ("", "")
     assert (tmp_path / "results/published/audit.csv").read_bytes() == (FOLDER / "audit.csv").read_bytes()
-
-
-def test_findings_of_the_published_numbers():
-    assert len(FINDINGS) == 1136 and not FINDINGS.duplicated(["check", "place"]).any()
-    wrong = FINDINGS[FINDINGS["verdict"] == CONTRADICTS]
-    assert len(wrong) == 32 and wrong["check"].eq("stars").sum() == 16

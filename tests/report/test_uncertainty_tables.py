@@ -8,7 +8,7 @@ from hand import cells
 from records import make_record
 from scipy import stats
 
-from pvera.report import published, table
+from pvera.report import published
 from pvera.report.analyses import Example, Uncertainty
 from pvera.report.plots import uncertainty as plots
 from pvera.report.tables import uncertainty
@@ -19,22 +19,18 @@ PAPER = published.load(Path(__file__).parents[2] / "results/published")
 DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
 
-def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1), width=None):
+def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1)):
     """Make an adapter's draws. All draws are correct on `right` images, none on the others. 16 draws have half the
-    spread of 4. An interval is by default twice as wide as the spread."""
+    spread of 4. An interval is twice as wide as the spread."""
     right, sd = np.array(right, bool), np.array(sd)
-    width = 2 * sd if width is None else np.array(width)
     labels = np.zeros(len(sd), int)
     estimates = {
-        k: Estimates(labels, sd / part, right.astype(float), 1 - right.astype(int), 1 - sd, width / part)
+        k: Estimates(labels, sd / part, right.astype(float), 1 - right.astype(int), 1 - sd, 2 * sd / part)
         for k, part in ((4, 1), (16, 2))
     }
-    record = make_record("pvera", dataset, seed, config=DRAWS)
-    shown = tuple(
-        Example(dataset, np.zeros((4, 4, 3), np.uint8), 0, 0 if good else 1, np.full((16, 2), 0.5), 0.4, 0.6)
-        for good in (True, False)
-    )
-    return Uncertainty(record, estimates, 1 - sd[::-1], right, shown)
+    pixels, scores = np.zeros((4, 4, 3), np.uint8), np.full((16, 2), 0.5)
+    examples = [Example(dataset, pixels, 0, predicted, scores, 0.4, 0.6) for predicted in (0, 1)]
+    return Uncertainty(make_record("pvera", dataset, seed, config=DRAWS), estimates, 1 - sd[::-1], right, examples)
 
 
 HAND = [
@@ -44,23 +40,15 @@ HAND = [
 ]
 
 
-# Spread, widths, draws
-
-
 def test_spread_by_hand():
     """Digits, four draws: correct .1 .2 .1 .2, incorrect .3 .1 .3 .4. In 16 pairs the incorrect one is higher in
     4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and equal in 2: Cliff's delta is 10 / 16. Seed 0 alone has
     (2 + 0 - 1) / 4, seed 1 alone 4 / 4."""
     table = uncertainty.spread(HAND)
-    assert list(table.panels) == ["4 draws", "16 draws"]
     right, wrong = [0.1, 0.2, 0.1, 0.2], [0.3, 0.1, 0.3, 0.4]
     p = stats.mannwhitneyu(wrong, right, alternative="greater").pvalue
-    shown = cells(table)
-    assert shown["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
-    assert shown["Vessels"][:3] == ["25.0", "0.2667", "0.1000"] and shown["Vessels"][4:] == ["−1.00", "−1.00"]
-    assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"]
-    write = uncertainty.RIGHT_AND_WRONG["p_value"][1]
-    assert write({"p_value": 9e-5}) == "< 0.0001" and write({"p_value": 1e-4}) == "0.0001"
+    assert cells(table)["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
+    assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"], "16 draws"
     pooled = table.data[(table.data["group"] == uncertainty.ALL) & (table.data["draws"] == 4)].iloc[0]
     both = stats.mannwhitneyu([*wrong, 0.1], [*right, 0.4, 0.2, 0.2], alternative="greater")
     assert pooled["p_value"] == pytest.approx(both.pvalue)
@@ -68,11 +56,11 @@ def test_spread_by_hand():
 
 
 def test_spreads_are_split_by_half_of_the_draws_and_widths_by_the_predicted_class():
-    """Of an image, two of five draws predict the label, more than any other class."""
-    image = Estimates(*map(np.array, ([0], [0.1], [0.4], [0], [0.4], [0.2])))
-    run = Uncertainty(make_record("pvera", config=DRAWS), {5: image}, np.array([0.4]), np.array([True]), ())
-    assert uncertainty.spread_of([run], 5)["right"].tolist() == [False]
-    assert uncertainty.width_of([run], 5)["right"].tolist() == [True]
+    """Two of five and two of four draws predict the label, more than any other class."""
+    image = Estimates(*map(np.array, ([0, 0], [0.1, 0.1], [0.4, 0.5], [0, 0], [0.4, 0.4], [0.2, 0.2])))
+    run = Uncertainty(make_record("pvera", config=DRAWS), {5: image}, np.array([0.4, 0.4]), np.array([1, 1]) > 0, [])
+    assert uncertainty.spread_of([run], 5)["right"].tolist() == [False, False]
+    assert uncertainty.width_of([run], 5)["right"].tolist() == [True, True]
 
 
 def test_contrasts_are_those_within_a_data_set():
@@ -84,11 +72,19 @@ def test_contrasts_are_those_within_a_data_set():
         uncertainty.within(uncertainty.spread_of, 5)(HAND)
 
 
+def test_each_score_is_held_against_its_own_predictions():
+    """Draws are incorrect on images 2 and 3, one pass on image 0, where its score is the lowest."""
+    run = adapter(sd=(0.1, 0.2, 0.3, 0.4))._replace(single_right=np.array([0, 1, 1, 1]) > 0)
+    aurocs = uncertainty.detection([run]).set_index(["way", "draws"])["auroc"]
+    assert aurocs.to_dict() == dict.fromkeys([(uncertainty.SINGLE, 0), *((way, k) for way in
+        (uncertainty.SD, uncertainty.SCORE) for k in (4, 16))], 1.0)  # fmt: skip
+
+
 def test_noise_of_fixed_size_is_held_against_the_same_tasks_and_seeds():
     """Fixed: the two incorrect images have .3 and .4, the others .1 and .2, so all pairs are in order. Learned, seed 0
     of Digits alone: 2 of 4 pairs are in order and one is equal. Neither Vessels nor seed 1 counts."""
-    shown = cells(uncertainty.of_fixed_noise(HAND, [adapter(sd=(0.1, 0.2, 0.3, 0.4))]))
-    assert {name: row[0] for name, row in shown.items()} == {"σ learned": "0.625", "σ = 1 fixed": "1.000"}
+    table = uncertainty.of_fixed_noise(HAND, [adapter(sd=(0.1, 0.2, 0.3, 0.4))])
+    assert {name: row[0] for name, row in cells(table).items()} == {"σ learned": "0.625", "σ = 1 fixed": "1.000"}
 
 
 def test_an_adapter_that_is_always_right(recwarn):
@@ -96,30 +92,7 @@ def test_an_adapter_that_is_always_right(recwarn):
     runs = [adapter(right=(1, 1, 1, 1))]
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
     assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
-    assert uncertainty.gain(16)(runs)[""].isna().all(axis=None)
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.3500", "–", "–"]
     for figure in (plots.spread, plots.widths, plots.detection):
         figure(runs).canvas.draw()
     assert not recwarn.list
-
-
-# Numbers as text
-
-
-@pytest.mark.parametrize(
-    ("write", "value", "digits", "text"),
-    [(table.plain, -0.0164, 3, "−0.016"), (table.plain, -0.0004, 3, "0.000"), (table.plain, np.nan, 2, "–"),
-     (table.plain, -12.0, 0, "−12"), (table.plain, 0.0, 0, "0"),
-     (table.signed, 0.0164, 3, "+0.016"), (table.signed, -0.0164, 2, "−0.02"), (table.signed, 0.0004, 3, "0.000"),
-     (table.signed, np.nan, 2, "–"), (table.signed, 10.0, 0, "+10"), (table.signed, 0.0, 1, "0.0")],
-)  # fmt: skip
-def test_numbers_as_text(write, value, digits, text):
-    assert write(value, digits) == text
-
-
-@pytest.mark.parametrize(
-    "p, text",
-    [(1e-4, "****"), (2e-4, "***"), (1e-3, "***"), (0.01, "**"), (0.05, "*"), (0.051, "ns"), (1.0, "ns")],
-)
-def test_stars(p, text):
-    assert plots.stars(p) == text

@@ -14,10 +14,12 @@ from PIL import Image
 from pvera import backbones
 from pvera.errors import InputError
 
+NOISE = np.random.default_rng(0)
 
-def member(source, mean, size=32):
+
+def member(mean, size=32):
     """Return a picture of noise around a mean."""
-    pixels = source.normal(mean, 40, (size, size, 3)).clip(0, 255).astype(np.uint8)
+    pixels = NOISE.normal(mean, 40, (size, size, 3)).clip(0, 255).astype(np.uint8)
     content = BytesIO()
     Image.fromarray(pixels).save(content, "png")
     return content.getvalue()
@@ -26,11 +28,10 @@ def member(source, mean, size=32):
 @pytest.fixture
 def source(tmp_path):
     """2 x 40 pictures; brightness alone tells the classes apart."""
-    noise = np.random.default_rng(0)
     for name, mean in {"dark": 90, "light": 160}.items():
         (tmp_path / "source" / name).mkdir(parents=True)
         for number in range(40):
-            (tmp_path / "source" / name / f"{number}.png").write_bytes(member(noise, mean))
+            (tmp_path / "source" / name / f"{number}.png").write_bytes(member(mean))
     return tmp_path / "source"
 
 
@@ -51,13 +52,13 @@ def pretrain(source, monkeypatch):
 
 def test_pretraining_ends_with_weights_that_load_and_repeats_bit_for_bit(pretrain, tmp_path, monkeypatch):
     output = tmp_path / "weights.safetensors"
-    made = pretrain(output)
-    assert made["weights_sha256"] == backbones.load("tiny", weights=output).weights_sha256
-    assert made["held_out_accuracy"] > 0.8
-    assert pretrain(tmp_path / "again.safetensors")["weights_sha256"] == made["weights_sha256"]
+    metadata = pretrain(output)
+    assert metadata["weights_sha256"] == backbones.load("tiny", weights=output).weights_sha256
+    assert metadata["held_out_accuracy"] > 0.8
+    assert pretrain(tmp_path / "again.safetensors")["weights_sha256"] == metadata["weights_sha256"]
     monkeypatch.setattr(pretrain_tiny, "SEED", 1)
     other = pretrain(tmp_path / "other.safetensors")
-    assert other["weights_sha256"] != made["weights_sha256"] and other["images_sha256"] == made["images_sha256"]
+    assert other["weights_sha256"] != metadata["weights_sha256"] and other["images_sha256"] == metadata["images_sha256"]
     before = output.read_bytes()
     with pytest.raises(InputError, match="exists: remove it"):
         pretrain(output)
@@ -82,15 +83,12 @@ def test_torchvision_images_are_ordered_by_class(monkeypatch):
         pretrain_tiny.read(None)
 
 
-def test_bad_input_is_one_line(source, pretrain, tmp_path):
-    noise = np.random.default_rng(1)
-    odd = {
-        "dark/portrait.png": (member(noise, 100), "'portrait'"),
-        "light/40.png": (member(noise, 100, size=48), "same shape"),
-        "light/41.png": (b"no image", "light/41.png"),
-    }
-    for name, (content, says) in odd.items():
-        (source / name).write_bytes(content)
-        with pytest.raises(InputError, match=f"source cannot be read: .*{says}.*; --source takes"):
-            pretrain(tmp_path / "weights.safetensors")
-        (source / name).unlink()
+@pytest.mark.parametrize(
+    "name, content, message",
+    [("dark/portrait.png", member(100), "'portrait'"), ("light/40.png", member(100, size=48), "same shape"),
+     ("light/41.png", b"no image", "light/41.png")],
+)  # fmt: skip
+def test_bad_input_is_one_line(name, content, message, source, pretrain, tmp_path):
+    (source / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"source cannot be read: .*{message}.*; --source takes"):
+        pretrain(tmp_path / "weights.safetensors")

@@ -1,17 +1,24 @@
 """run_all.sh does the parts of a profile in turn: which of them, and with which options."""
 
 import socket
-import subprocess
+from pathlib import Path
 
 import pytest
 import run_profile
 
-MODULES = ("make_suite", "prepare_vtab", "train", "analyse", "cost", "make_texts", "train_language", "front_page")
+STEPS = {
+    "make_suite": "make",
+    "prepare_vtab": "prepare",
+    "cost": "count",
+    "make_texts": "install",
+    "execute_notebooks": "execute",
+    "front_page": "write",
+}
 
 
 @pytest.fixture
-def done(monkeypatch, tmp_path, capsys):
-    """Return the calls of a command line in an empty folder; `stale`: whether a notebook is out of date."""
+def steps(monkeypatch, tmp_path):
+    """Return a function that does a profile in an empty folder and returns step -> its arguments, in order."""
     (tmp_path / "results/demo/tables").mkdir(parents=True)
     for name in ("main_tiny", "main_paper", "rank"):
         (tmp_path / f"results/demo/tables/{name}.md").write_text(f"table {name}\n")
@@ -19,94 +26,80 @@ def done(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)  # where it goes by itself, so that the next test starts where it did
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(run_profile, "online", lambda: True)
-    called = []
-    for name in MODULES:
-        monkeypatch.setattr(getattr(run_profile, name), "main", lambda words, name=name: called.append((name, *words)))
+    done = {}
+    for module, function in STEPS.items():
+        record = lambda *arguments, module=module: done.update({module: arguments}) or True  # noqa: E731
+        monkeypatch.setattr(getattr(run_profile, module), function, record)
+    monkeypatch.setattr(run_profile.train, "start", lambda options: done.update({options.script: options}))
 
-    def run(command):
-        called.append(("python", *command[1:]))
-        return subprocess.CompletedProcess(command, 0)
-
-    def do(*words, stale=False):
-        called.clear()
-        monkeypatch.setattr(run_profile, "outdated", lambda root, name, in_place: [stale] * stale)
+    def do(*words):
+        done.clear()
         with monkeypatch.context() as patch:
             patch.setattr("sys.argv", ["run_profile.py", *words])
-            patch.setattr(subprocess, "run", run)
             run_profile.main()
-        return list(called)
+        return dict(done)
 
     return do
 
 
-def test_demo(done, capsys):
-    of_demo = ("--profile", "demo")
-    made = ("make_suite", "--task", "digits", "nuclei", "counting")
-    parts = [made, ("train", *of_demo), ("analyse", *of_demo), ("cost", *of_demo)]
-    assert done("demo") == parts
+def test_demo(steps, capsys, tmp_path):
+    done = steps("demo")
+    assert list(done) == ["make_suite", "train", "analyse", "cost", "execute_notebooks"]
+    assert done["make_suite"][1] == ["digits", "nuclei", "counting"]
+    assert done["execute_notebooks"] == (tmp_path, "demo", False)
     printed = capsys.readouterr().out
     assert printed.startswith("table main_tiny\n\nTables: ") and "Time: " in printed
-    assert done("demo", stale=True) == [*parts, ("python", "experiments/execute_notebooks.py", *of_demo)]
-    alone = done("demo", "--experiments=rank")
-    assert [name for name, *_ in alone] == ["make_suite", "train", "cost"]
+    assert "analyse" not in steps("demo", "--experiments=benchmark")
 
 
-def test_mini_has_text_committed_notebooks_and_the_front_page(done):
-    names = [name for name, *_ in done("mini")]
-    assert names == ["make_suite", "make_texts", "train", "analyse", "cost", "train_language", "front_page"]
-    *_, notebooks, front_page = done("mini", stale=True)
-    assert notebooks == ("python", "experiments/execute_notebooks.py", "--profile", "mini", "--inplace")
-    assert front_page == ("front_page",)
+def test_mini_has_text_committed_notebooks_and_the_front_page(steps, tmp_path):
+    done = steps("mini")
+    assert list(done) == ["make_suite", "train", "analyse", "cost", "make_texts", "train_language",
+                          "execute_notebooks", "front_page"]  # fmt: skip
+    assert done["execute_notebooks"] == (tmp_path, "mini", True)
 
 
-def test_paper_installs_what_is_not_there_before_it_trains(done, tmp_path):
-    assert done("paper")[:2] == [("prepare_vtab",), ("make_texts", "--root", "data/text", "--glue")]
-    for given in (["--data=elsewhere"], ["--data", "elsewhere"]):
-        assert done("paper", *given)[0][0] == "train"
+def test_paper_installs_what_is_not_there_before_it_trains(steps, tmp_path):
+    assert [*steps("paper")][:2] == ["prepare_vtab", "train"] and steps("paper")["make_texts"] == (Path("data/text"),)
+    assert "prepare_vtab" not in steps("paper", "--data", "elsewhere")
     (tmp_path / "data/vtab-1k").mkdir(parents=True)
     (tmp_path / "data/vtab-1k/vtab-1k.json").touch()
-    (tmp_path / "data/text/CoLA").mkdir(parents=True)
-    paper = done("paper")
-    assert [name for name, *_ in paper[:2]] == ["make_texts", "train"] and "--glue" not in paper[0]
+    assert [*steps("paper")][0] == "train"
 
 
-def test_all_that_the_paper_lacks_is_said_at_once(done, tmp_path, monkeypatch, capsys):
+def test_options_go_to_what_trains_and_analyses(steps):
+    done = steps("paper", "--slurm", "site.yaml", "--seeds", "0")
+    assert "train_language" not in done, "an option may ask for a part of the others alone"
+    for script in ("train", "analyse"):
+        assert (done[script].slurm, done[script].seeds, done[script].wait) == ("site.yaml", [0], True)
+
+
+def test_all_that_the_paper_lacks_is_said_at_once(steps, monkeypatch, capsys):
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(run_profile, "online", lambda: False)
     monkeypatch.setattr(run_profile.backbones, "weights_file", lambda config: "small" in config["architecture"])
 
-    def said(*options) -> list[str]:
+    def missing(*options) -> list[str]:
         with pytest.raises(SystemExit) as ended:
-            done("paper", *options)
+            steps("paper", *options)
         assert ended.value.code == 2
         return [line.removeprefix("missing: ").split(".")[0] for line in capsys.readouterr().err.splitlines()]
 
     gpu, data, weights = "a GPU", "VTAB-1k, without network", "weights of DINOv2, without network"
-    assert said() == [gpu, data, weights, "GLUE, without network"]
-    assert said("--slurm") == said("--device=cpu") == [data, weights] and said("--data", "x") == [gpu, weights]
-    assert done("paper", "--slurm", "--data", "x", "--weights", "dinov2_b=a")[0][0] == "train"
+    assert missing() == [gpu, data, weights, "GLUE, without network"]
+    assert missing("--slurm") == missing("--device=cpu") == [data, weights]
+    assert missing("--data", "x") == [gpu, weights]
+    assert "train" in steps("paper", "--slurm", "--data", "x", "--weights", "dinov2_b=a")
     monkeypatch.setattr(run_profile, "online", lambda: True)
-    assert said() == [gpu]
+    assert missing() == [gpu]
 
 
 def test_the_hub_is_reached_or_not(monkeypatch):
+    places = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         port, connect = server.getsockname()[1], socket.create_connection
-        asked = []
-
-        def local(place, timeout):
-            asked.append(place)
-            return connect(("127.0.0.1", port), timeout)
-
+        local = lambda place, timeout: places.append(place) or connect(("127.0.0.1", port), timeout)  # noqa: E731
         monkeypatch.setattr(run_profile.socket, "create_connection", local)
         monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
-        assert run_profile.online() and asked == [("mirror.example", 443)]
+        assert run_profile.online() and places == [("mirror.example", 443)]
     assert not run_profile.online()
-
-
-def test_options_go_to_what_trains_and_analyses(done):
-    options = ("--slurm", "site.yaml", "--seeds", "0")
-    parts = {name: tuple(words) for name, *words in done("paper", *options)}
-    assert "train_language" not in parts, "an option may ask for a part of the others alone"
-    assert parts["train"] == parts["analyse"] == ("--profile", "paper", *options, "--wait")
-    assert parts["cost"] == ("--profile", "paper")

