@@ -16,7 +16,7 @@ from tiny import perturb
 
 import pvera
 from pvera import backbones
-from pvera.data import custom, image_folders
+from pvera.data import custom, inputs
 from pvera.study.evaluation import SavedAdapter, predict, score
 
 CLASSES = sorted(photographs.CLASSES)
@@ -56,7 +56,7 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     table, _ = predicted(capsys, tmp_path, adapter, new.parent, *NAMED, "--draws", 4)
     custom.install(tmp_path, "mine", pictures)
     frozen = backbones.load("tiny")
-    split = image_folders.load_part(tmp_path, "mine", frozen, "test")
+    (split,) = inputs.load(tmp_path, "mine", frozen, ["test"])
     evaluation = score(predict(SavedAdapter(adapter, frozen), split, CLASSES), split.labels)
     known = evaluation.table().set_index(
         pd.Index([path.removeprefix("images/").replace("/", " ") for path in split.names])

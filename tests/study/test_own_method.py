@@ -117,7 +117,7 @@ def test_its_row_comes_after_the_papers_in_the_tables(root, all_runs):
     assert list(benchmark.main(all_runs).texts()[""].index) == titles
     assert list(benchmark.detailed(all_runs).texts()[""]) == titles
     assert "Bias" in benchmark.grid(all_runs).markdown()
-    assert "Bias" not in against_paper.accuracies(all_runs, PAPER).markdown(about=False), "the paper has no such row"
+    assert "Bias" not in against_paper.accuracies(all_runs, PAPER).markdown(source=False), "the paper has no such row"
     floors = calibration.floors(root, all_runs)
     assert list(calibration.calibration(all_runs, floors).texts()[""].index) == titles
     assert list(cells(wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine"), 1)) == titles
