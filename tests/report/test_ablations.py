@@ -67,16 +67,6 @@ def test_claims_by_hand():
     assert second["low"] == pytest.approx(0.2 - t.ppf(0.975, 2) * np.sqrt(0.02 / 2 / 2))
 
 
-def test_position_on_one_data_set():
-    losses = {"digits": [[0.5, 0.6, 0.4, 0.7, 0.3, 0.35]]}
-    runs = runs_of(losses, ["q", "k", "v", "qk", "qv", "qkv"], "targets", softmax_in_loss=True)
-    table = tables.ablation(runs, "targets", PAPER.position.set_index("targets"))
-    assert list(table.texts()[""]) == ["Q", "K", "V", "QK", "QV", "QKV"]
-    assert parsed(table)["low"].isna().all() and "softmax twice" not in table.caption
-    claim = judged("Position", tables.losses(runs, "targets")).loc["QV has the lowest loss"]
-    assert claim["reading"] == "fewer than two data sets: no interval"
-
-
 def test_a_pair_without_every_value_enters_no_mean():
     runs = runs_of({"digits": LOSSES["digits"], "vessels": [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]})
     np.testing.assert_allclose(tables.by_seed(tables.losses(runs, "rank")).loc[1], LOSSES["digits"][1])

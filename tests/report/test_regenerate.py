@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib
 import nbformat
+import notebook
 import numpy as np
 import pandas as pd
 import pytest
@@ -73,6 +74,17 @@ def test_the_page_of_claims_follows_from_the_results():
     rows = claims.judged(RESULTS, "mini", published.load(RESULTS / "published"))
     same(claims.csv(rows), (COMMITTED / "claims.csv").read_text(), "claims.csv")
     same(claims.page(rows, "mini"), (COMMITTED / "claims.md").read_text(), "claims.md")
+
+
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name not in ("audit", "speed")])
+def test_without_results_a_notebook_names_the_command_that_makes_them(name, tmp_path, monkeypatch):
+    shutil.copytree(RESULTS / "paper/cost", tmp_path / "results/paper/cost")  # needs no run and is committed
+    text, _ = notebook.run(f"{name}.ipynb", tmp_path, "empty", monkeypatch)
+    (command,) = re.findall(r"`python experiments/(\w+\.py) --profile empty.*?` makes them", text)
+    assert (ROOT / "experiments" / command).is_file()
+    assert "nan" not in text and "None" not in text
+    tables = {path.stem for path in (tmp_path / "results").rglob("empty/tables/*.csv")}
+    assert all("published" in table or table in ("cost", "cost_claims", "claims") for table in tables), "the paper's"
 
 
 @pytest.mark.parametrize("experiment", ["benchmark", "language", "full_sets"])
