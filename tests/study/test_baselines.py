@@ -113,6 +113,14 @@ def test_draws_are_those_of_the_library(executed, monkeypatch):
         assert row.mutual > 0 and row.total == pytest.approx(row.expected + row.mutual)
 
 
+def test_time_grows_with_the_passes(executed):
+    scores = executed["rivals", "pvera"][1]["scores"]
+    draws = chosen(scores, way="draws", seed=0, scaled=False).set_index("passes")["milliseconds"]
+    assert draws[1] > 0 and draws[3] == pytest.approx(3 * draws[1])
+    single, ensemble = (chosen(scores, way=way, scaled=False)["milliseconds"] for way in ("pass", "ensemble"))
+    assert ensemble.item() == pytest.approx(single.sum())
+
+
 def test_temperature_changes_no_accuracy(executed):
     for _, frames in executed.values():
         for name in ("scores", "shift"):
