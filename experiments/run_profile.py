@@ -47,7 +47,8 @@ def main() -> None:
         sys.exit(2)
 
     if profile.datasets[0] not in vtab.NAMES:
-        make_suite.make(Path(profile.data), profile.datasets)
+        if not options.data:
+            make_suite.make(Path(profile.data), profile.datasets)
     elif not installed(profile, options) and not prepare_vtab.prepare(Path(profile.data)):
         sys.exit(1)
     train.start(options)

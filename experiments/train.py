@@ -70,21 +70,26 @@ def start(options: Namespace) -> None:
 
 def count_runs(plan: Plan, script: str) -> list[Job]:
     """Print how many runs of each experiment are there, and return those that are missing."""
-    listed, every = {name: list_runs(plan.profile, name, plan.root) for name in plan.experiments}, []
+    listed = {name: list_runs(plan.profile, name, plan.root) for name in plan.experiments}
+    missing = plan.missing([run for runs in listed.values() for run in runs])
+    absent = {run.path for run in missing}
     for name, runs in listed.items():
         if runs:
-            done = sum(run.state() == "done" for run in runs)
+            done = sum(run.path not in absent for run in runs)
             print(f"{plan.profile.name}, {name}: {done} of {len(runs)} runs are there", flush=True)
-            every += runs
-    if not every:
+    if not any(listed.values()):
         print(f"profile {plan.profile.name} lists no runs of {', '.join(plan.experiments)} now")
         if script == "analyse":
             print("analyses need adapters, which experiments/train.py makes")
-    return plan.missing(every)
+    return missing
 
 
 def parse(description: str, script: str, words: list[str] | None) -> Namespace:
     """Parse the command line of a script that trains or analyses, whose name is kept in the options."""
+    if script == "analyse":
+        width = max(map(len, ANALYSES))
+        lines = "\n".join(f"    {name:{width}}   {kind.about}" for name, kind in ANALYSES.items())
+        description += f"\nAnalyses:\n\n{lines}\n"
     parser = Parser(description)
     parser.profile(None, "demo, with --data-set own")
     parser.add_argument(

@@ -86,12 +86,14 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
     for folder, varied in experiment.variants(name).items():
         variant = one_at_a_time()[varied.pop("protocol", experiment.protocol or profile.protocol)]
         for backbone, dataset, method, seed in product(backbones, datasets, methods, seeds):
+            if variant.method not in (None, method):
+                continue
             place = backbone, dataset, method
             taken = [
                 choice(profile, root, other, *place) for other in experiment.take if trains(profile, other, method)
             ]
             members = members_of(profile, root, name, folder, *place, seed)
-            if variant.method not in (None, method) or None in taken or not members:
+            if None in taken or not members:
                 continue
             options: dict[str, Any] = {}
             for part in (*taken, experiment.set, varied):
