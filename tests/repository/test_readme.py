@@ -127,13 +127,6 @@ def test_the_librarys_example_runs():
     torch.testing.assert_close(read(images), expected, rtol=0, atol=1e-5)
 
 
-def test_noise_of_fixed_size_is_made_as_its_page_says():
-    (code,) = blocks("docs/fixed-noise.md")
-    names = {"pvera": pvera, "vit": timm.create_model("vit_tiny_patch8_32")}
-    exec(code, names)
-    assert names["model"].members[0].method.sigma == 1.0
-
-
 def test_the_text_example_runs():
     """On a small DeBERTa-V3, with tokens in place of a tokenizer."""
     (code,) = blocks("docs/text.md")
