@@ -86,7 +86,7 @@ def lacking(profile: Profile, options: Namespace, texts: bool) -> list[str]:
     """
     of_paper, lines = profile.name == "paper", []
     if of_paper and not torch.cuda.is_available() and not (options.slurm or options.device):
-        lines.append("missing: a GPU. Type --slurm my_site.yaml (docs/cluster.md), or --device cpu to train here.")
+        lines.append("missing: a GPU. Type --slurm my_site.yaml (docs/paper.md), or --device cpu to train here.")
     if profile.datasets[0] not in vtab.NAMES or online():
         return lines
     if not installed(profile, options):

@@ -4,7 +4,7 @@ from pvera.torchvision_repair import declare_missing
 
 declare_missing()  # before timm, which imports torchvision
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 import pvera.backbones  # noqa: F401  registers the small backbone in timm
 from pvera.adapters import (

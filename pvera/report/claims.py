@@ -233,6 +233,10 @@ def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataF
     return rows.assign(found=[comments.get(claim, "") for claim in rows["claim"]])
 
 
+#: The rule stands once, on the page of claims.
+CAPTION = "The claims, judged. docs/mini.md says how intervals and verdicts are made."
+
+
 def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:
     """Build the table of a notebook's claims, one per backbone with results."""
     rows = judged(root, profile, paper, notebook)
@@ -241,7 +245,7 @@ def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:
     seeds = sorted(name for name in rows if name.startswith("seed"))
     name = f"{TOPICS[rows['topic'].iloc[0]].table}_claims"
     return [
-        Table(name + suffix.format(backbone), f"The claims, judged. {RULE}", {"": part.set_index("claim")}, SHOWN,
+        Table(name + suffix.format(backbone), CAPTION, {"": part.set_index("claim")}, SHOWN,
               part[[*FIELDS, *seeds]].drop(columns="page"))
         for backbone, part in parts
     ]  # fmt: skip

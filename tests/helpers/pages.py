@@ -17,19 +17,15 @@ def table(page: str, heading: str) -> list[list[str]]:
     return [titles, *rows]
 
 
-def tools() -> list[str]:
-    """Return the tools that docs/training-loops.md lists."""
-    _, listed = section("training-loops", "Tools and methods").split("\n\n")[0].split("): ")
-    return " ".join(listed.split()).rstrip(".").split("; ")
-
-
 def refusals(titles: list[str]) -> dict[str, list[str]]:
     """Return tool -> the methods, of these titles, that docs/training-loops.md says are refused."""
-    _, *rows = table("training-loops", "Tools and methods")
     refused = {}
-    for tool, methods in rows:
-        names = methods.removeprefix("all but ").split(", ")
-        assert names == ["all"] or set(names) <= set(titles), tool
-        others = names == ["all"] or methods.startswith("all but ")
-        refused[tool] = [title for title in titles if (title in names) != others]
+    for line in section("training-loops", "Tools and methods").splitlines():
+        if line.startswith("- "):
+            methods, tools = line.removeprefix("- ").rstrip(".").split(": ", 1)
+            names = methods.removeprefix("all but ").split(", ")
+            assert names == ["all"] or set(names) <= set(titles), line
+            others = names == ["all"] or methods.startswith("all but ")
+            for tool in tools.split("; "):
+                refused[tool] = [title for title in titles if (title in names) != others]
     return refused

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from pages import refusals, tools
+from pages import refusals
 from tiny import CLASSES, METHODS, adapted, make_images, make_vit
 from torch import distributed
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -132,5 +132,5 @@ def test_two_processes(tmp_path):
     for process in ranks:
         process.kill()
     written = refusals([method.title for method in METHODS.values()])
-    assert list(TOOLS) == [name for name in tools() if name.startswith(("DDP", "FSDP2"))]
+    assert {name for name in written if name.startswith("FSDP2")} <= TOOLS.keys()
     assert outcomes == [{name: written.get(name, []) for name in TOOLS}] * RANKS

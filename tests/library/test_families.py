@@ -1,4 +1,4 @@
-"""Every method on every family of encoders in the tables of docs/backbones.md, row by row."""
+"""Every method on every family of encoders in the table of docs/backbones.md."""
 
 import re
 
@@ -13,13 +13,12 @@ from tiny import METHODS
 import pvera
 from pvera import AdaptFormer, DoRA, Linear, LoRA, PVeRA, VeRA
 
-
-def rows(heading: str) -> list[list[str]]:
-    return [[cell.strip("`") for cell in row] for row in table("backbones", heading)[1:]]
-
-
-WORKS, REFUSED = rows("What works"), rows("What is refused")
-EXAMPLES = [row[1] for row in WORKS]
+#: Example -> what its head reads, and the page's column of what is refused.
+FAMILIES = {
+    example: row[2:] for row in table("backbones", "The table")[1:] for example in re.findall("`(.+?)`", row[1])
+}
+REFUSED = [example for example, (_, column) in FAMILIES.items() if column.startswith("all: ")]
+EXAMPLES = [example for example in FAMILIES if example not in REFUSED]
 #: Encoders of every kind of layer with every check; the other families are slow tests.
 FAST = ["vit_base_patch14_dinov2", "beit_base_patch16_224", "DebertaV2Model(share_att_key=True)"]
 #: Encoders with the checks that tell one family from another.
@@ -28,13 +27,12 @@ FEW += ["Dinov2Model", "Dinov2Model(use_swiglu_ffn=True)"]
 FEW_CHECKS = ["reference", "merging", "exchange"]
 
 
-def titles(column: str) -> list[str]:
-    """Return the keys of the methods that a row's last column admits."""
-    without = column.removeprefix("all").removeprefix(" but ").split(", ")
-    return [key for key, method in METHODS.items() if method.title not in without]
-
-
-CELLS = [(example, key) for _, example, _, column in WORKS for key in titles(column)]
+CELLS = [
+    (example, key)
+    for example in EXAMPLES
+    for key, method in METHODS.items()
+    if method.title not in FAMILIES[example][1].split(", ")
+]
 
 
 def marks(example: str, check: str) -> list:
@@ -104,7 +102,7 @@ READS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example, reads", [(row[1], row[2]) for row in WORKS])
+@pytest.mark.parametrize("example, reads", [(example, FAMILIES[example][0]) for example in EXAMPLES])
 @torch.no_grad()
 def test_head_reads(example, reads):
     encoder = make(example)
@@ -134,13 +132,14 @@ def shape_only(example: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", [row[1] for row in REFUSED])
+@pytest.mark.parametrize("example", REFUSED)
 def test_refused(example):
     assert "num_classes=0" not in refused(shape_only(example))  # it was made with it
 
 
 def test_page_is_well_formed():
-    assert len(set(EXAMPLES)) == len(EXAMPLES) and not set(EXAMPLES) & {row[1] for row in REFUSED}
+    examples = re.findall("`(.+?)`", " ".join(row[1] for row in table("backbones", "The table")[1:]))
+    assert sorted(examples) == sorted(FAMILIES), "no example stands twice"
     assert set(OPTIONS) <= set(EXAMPLES) and {*FAST, *FEW} <= set(EXAMPLES)
-    known = "|".join(re.escape(method.title) for method in METHODS.values())
-    assert all(re.fullmatch(rf"all( but ({known})(, ({known}))*)?", row[3]) for row in WORKS)
+    titles = {"", *(method.title for method in METHODS.values())}
+    assert all(set(FAMILIES[example][1].split(", ")) <= titles for example in EXAMPLES)

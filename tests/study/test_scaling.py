@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md follow from counted costs and the profile's runs."""
+"""The tables of docs/speed.md and docs/paper.md follow from counted costs and the profile's runs."""
 
 from pathlib import Path
 

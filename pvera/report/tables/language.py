@@ -10,7 +10,7 @@ from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.scores import predictions, score_frame
 from pvera.report.statistics import over_repeats
-from pvera.report.table import MARKED, Table, marks, pivot_text, plain, signed
+from pvera.report.table import MARKED, Table, marks, pivot_text, plain
 from pvera.report.tables.benchmark import comparisons, describe_runs, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast, lead
 
@@ -28,7 +28,6 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     paper = published.assign(dataset=published["task"].map({task.title: name for name, task in glue.TASKS.items()}))
     printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
     data = data.join(printed, on=["dataset", "method"])
-    data["difference"] = data["mean"] - data["paper_score"]
     lowest = 100 * score_frame(runs, score).groupby(level="dataset").min().stack()
     beats = [lowest.get(place, np.nan) > 100 * majority.get(place[0], np.nan)
              for place in zip(data["dataset"], data["method"], strict=True)]  # fmt: skip
@@ -39,11 +38,9 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     panels = {"Here": pd.concat([floor.to_frame("Majority class").T, cells])[list(cells)]}
     shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(paper["dataset"])]
     if len(shared):
-        gaps = pivot_text(shared, "method", "dataset", lambda row: signed(row["difference"], 1))
         theirs = paper.dropna(subset="dataset").rename(columns={"score": "mean"}).assign(std=np.nan)
         cells = pivot_text(theirs, "method", "dataset", _text)
-        panels["The paper, DeBERTa-V3-base"] = cells.loc[list(gaps.index), list(gaps)]
-        panels["Here minus the paper"] = gaps
+        panels["The paper, DeBERTa-V3-base"] = cells.loc[shared["method"].unique(), shared["dataset"].unique()]
     caption = (
         "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews correlation (MCC). "
         "Bold: best. Underlined: second best. A method is marked only where each of its seeds beats the majority "
