@@ -42,8 +42,7 @@ def start(options: Namespace) -> None:
     """Show the runs that a script does of a profile, submit those that are missing to a cluster, or do them here."""
     profile = profile_of(options)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    longest_first = device == "cpu" and options.script != "analyse" and not (options.list or options.slurm)
-    plan = Plan(profile, names_of(profile, options), Path(options.results).absolute(), options.replace, longest_first)
+    plan = Plan(profile, names_of(profile, options), Path(options.results).absolute(), options.replace)
     if options.status:
         print(cluster.describe(cluster.status(plan)))
         return

@@ -117,7 +117,7 @@ class Source:
 
 def kind(name: str) -> type[Images] | type[Texts]:
     """Return the kind of the data set `name`."""
-    return Texts if name in glue.TASKS else Images
+    return Texts if name in glue.GLUE else Images
 
 
 def load(

@@ -29,7 +29,7 @@ from pvera.files import write_atomically
 CONFIG, TENSORS, HEAD = "adapter_config.json", "adapter_model.safetensors", "head.safetensors"
 PREFIX = "base_model.model."
 #: Positions that a module makes, by the last part of its name.
-POSITIONS = {"qkv": "qkv"} | {
+POSITIONS_OF = {"qkv": "qkv"} | {
     f"{start}{end}": position
     for position, name in (("q", "query"), ("k", "key"), ("v", "value"))
     for start, end in ((position, "_proj"), (name, ""), (name, "_proj"))
@@ -167,8 +167,8 @@ def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
 def _positions(file: Path, key: str, module: str) -> str:
     if module in MLP_OUT:
         return "mlp"
-    if (last := module.rpartition(".")[2]) in POSITIONS:
-        return POSITIONS[last]
+    if (last := module.rpartition(".")[2]) in POSITIONS_OF:
+        return POSITIONS_OF[last]
     raise InputError(f"{file} adapts {key}: only adapters of queries, keys and values can be read")
 
 

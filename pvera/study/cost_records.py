@@ -43,10 +43,10 @@ def config(profile: Profile, backbone: str) -> dict:
     everywhere, rules = profile.with_(fixed_grid=[]), PROTOCOLS[profile.protocol]
     methods: dict[Method, dict] = {}  # without the values of a learning rate, which are no part of a method
     for key in profile.methods:
-        for member in grid(everywhere, backbone, key):
-            method = candidate(profile, key, member, rules).method
-            values = {name: value for name, value in member.items() if hasattr(method, name)}
-            methods[method] = {"method": key, "hyperparameters": asdict(method), "grid": values}
+        for values in grid(everywhere, backbone, key):
+            method = candidate(profile, key, values, rules).method
+            of_method = {name: value for name, value in values.items() if hasattr(method, name)}
+            methods[method] = {"method": key, "hyperparameters": asdict(method), "grid": of_method}
     return {
         "architecture": list(backbones.architecture(backbone, profile.image_size)),
         "methods": list(methods.values()),

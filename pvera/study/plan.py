@@ -17,12 +17,8 @@ from pvera.study import analyses, baselines, results
 from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED_BETA, Protocol, one_at_a_time
-from pvera.study.runs import Candidate, Job, Run
+from pvera.study.runs import MemberConfig, Job, Run
 from pvera.study.validation import choose
-
-#: The methods that are trained on all data sets before the others, so that there is a first figure early.
-FIRST = ("linear", "vera", "pvera", "lora")
-
 
 # One method's grid
 
@@ -56,20 +52,20 @@ def most_chosen(profile: Profile, method: str) -> dict:
     return {name: options["most_chosen"]}
 
 
-def candidate(profile: Profile, method: str, member: dict, rules: Protocol, **options) -> Candidate:
+def candidate(profile: Profile, method: str, values: dict, rules: Protocol, **options) -> MemberConfig:
     """Build one member of a method's grid.
 
-    member: the hyperparameters by which it differs from the others. options: those of all, beside the profile's.
+    values: the hyperparameters by which it differs from the others. options: those of all, beside the profile's.
     """
     of_profile = {name: value for name, value in profile.methods[method].items() if name not in ("grid", "most_chosen")}
-    settings = of_profile | rules.adapters.get(method, {}) | options | member
+    settings = of_profile | rules.adapters.get(method, {}) | options | values
     rate, beta = settings.pop("learning_rate", profile.learning_rate), settings.pop("beta", 0.0)
     try:
         built = METHODS[method](**settings)
     except TypeError as error:
         raise InputError(f"{METHODS[method].title}: {error}") from None
     # Linear probing has no adapter: the searched rate is the head's.
-    return Candidate(built, rate, rate if method == "linear" else profile.learning_rate, beta, member)
+    return MemberConfig(built, rate, rate if method == "linear" else profile.learning_rate, beta, values)
 
 
 # Trainings
@@ -79,7 +75,7 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
     """List the trainings of the experiment `name` that can start, backbone by backbone and seed by seed."""
     experiment, listed = profile.experiments[name], []
     backbones, datasets, methods = (
-        [one for one in getattr(profile, key) if one in (getattr(experiment, key) or (one,))]
+        [name for name in getattr(profile, key) if name in (getattr(experiment, key) or (name,))]
         for key in ("backbones", "datasets", "methods")
     )
     seeds = experiment.seeds or profile.seeds
@@ -107,7 +103,7 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
                 dataset=dataset,
                 method=method,
                 seed=seed,
-                candidates=tuple(candidate(profile, method, each, variant.protocol, **options) for each in members),
+                members=tuple(candidate(profile, method, values, variant.protocol, **options) for values in members),
                 training=profile.training,
                 protocol=variant.protocol,
                 precision=profile.precision,
@@ -121,14 +117,13 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
                 keep=experiment.keep,
             )
             listed.append(run)
-    order = lambda run: (backbones.index(run.backbone), seeds.index(run.seed), run.method not in FIRST)  # noqa: E731
-    return sorted(listed, key=order)
+    return sorted(listed, key=lambda run: (backbones.index(run.backbone), seeds.index(run.seed)))
 
 
 def members_of(
     profile: Profile, root, name: str, folder: str, backbone: str, dataset: str, method: str, seed: int
 ) -> list[dict]:
-    """Return the members that one run trains: the grid, or what another seed chose from it; [] while it has not."""
+    """Return what the members of a run differ in: the grid, or what another seed chose from it; [] while it has not."""
     experiment, place = profile.experiments[name], (backbone, dataset, method)
     if not experiment.search:
         return [most_chosen(profile, method)]

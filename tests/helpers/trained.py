@@ -52,7 +52,7 @@ def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None
     frozen = backbones.load("tiny")
     for run in list_runs(profile, experiment, root):
         task = tasks.task(run.dataset)
-        model = pvera.adapt(frozen.model, run.candidates[0].method, task.classes, run.seed)
+        model = pvera.adapt(frozen.model, run.members[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))
         model.unload()
         scores = np.random.default_rng(run.seed).dirichlet(np.ones(task.classes), IMAGES)
