@@ -46,8 +46,8 @@ def start(options: Namespace) -> None:
     if options.status:
         print(cluster.describe(cluster.status(plan)))
         return
-    own = options.data_set and options.script == "train"
-    if own:
+    with_pictures = options.data_set and options.script == "train"
+    if with_pictures:
         print(own_pictures.announce(profile, device), flush=True)
     missing = count_runs(plan, options.script)
     if options.list:
@@ -63,7 +63,7 @@ def start(options: Namespace) -> None:
             prepare(missing)
             workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
             work_together(plan, missing, workers, device)
-        if own:
+        if with_pictures:
             print(*own_pictures.trained(plan.runs()), sep="\n")
 
 
@@ -202,8 +202,10 @@ def without_rates(profile: Profile) -> Profile:
         searched = "learning_rate" in options.get("grid", {})
         methods[name] = without(options, "learning_rate", *(("grid", "most_chosen") if searched else ()))
     experiments = {
-        name: one.with_(set=without(one.set, "learning_rate"), grid=without(one.grid, "learning_rate"))
-        for name, one in profile.experiments.items()
+        name: experiment.with_(
+            set=without(experiment.set, "learning_rate"), grid=without(experiment.grid, "learning_rate")
+        )
+        for name, experiment in profile.experiments.items()
     }
     return profile.with_(methods=methods, experiments=experiments)
 

@@ -211,8 +211,8 @@ def exchanges(paper: Published) -> pd.DataFrame:
     for backbone in BACKBONES:
         accuracy, printed = paper.accuracies(backbone), paper.accuracies(backbone, "star").drop("pvera")
         cells = {
-            dataset: [decide(value, of["pvera"], SEEDS * TASKS[dataset].test_images) for value in of.drop("pvera")]
-            for dataset, of in accuracy.items()
+            name: [decide(value, column["pvera"], SEEDS * TASKS[name].test_images) for value in column.drop("pvera")]
+            for name, column in accuracy.items()
         }
         decided = pd.DataFrame(cells, printed.index, dtype=object)
         known = decided.notna()

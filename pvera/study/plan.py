@@ -17,7 +17,7 @@ from pvera.study import analyses, baselines, results
 from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED_BETA, Protocol, one_at_a_time
-from pvera.study.runs import MemberConfig, Job, Run
+from pvera.study.runs import Job, MemberConfig, Run
 from pvera.study.validation import choose
 
 # One method's grid
@@ -86,7 +86,9 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
                 continue
             place = backbone, dataset, method
             taken = [
-                choice(profile, root, other, *place) for other in experiment.take if trains(profile, other, method)
+                choice(profile, root, other, *place)
+                for other in experiment.take
+                if method in (profile.experiments[other].methods or profile.methods)
             ]
             members = members_of(profile, root, name, folder, *place, seed)
             if None in taken or not members:
@@ -151,11 +153,6 @@ def chosen_grid(path: Path) -> dict | None:
     return record["chosen"]["grid"] if record and record["chosen"] else None
 
 
-def trains(profile: Profile, name: str, method: str) -> bool:
-    """Return whether an experiment trains a method."""
-    return method in (profile.experiments[name].methods or profile.methods)
-
-
 def published_beta(dataset: str) -> float:
     """Return the published program's β. InputError for data sets that it does not have."""
     if dataset not in PUBLISHED_BETA:
@@ -185,7 +182,7 @@ def place_of(name: str, run: Run) -> str:
 def uncertainty(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
     return [
-        Analysis.of(run, place_of(name, run), analyses.uncertainties, draws=sorted(profile.draws))
+        Analysis.build(run, place_of(name, run), analyses.uncertainties, draws=sorted(profile.draws))
         for run in adapters(profile, root, trained, "pvera")
     ]
 
@@ -197,7 +194,7 @@ def out_of_distribution(profile: Profile, root, name: str, trained: str) -> list
     """
     tested = tuple(profile.out_of_distribution) or first_of_categories(profile)
     return [
-        Analysis.of(run, place_of(name, run), analyses.out_of_distribution, tested)
+        Analysis.build(run, place_of(name, run), analyses.out_of_distribution, tested)
         for run in adapters(profile, root, trained, "vera", "pvera")
         if run.dataset in tested
     ]
@@ -209,7 +206,7 @@ def latent_maps(profile: Profile, root, name: str, trained: str) -> list[Analysi
     The first data set of the paper's profile is the paper's.
     """
     return [
-        Analysis.of(run, place_of(name, run), analyses.latent_maps, shown=5, draws=4)
+        Analysis.build(run, place_of(name, run), analyses.latent_maps, shown=5, draws=4)
         for run in adapters(profile, root, trained, "vera", "pvera")
         if run.dataset == profile.datasets[0] and run.seed == profile.seeds[0]
     ]
@@ -218,7 +215,7 @@ def latent_maps(profile: Profile, root, name: str, trained: str) -> list[Analysi
 def focus(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     """List the adapters of the demonstration suite's tasks with objects, whose pixels it knows (Section 4.4)."""
     return [
-        Analysis.of(run, place_of(name, run), analyses.focus)
+        Analysis.build(run, place_of(name, run), analyses.focus)
         for run in adapters(profile, root, trained, "vera", "pvera")
         if run.dataset in suite.WITH_OBJECTS
     ]
@@ -247,7 +244,7 @@ def compared(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
         if with_adapters and all(run.path.exists() for run in runs):
             tested = (dataset,) if along_beta else (dataset, *near_and_far(profile, dataset))
             place, function = name + folder.removeprefix(trained), baselines.compare
-            listed.append(Analysis.of(with_adapters, place, function, tested, **settings))
+            listed.append(Analysis.build(with_adapters, place, function, tested, **settings))
     return listed
 
 

@@ -120,12 +120,12 @@ class Run(Job):
             "images": self.images,
             "pool": self.pool,
             **inputs.describe_backbone(self),
-            "data_sha256": inputs.splits_sha256(self),
+            "data_sha256": inputs.data_sha256(self),
         }
 
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
-        frozen, (train, validation, test) = inputs.for_training(self, device)
+        frozen, (train, validation, test) = inputs.for_run(self, device)
         task, kind = tasks.task(self.dataset, self.data_root), inputs.kind(self.dataset)
         own_draws, count = self.protocol.own_draws, len(self.members)
         seeds = [derive(self.seed, "member", m) if own_draws else self.seed for m in range(count)]

@@ -113,7 +113,7 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
                     if not keep_going:
                         raise RuntimeError(f"{run.name}: {error}") from error
                     traceback.print_exc()
-                    write_atomically(failure(run), traceback.format_exc().encode())
+                    write_atomically(failure(run), traceback.format_exc())
                     failed.append(run)
                 on_step(run, 0, 0)
         if not executed:

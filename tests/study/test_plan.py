@@ -242,9 +242,8 @@ def recorded(monkeypatch):
     names = ("weights_sha256", "image_size", "max_length")
     of_backbone = lambda run: {name: value for name, value in read(run).items() if name in names}  # noqa: E731
     monkeypatch.setattr(inputs, "describe_backbone", of_backbone)
-    monkeypatch.setattr(inputs, "tests_sha256", lambda run: read(run)["data_sha256"])
-    splits = lambda run: read(run)["data_sha256" if isinstance(run, Run) else "splits_sha256"]  # noqa: E731
-    monkeypatch.setattr(inputs, "splits_sha256", splits)
+    own = lambda run: read(run)["data_sha256" if isinstance(run, Run) else "splits_sha256"]  # noqa: E731
+    monkeypatch.setattr(inputs, "data_sha256", lambda run, *tests: read(run)["data_sha256"] if tests else own(run))
 
 
 @pytest.mark.parametrize("name", [*MINI.experiments, *MINI.of_language().experiments, *ANALYSES])

@@ -92,34 +92,34 @@ def panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict[str,
 
 
 @contrast
-def ranks(scores: pd.DataFrame, of: str) -> Gaps:
-    """Return the ranks above that of `of`, on every data set and seed (1 is best); NaN where a method lacks a run."""
+def ranks(scores: pd.DataFrame, method: str) -> Gaps:
+    """Return the ranks above that of `method`, per data set and seed (1 is best); NaN where a method lacks a run."""
     of_methods = scores.filter(PAPER_METHODS).dropna().rank(axis=1, ascending=False)
-    return below(of)(of_methods.reindex(scores.index))
+    return below(method)(of_methods.reindex(scores.index))
 
 
 @contrast
-def wins(scores: pd.DataFrame, of: str) -> Gaps:
-    """Return how often `of` is best, times the number of data sets; NaN where a method lacks a run."""
+def wins(scores: pd.DataFrame, method: str) -> Gaps:
+    """Return how often `method` is best, times the number of data sets; NaN where a method lacks a run."""
     whole = scores.filter(PAPER_METHODS).dropna().round(1)
     best = whole.eq(whole.max(axis=1), axis=0)
-    return lead(of)((len(scores.index.unique("dataset")) * best).reindex(scores.index).astype(float))
+    return lead(method)((len(scores.index.unique("dataset")) * best).reindex(scores.index).astype(float))
 
 
 @contrast
-def steadiness(scores: pd.DataFrame, of: str) -> Gaps:
-    """Return the standard deviations over seeds above that of `of`. `Untestable` for a single seed."""
+def steadiness(scores: pd.DataFrame, method: str) -> Gaps:
+    """Return the standard deviations over seeds above that of `method`. `Untestable` for a single seed."""
     if len(scores.index.unique("seed")) < 2:
         raise Untestable("a single seed has no standard deviation")
     std = scores.groupby(level=ROWS[:2], sort=False).std()
-    gaps = below(of)(pd.concat({0: std}, names=["seed"]))
+    gaps = below(method)(pd.concat({0: std}, names=["seed"]))
     return {name: gap.rename_axis(None, axis=1) for name, gap in gaps.items()}
 
 
 @contrast
-def second(scores: pd.DataFrame, of: str, first: str) -> Gaps:
-    """Return how far `first` lies above `of`, and `of` above all others."""
-    return lead(first, of)(scores) | lead(of)(scores.drop(columns=first))
+def second(scores: pd.DataFrame, method: str, first: str) -> Gaps:
+    """Return how far `first` lies above `method`, and `method` above all others."""
+    return lead(first, method)(scores) | lead(method)(scores.drop(columns=first))
 
 
 @contrast
@@ -194,7 +194,7 @@ def describe_runs(runs: list[dict]) -> str:
         text += f", copy of the data: {copies[0]}"
     differing = {run["dataset"]: ", ".join(run["data_differs"]) for run in runs if "data_differs" in run}
     if differing:
-        text += f" ({'; '.join(f'{title(name)} {found}' for name, found in differing.items())})"
+        text += f" ({'; '.join(f'{title(name)} {findings}' for name, findings in differing.items())})"
     if config["images"]:
         text += f", a trial on the first {config['images']} samples of each split"
     if cut := capped(runs):

@@ -8,11 +8,12 @@ import pandas as pd
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data import glue
 from pvera.data.tasks import TASKS
-from pvera.report.scores import predictions, score_frame
+from pvera.report.scores import score_frame
 from pvera.report.statistics import over_repeats
 from pvera.report.table import MARKED, Table, marks, pivot_text, plain, signed
 from pvera.report.tables.benchmark import comparisons, describe_runs, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast, lead
+from pvera.study.results import path_of, read_predictions
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
@@ -117,7 +118,7 @@ def majority_class(root, runs: list[dict]) -> dict[str, float]:
     for run in runs:
         name = run["dataset"]
         if name not in majority and run["test"]:
-            labels = predictions(root, run)[1]
+            labels = read_predictions(path_of(root, run))[1]
             accurate = glue.GLUE[name].metric == "accuracy"
             majority[name] = np.bincount(labels).max() / len(labels) if accurate else 0.0
     return majority
