@@ -87,7 +87,7 @@ def parse(description: str, script: str, words: list[str] | None) -> Namespace:
     """Parse the command line of a script that trains or analyses, whose name is kept in the options."""
     if script == "analyse":
         width = max(map(len, ANALYSES))
-        lines = "\n".join(f"    {name:{width}}   {kind.about}" for name, kind in ANALYSES.items())
+        lines = "\n".join(f"    {name:{width}}   {kind.summary}" for name, kind in ANALYSES.items())
         description += f"\nAnalyses:\n\n{lines}\n"
     parser = Parser(description)
     parser.profile(None, "demo, with --data-set own")

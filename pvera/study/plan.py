@@ -86,11 +86,11 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
                 continue
             place = backbone, dataset, method
             taken = [
-                choice(profile, root, other, *place)
+                choice(profile, root, other, place)
                 for other in experiment.take
                 if method in (profile.experiments[other].methods or profile.methods)
             ]
-            members = members_of(profile, root, name, folder, *place, seed)
+            members = members_of(profile, root, name, folder, place, seed)
             if None in taken or not members:
                 continue
             options: dict[str, Any] = {}
@@ -115,18 +115,16 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
                 deterministic=profile.deterministic,
                 image_size=profile.image_size,
                 images=None if experiment.all_images else profile.images,
-                pool=text_encoders.pool(backbone) if profile.text else "first",
+                pool=text_encoders.pool(backbone),
                 keep=experiment.keep,
             )
             listed.append(run)
     return sorted(listed, key=lambda run: (backbones.index(run.backbone), seeds.index(run.seed)))
 
 
-def members_of(
-    profile: Profile, root, name: str, folder: str, backbone: str, dataset: str, method: str, seed: int
-) -> list[dict]:
+def members_of(profile: Profile, root, name: str, folder: str, place: tuple[str, str, str], seed: int) -> list[dict]:
     """Return what the members of a run differ in: the grid, or what another seed chose from it; [] while it has not."""
-    experiment, place = profile.experiments[name], (backbone, dataset, method)
+    experiment, (backbone, _, method) = profile.experiments[name], place
     if not experiment.search:
         return [most_chosen(profile, method)]
     members = combinations(experiment.grid) if experiment.grid else grid(profile, backbone, method)
@@ -136,15 +134,18 @@ def members_of(
     if chooser == "first_seed":
         chosen = chosen_grid(results.run_path(root, profile.name, folder, *place, first))
     else:
-        chosen = choice(profile, root, chooser, *place)
+        chosen = choice(profile, root, chooser, place)
     return [member for member in members if member == chosen]
 
 
-def choice(profile: Profile, root, name: str, backbone: str, dataset: str, method: str) -> dict | None:
-    """Return the member that the first seed of an experiment chose; None while it has not, or where all diverged."""
+def choice(profile: Profile, root, name: str, place: tuple[str, str, str]) -> dict | None:
+    """Return what the first seed of an experiment chose; None while it has not, or where all diverged.
+
+    place: backbone, data set and method.
+    """
     experiment = profile.experiments[name]
     folder, seed = experiment.folder or name, (experiment.seeds or profile.seeds)[0]
-    return chosen_grid(results.run_path(root, profile.name, folder, backbone, dataset, method, seed))
+    return chosen_grid(results.run_path(root, profile.name, folder, *place, seed))
 
 
 def chosen_grid(path: Path) -> dict | None:
@@ -272,11 +273,11 @@ def first_of_categories(profile: Profile) -> tuple[str, ...]:
 class AnalysisList(NamedTuple):
     """One kind of analysis.
 
-    about: one line for --help.   lists: (profile, folder of results, its name, experiment) -> what can be started.
+    summary: one line for --help.   lists: (profile, folder of results, its name, experiment) -> what can be started.
     trained: the experiment whose adapters it reads, unless the profile names others.
     """
 
-    about: str
+    summary: str
     lists: Callable[[Profile, object, str, str], list[Analysis]]
     trained: str = "benchmark"
 

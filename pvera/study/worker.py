@@ -19,7 +19,6 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from pvera import processes
-from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
 from pvera.study.plan import list_runs
@@ -34,14 +33,13 @@ OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and thei
 class Plan:
     """The runs of some experiments of a profile, with results below `root`.
 
-    replace: results of another configuration are made again. methods: classes that a worker has to import.
+    replace: results of another configuration are made again.
     """
 
     profile: Profile
     experiments: tuple[str, ...]
     root: Path
     replace: bool = False
-    methods: tuple[type, ...] = tuple(METHODS.values())
 
     def runs(self) -> list[Job]:
         """List what can be started now, done or not, in the order of the experiments."""

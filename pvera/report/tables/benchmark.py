@@ -1,7 +1,7 @@
 """Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4);
 and the contrasts behind the paper's claims about its Table 1."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -24,15 +24,21 @@ DESCENDING = ("ratio", "learning_rate", "beta")  # in the paper
 # Computing
 
 
-def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds in percent: rows methods; columns data sets, "average", then each category.
+def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
+    """Return the averages of a table (methods × data sets): over all data sets, then over those of each category.
 
     An average is NaN where one of its data sets has no run.
     """
-    means = 100 * over_seeds(scores)
-    average = means.mean(skipna=False).to_frame("average").T
-    categories = means.groupby(level="category", sort=False).mean(skipna=False)
-    return pd.concat([means.droplevel("category"), average, categories]).T.rename_axis("method")
+    parts = {"average": list(table)}
+    for name in table:
+        parts.setdefault(category[name], []).append(name)
+    return pd.DataFrame({part: table[names].mean(axis=1, skipna=False) for part, names in parts.items()}, table.index)
+
+
+def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return means over seeds in percent: rows methods; columns data sets, "average", then each category."""
+    table = (100 * over_seeds(scores)).droplevel("category").T.rename_axis(index="method", columns=None)
+    return table.join(averages(table, {dataset: name for name, dataset, _ in scores.index}))
 
 
 def comparisons(runs: list[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
