@@ -14,7 +14,7 @@ from options import Parser, read_profile
 from tqdm import tqdm
 
 from pvera.errors import run_script
-from pvera.files import require_writable, write_atomically
+from pvera.files import read_json, require_writable, write_atomically
 from pvera.study import cost_records
 
 
@@ -34,7 +34,7 @@ def count(root: Path, name: str) -> None:
         for backbone in profile.backbones:
             path = cost_records.record_path(root, profile.name, backbone)
             config = cost_records.config(profile, backbone)
-            if path.exists() and json.loads(path.read_text(encoding="utf-8"))["config"] == config:
+            if path.exists() and read_json(path)["config"] == config:
                 continue
             if path.exists():
                 print(f"{path} was counted for other grids: counting again", flush=True)
@@ -44,7 +44,7 @@ def count(root: Path, name: str) -> None:
         require_writable(root)
     for profile, backbone, path in tqdm(missing, "cost", unit="backbone", disable=not missing):
         record = json.dumps(cost_records.measure(profile, backbone), indent=1, ensure_ascii=False)
-        write_atomically(path, f"{record}\n".encode())
+        write_atomically(path, f"{record}\n")
 
 
 if __name__ == "__main__":

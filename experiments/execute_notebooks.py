@@ -8,12 +8,12 @@ profile has no results of.
 """
 
 import hashlib
-import json
 from pathlib import Path
 
 from options import ROOT, Parser
 
 from pvera.errors import InputError, run_script
+from pvera.files import read_json
 from pvera.report.tables.wall_time import TITLES
 from pvera.study.plan import ANALYSES
 
@@ -46,17 +46,12 @@ def outdated(root: Path, profile: str, in_place: bool) -> list[tuple[Path, Path,
     for path in sorted((root / "analysis").glob("*.ipynb")):
         if path.stem in {*TITLES, *ANALYSES} and not any((root / "results" / profile).glob(f"{path.stem}*")):
             continue
-        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in read(path)["cells"]]
+        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in read_json(path)["cells"]]
         stamp = {"profile": profile, "inputs": hashlib.sha256((data + repr(cells)).encode()).hexdigest()}
         target = path if in_place else root / "figures" / profile / path.name
-        if not (tables_exist and target.exists() and read(target)["metadata"].get(STAMP) == stamp):
+        if not (tables_exist and target.exists() and read_json(target)["metadata"].get(STAMP) == stamp):
             stale.append((path, target, {STAMP: stamp}))
     return stale
-
-
-def read(path: Path) -> dict:
-    """Read a notebook; nbformat would take two seconds to import."""
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def digest(root: Path, profile: str) -> str:

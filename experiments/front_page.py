@@ -26,7 +26,7 @@ def main(words: list[str] | None = None) -> None:
 def write(root: Path) -> None:
     """Write the pages whose tables are out of date."""
     for page, text in outdated(root).items():
-        write_atomically(page, text.encode())
+        write_atomically(page, text)
         print(f"{page.relative_to(root)}: written")
 
 

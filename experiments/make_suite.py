@@ -14,8 +14,8 @@ def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=Path("data/demo"), help="where to write (%(default)s)")
     names = list(suite.RECIPES)
-    about = f"tasks to make, of {', '.join(names)} (all)"
-    parser.add_argument("--task", nargs="+", metavar="NAME", choices=names, default=names, help=about)
+    text = f"tasks to make, of {', '.join(names)} (all)"
+    parser.add_argument("--task", nargs="+", metavar="NAME", choices=names, default=names, help=text)
     options = parser.parse_args(words)
     make(options.root, options.task)
 

@@ -25,7 +25,7 @@ def main(words: list[str] | None = None) -> None:
 def install(root: Path, source: Path | None = None) -> None:
     """Write GLUE's files below `root`, once all of them could be read."""
     files = {}
-    for task, split in product(glue.TASKS.values(), ("train", "dev")):
+    for task, split in product(glue.GLUE.values(), ("train", "dev")):
         path = f"{task.folder}/{split}.tsv"
         texts = glue.read(source / path, task.layout) if source else glue.from_hub(task, split)
         count = getattr(task, split)

@@ -63,18 +63,14 @@ def announce(profile: Profile, device: str) -> str:
         for name, options in profile.methods.items()
         for searched, values in options.get("grid", {}).items()
     ]
+    count = len(profile.backbones) * len(profile.datasets) * len(profile.methods) * len(profile.seeds)
     idle = "" if device != "cpu" else ", while a GPU is idle" if torch.cuda.is_available() else ", without a GPU"
     return (
         f"protocol {profile.protocol}; backbone {', '.join(profile.backbones)}; methods {', '.join(profile.methods)}; "
         f"seeds {', '.join(map(str, profile.seeds))}; grids "
-        f"{', '.join(grids) or 'none'}; {count(profile)} trainings of at most {profile.training.epochs} epochs, on "
+        f"{', '.join(grids) or 'none'}; {count} trainings of at most {profile.training.epochs} epochs, on "
         f"{environment(device)['device']}{idle}"
     )
-
-
-def count(profile: Profile) -> int:
-    """Return the number of trainings of the benchmark."""
-    return len(profile.backbones) * len(profile.datasets) * len(profile.methods) * len(profile.seeds)
 
 
 def trained(runs: list[Job]) -> list[str]:

@@ -60,7 +60,7 @@ def prepare(
         print(f"{name:<22}{'left out' if name in left_out else state}", *findings, sep="\n    ")
     if usable:
         try:
-            write_atomically(root / vtab.RECORD, (json.dumps(accepted, indent=1) + "\n").encode())
+            write_atomically(root / vtab.RECORD, json.dumps(accepted, indent=1) + "\n")
         except InputError as error:  # for example, a shared read-only folder
             print(f"not recorded: {error}")
     if missing:
@@ -91,13 +91,13 @@ def place(root: Path, names: Sequence[str], source: Path | None, accept: bool) -
             if source is None:
                 vtab_sources.download(downloads)
             try:
-                found = vtab_sources.find(source or downloads, wanted, extracted)
+                folders = vtab_sources.find(source or downloads, wanted, extracted)
             except InputError:
                 shutil.rmtree(downloads, ignore_errors=True)  # an archive that arrived damaged
                 raise
-            if not found and len(wanted) == len(names):
+            if not folders and len(wanted) == len(names):
                 raise InputError(f"{source or vtab_sources.REPO} holds none of {', '.join(wanted)}")
-            for name, folder in found.items():
+            for name, folder in folders.items():
                 findings = vtab.check(folder.parent, name)
                 if findings and not accept:
                     left_out[name] = findings

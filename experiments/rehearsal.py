@@ -76,7 +76,7 @@ def write_deberta(folder: Path) -> None:
 
     with text_encoders.quiet():
         DebertaV2Model(DebertaV2Config(**DEBERTA)).save_pretrained(folder)
-    sentences = [part for text in random_texts(glue.TASKS["rte"], 1000).texts for part in text]
+    sentences = [part for text in random_texts(glue.GLUE["rte"], 1000).texts for part in text]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences), model_prefix=str(folder / "spm"), vocab_size=80,
         pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
@@ -92,7 +92,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     write_vtab(FOLDER / "made", profile.datasets)
     archive = shutil.make_archive(str(FOLDER / "vtab-1k"), "zip", FOLDER / "made")
-    for task, (split, count) in product(glue.TASKS.values(), {"train": 1000, "dev": 40}.items()):
+    for task, (split, count) in product(glue.GLUE.values(), {"train": 1000, "dev": 40}.items()):
         texts = random_texts(task, count)
         write_atomically(FOLDER / f"glue/{task.folder}/{split}.tsv", glue.encode(texts, task.layout))
     (backbone,) = profile.backbones

@@ -45,11 +45,11 @@ def main(words: list[str] | None = None) -> None:
 def write_notebook(executed: Path, folder: Path, name: str, code: bool = False) -> None:
     """Write the page and the pictures of an executed notebook; where it was not executed, say so."""
     if not executed.exists():
-        write_atomically(folder / f"{name}.md", f"# {name}\n\nThe profile has no results for this notebook.\n".encode())
+        write_atomically(folder / f"{name}.md", f"# {name}\n\nThe profile has no results for this notebook.\n")
         return
     names = {"unique_key": name, "output_files_dir": f"{name}_files"}
     text, resources = MarkdownExporter(exclude_input=not code).from_filename(executed, names)
-    write_atomically(folder / f"{name}.md", text.replace("![png]", f"![{name}]").encode())
+    write_atomically(folder / f"{name}.md", text.replace("![png]", f"![{name}]"))
     for picture, content in resources["outputs"].items():
         write_atomically(folder / picture, content)
 

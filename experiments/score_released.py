@@ -75,7 +75,7 @@ def main() -> None:
                 "test_images": len(predicted),
             }
         )
-        write_atomically(options.output / "accuracy.csv", pd.DataFrame(rows).to_csv(index=False).encode())
+        write_atomically(options.output / "accuracy.csv", pd.DataFrame(rows).to_csv(index=False))
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.1f}".format))
 
 

@@ -42,13 +42,12 @@ def start(options: Namespace) -> None:
     """Show the runs that a script does of a profile, submit those that are missing to a cluster, or do them here."""
     profile = profile_of(options)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    longest_first = device == "cpu" and options.script != "analyse" and not (options.list or options.slurm)
-    plan = Plan(profile, names_of(profile, options), Path(options.results).absolute(), options.replace, longest_first)
+    plan = Plan(profile, names_of(profile, options), Path(options.results).absolute(), options.replace)
     if options.status:
         print(cluster.describe(cluster.status(plan)))
         return
-    own = options.data_set and options.script == "train"
-    if own:
+    with_pictures = options.data_set and options.script == "train"
+    if with_pictures:
         print(own_pictures.announce(profile, device), flush=True)
     missing = count_runs(plan, options.script)
     if options.list:
@@ -64,7 +63,7 @@ def start(options: Namespace) -> None:
             prepare(missing)
             workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
             work_together(plan, missing, workers, device)
-        if own:
+        if with_pictures:
             print(*own_pictures.trained(plan.runs()), sep="\n")
 
 
@@ -88,7 +87,7 @@ def parse(description: str, script: str, words: list[str] | None) -> Namespace:
     """Parse the command line of a script that trains or analyses, whose name is kept in the options."""
     if script == "analyse":
         width = max(map(len, ANALYSES))
-        lines = "\n".join(f"    {name:{width}}   {kind.about}" for name, kind in ANALYSES.items())
+        lines = "\n".join(f"    {name:{width}}   {kind.summary}" for name, kind in ANALYSES.items())
         description += f"\nAnalyses:\n\n{lines}\n"
     parser = Parser(description)
     parser.profile(None, "demo, with --data-set own")
@@ -203,8 +202,10 @@ def without_rates(profile: Profile) -> Profile:
         searched = "learning_rate" in options.get("grid", {})
         methods[name] = without(options, "learning_rate", *(("grid", "most_chosen") if searched else ()))
     experiments = {
-        name: one.with_(set=without(one.set, "learning_rate"), grid=without(one.grid, "learning_rate"))
-        for name, one in profile.experiments.items()
+        name: experiment.with_(
+            set=without(experiment.set, "learning_rate"), grid=without(experiment.grid, "learning_rate")
+        )
+        for name, experiment in profile.experiments.items()
     }
     return profile.with_(methods=methods, experiments=experiments)
 

@@ -75,10 +75,10 @@ def adapter_multiply_adds(vit: nn.Module, method: Method, sampled: bool = False)
 
     sampled: as in training, with z drawn.
     """
-    one: Any = copy.deepcopy(vit).to("meta")
-    depth, one.blocks = len(one.blocks), one.blocks[:1]
-    image = one_image(one)
-    bare, model = multiply_adds(one, image), adapt(one, method, num_classes=0).train(sampled)
+    shallow: Any = copy.deepcopy(vit).to("meta")
+    depth, shallow.blocks = len(shallow.blocks), shallow.blocks[:1]
+    image = one_image(shallow)
+    bare, model = multiply_adds(shallow, image), adapt(shallow, method, num_classes=0).train(sampled)
     with model.without_kl():
         return depth * (multiply_adds(model, image) - bare)
 

@@ -79,12 +79,6 @@ class EncoderLayer:
         biases = self.biases
         return torch.cat([biases.get(p, torch.zeros_like(biases["q"])) for p in "qkv"])
 
-    @property
-    def merged_into(self) -> list[Tensor]:
-        """The parameters that merging an adapter can change."""
-        projections = [parameter for linear, _ in self.projections for parameter in linear.parameters()]
-        return [*projections, *self.biases.values(), self.mlp_out.weight]
-
 
 def not_plain(linear: nn.Linear) -> str:
     """Return why `linear` is not x Wᵀ + b with floating-point numbers W that can be read and written; "" if it is.
@@ -130,9 +124,9 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     - features that are not (batch, width of the layers), or that leave a classification head.
     """
     cls, names = type(uncompiled(encoder)), transformers_names(encoder)
-    own, name = OWN.get(cls), cls.__name__
+    registered, name = OWN.get(cls), cls.__name__
     try:
-        layers = _own(encoder, own) if own else _transformers(encoder, names) if names else _timm(encoder)
+        layers = _own(encoder, registered) if registered else _transformers(encoder, names) if names else _timm(encoder)
     except (AttributeError, TypeError) as error:
         bare = f"of transformers take one of {', '.join(TRANSFORMERS)}"
         advice = bare if _is_of(cls, "transformers") and not names else HELP
@@ -140,8 +134,7 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     for linear, positions in (projection for layer in layers for projection in layer.projections):
         if callable(getattr(linear, "weight", None)):  # torch's quantised layers
             raise InputError(f"{name} is quantised by {type(linear).__module__}: take 8-bit layers that are nn.Linear")
-        made = linear.out_features / linear.in_features if isinstance(linear, nn.Linear) else None
-        if made != len(positions):
+        if not isinstance(linear, nn.Linear) or linear.out_features != len(positions) * linear.in_features:
             what = f"{', '.join(positions)} by {described(linear)}"
             raise InputError(f"{name} makes {what}, and not each at the input's width; {HELP}")
     widths = sorted({layer.dim for layer in layers})
@@ -150,7 +143,7 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     for last in (layer.mlp_out for layer in layers):
         if not isinstance(last, nn.Linear) or last.out_features != widths[0]:
             raise InputError(f"{name}: {described(last)} is no linear layer to the width {widths[0]} at an MLP's end")
-    if not own and not names and not is_own(encoder):
+    if not registered and not names and not is_own(encoder):
         _check_head(encoder, widths[0])
     return layers
 
@@ -249,15 +242,15 @@ def _is_of(cls: type, *packages: str) -> bool:
 
 
 def _own(encoder: Any, names: OwnNames) -> list[EncoderLayer]:
-    found = []
+    layers = []
     for layer in encoder.get_submodule(names.layers):
         part = layer.get_submodule
         positions = ("qkv",) if len(names.projections) == 1 else "qkv"
         projections = [(part(name), letters) for name, letters in zip(names.projections, positions, strict=True)]
         norm = None if names.mlp_norm is None else part(names.mlp_norm)
         attention, mlp_out, mlp = part(names.attention), part(names.mlp_out), part(names.mlp)
-        found.append(EncoderLayer(layer, projections, attention, norm, mlp_out, mlp))
-    return found
+        layers.append(EncoderLayer(layer, projections, attention, norm, mlp_out, mlp))
+    return layers
 
 
 class Names(NamedTuple):

@@ -83,10 +83,18 @@ def plain(value: Any) -> Any:
     return value
 
 
-def read_text(file: Path) -> str:
+def read_json(file: str | Path, advice: str = "") -> Any:
+    """Return the content of a JSON file. InputError for one that is missing, as `read_text`, or damaged."""
+    try:
+        return json.loads(read_text(file))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{file} is damaged: {advice or error}") from None
+
+
+def read_text(file: str | Path) -> str:
     """Return a UTF-8 file's text without its byte-order mark. InputError names the file and the line at fault."""
     try:
-        content = file.read_bytes()
+        content = Path(file).read_bytes()
     except FileNotFoundError:
         raise InputError(f"{file} does not exist") from None
     except OSError as error:

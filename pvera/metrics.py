@@ -92,9 +92,7 @@ def _bins(confidence: np.ndarray, bins: int, adaptive: bool) -> np.ndarray:
     return bin_of
 
 
-def calibrated_errors(
-    confidence: np.ndarray, bins: int = BINS, draws: int = DRAWS, seed: int = 0
-) -> dict[str, np.ndarray]:
+def calibrated_errors(confidence: np.ndarray, bins: int = BINS, draws: int = DRAWS) -> dict[str, np.ndarray]:
     """Return the ECE and the ACE (draws,) of labels that are drawn from the model's own scores.
 
     Such a model is perfectly calibrated, yet on N images its errors are not zero: their mean is the floor below which
@@ -106,7 +104,7 @@ def calibrated_errors(
     for name, adaptive in (("ece", False), ("ace", True)):
         share[name] = np.zeros((len(values), bins))
         np.add.at(share[name], (tied, _bins(confidence, bins, adaptive)), 1 / len(confidence))
-    rng, errors = np.random.default_rng(seed), {name: np.empty(draws) for name in share}
+    rng, errors = np.random.default_rng(0), {name: np.empty(draws) for name in share}
     for draw in range(draws):
         gap = rng.binomial(counts, np.minimum(values, 1)) / counts - values
         for name in share:

@@ -378,7 +378,7 @@ class AdaptedModel(nn.Module):
         if torch.compiler.is_compiling():
             return
         for children, name, module in self._hooked:
-            if (found := children[name]) is not module and getattr(found, "_orig_mod", None) is not module:
+            if (child := children[name]) is not module and getattr(child, "_orig_mod", None) is not module:
                 raise InputError(f"{name} was replaced after adapt(), and so has no adapter: replace it before")
         for layer in self._layers:
             if vars(layer.layer).get("gradient_checkpointing"):

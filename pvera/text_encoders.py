@@ -79,7 +79,7 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
 
 
 def pool(name: str) -> str:
-    """Return how the encoder `name` makes features of tokens, one of `encoder_io.POOLS`."""
+    """Return how the encoder `name` makes features of tokens, one of `encoder_io.POOLS`; images: "first"."""
     return "mean" if name in MEAN else "first"
 
 

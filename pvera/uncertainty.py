@@ -1,7 +1,7 @@
 """Monte Carlo inference (Sections 3.3 and 4.3): several forward passes, each with its own draw of z."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -106,11 +106,6 @@ def summarise(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
     return {
         "sd": probabilities.max(2).std(0, ddof=1), "predicted": predicted, "low": low, "high": high, "votes": votes
     }  # fmt: skip
-
-
-def concatenate(parts: Sequence[Estimates]) -> Estimates:
-    """Return the estimates of the images of all `parts`, in order."""
-    return Estimates(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Estimates)))
 
 
 def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

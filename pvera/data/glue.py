@@ -60,7 +60,7 @@ class TextTask:
     dev: int
 
 
-TASKS = {
+GLUE = {
     task.name: task
     for task in (
         TextTask("rte", "RTE", "RTE", RTE, "accuracy", 2490, 277),
@@ -127,7 +127,7 @@ def load_split(root: str | Path, name: str, split: str) -> Texts:
     Training and validation texts come from train.tsv in the order of the permutation; test is dev.tsv in its order.
     InputError where train.tsv is too short for both, and as `read`.
     """
-    task = TASKS[name]
+    task = GLUE[name]
     file = Path(root) / task.folder / ("dev.tsv" if split == "test" else "train.tsv")
     texts = read(file, task.layout)
     if split == "test":

@@ -110,14 +110,15 @@ class Source:
     weights: str | None
     image_size: int | None
 
-    @classmethod
-    def of(cls, run) -> Source:
-        return cls(kind(run.dataset), run.backbone, run.weights, run.image_size)
+
+def source(run) -> Source:
+    """Return the frozen model that a run reads."""
+    return Source(kind(run.dataset), run.backbone, run.weights, run.image_size)
 
 
 def kind(name: str) -> type[Images] | type[Texts]:
     """Return the kind of the data set `name`."""
-    return Texts if name in glue.TASKS else Images
+    return Texts if name in glue.GLUE else Images
 
 
 def load(
@@ -139,48 +140,33 @@ def keys(root: str | Path, name: str, reading: dict, parts: Sequence[str] = PART
 def digest(splits: Iterable[Split]) -> str:
     """Return the SHA-256 of all that training and testing read of the splits in turn; kept under their keys."""
     splits = tuple(splits)
-    about = [split.key for split in splits]
-    if all(about) and (known := store.recall(about)):
+    key = [split.key for split in splits]
+    if all(key) and (known := store.recall(key)):
         return known
     content = hashlib.sha256()
     for split in splits:
         for part in split.content():
             content.update(part)
-    return store.keep(about, content.hexdigest()) if all(about) else content.hexdigest()
+    return store.keep(key, content.hexdigest()) if all(key) else content.hexdigest()
 
 
-def for_training(run, device: str) -> tuple[Backbone | Encoder, list[Data]]:
-    """Return the backbone on `device`, and training, validation and test data for it."""
-    return _placed(run, device, (run.dataset,), PARTS)
+def for_run(run, device: str, names: tuple = (), parts: tuple = PARTS) -> tuple[Backbone | Encoder, list[Data]]:
+    """Return the backbone on `device`, and `parts` of the data sets `names` for it, by default of the run's own."""
+    names = names or (run.dataset,)
+    frozen = _load_backbone(source(run))
+    frozen.model.to(device)
+    splits = zip(_load_data(source(run), run.data_root, names, parts, run.images), parts * len(names), strict=True)
+    return frozen, [split.data(frozen, torch.device(device), in_memory=part != "test") for split, part in splits]
 
 
-def for_analysis(run, device: str) -> tuple[Backbone | Encoder, dict[str, Data]]:
-    """Return the backbone on `device`, and the test data of each data set on which an analysis is `tested`.
-
-    One that is `fitted` also gets "<data set>/train" and "<data set>/validation".
-    """
-    frozen, tests = _placed(run, device, run.tested, ("test",))
-    data = dict(zip(run.tested, tests, strict=True))
-    if run.fitted:
-        _, (train, validation, _) = for_training(run, device)
-        data |= {f"{run.dataset}/train": train, f"{run.dataset}/validation": validation}
-    return frozen, data
+def data_sha256(run, names: tuple = (), parts: tuple = PARTS) -> str:
+    """Return the hash of all that a run reads of the data which `for_run` returns."""
+    return _sha256(source(run), run.data_root, names or (run.dataset,), parts, run.images)
 
 
 def describe_backbone(run) -> dict:
     """Return `weights_sha256`, and `image_size` or `max_length`, of the run's backbone."""
-    weights_sha256, reading = _describe(Source.of(run))
-    return {"weights_sha256": weights_sha256} | reading
-
-
-def splits_sha256(run) -> str:
-    """Return the hash of all that training and testing read of the run's data set."""
-    return _sha256(Source.of(run), run.data_root, (run.dataset,), PARTS, run.images)
-
-
-def tests_sha256(run) -> str:
-    """Return the hash of what an analysis reads of the data sets on which it is `tested`."""
-    return _sha256(Source.of(run), run.data_root, run.tested, ("test",), run.images)
+    return _describe(source(run))
 
 
 def prepare(runs: Iterable, decode: bool = True) -> None:
@@ -193,12 +179,11 @@ def prepare(runs: Iterable, decode: bool = True) -> None:
     for root, name in dict.fromkeys((run.data_root, run.dataset) for run in runs):
         if name in vtab.NAMES:
             vtab.require(root, name)
-    for source, root, name in dict.fromkeys((Source.of(run), run.data_root, run.dataset) for run in runs):
-        frozen = _load_backbone(source)
+    for model, root, name in dict.fromkeys((source(run), run.data_root, run.dataset) for run in runs):
         if decode:
-            digest(load(root, name, frozen))
+            digest(load(root, name, _load_backbone(model)))
         else:
-            keys(root, name, source.kind.reading(frozen))
+            keys(root, name, _describe(model))
 
 
 @lru_cache(maxsize=1)
@@ -207,10 +192,9 @@ def _load_backbone(source: Source) -> Backbone | Encoder:
 
 
 @cache
-def _describe(source: Source) -> tuple[str, dict]:
-    """Return the hash of the weights, and what data depends on in the frozen model."""
+def _describe(source: Source) -> dict:
     frozen = _load_backbone(source)
-    return frozen.weights_sha256, source.kind.reading(frozen)
+    return {"weights_sha256": frozen.weights_sha256} | source.kind.reading(frozen)
 
 
 @lru_cache(maxsize=1)
@@ -221,16 +205,5 @@ def _load_data(source: Source, root: str, names: tuple, parts: tuple, images: in
 
 @cache
 def _sha256(source: Source, root: str, names: tuple, parts: tuple, images: int | None) -> str:
-    _, reading = _describe(source)
-    about = [key for name in names for key in keys(root, name, reading, parts, images)]
-    return store.recall(about) or digest(_load_data(source, root, names, parts, images))
-
-
-def _placed(run, device: str, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple:
-    source = Source.of(run)
-    frozen, loaded = _load_backbone(source), _load_data(source, run.data_root, names, parts, run.images)
-    frozen.model.to(device)
-    return frozen, [
-        split.data(frozen, torch.device(device), in_memory=part != "test")
-        for split, part in zip(loaded, parts * len(names), strict=True)
-    ]
+    known = store.recall([key for name in names for key in keys(root, name, _describe(source), parts, images)])
+    return known or digest(_load_data(source, root, names, parts, images))

@@ -6,13 +6,13 @@ whoever has the root knows it: this process, its workers, and a cluster's jobs.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pvera.data import glue, suite
 from pvera.errors import InputError
+from pvera.files import read_json
 
 MANIFEST = "own.json"
 
@@ -59,7 +59,7 @@ TASKS = (
         r.name: Task(r.name, r.title, r.category, len(r.classes), suite.COUNTS["test"], suite="demo")
         for r in suite.RECIPES.values()
     }
-    | {t.name: Task(t.name, t.title, "language", len(t.layout.classes), t.dev, "glue") for t in glue.TASKS.values()}
+    | {t.name: Task(t.name, t.title, "language", len(t.layout.classes), t.dev, "glue") for t in glue.GLUE.values()}
 )
 
 
@@ -86,12 +86,8 @@ def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
     if name in TASKS or root is None:
         return None
     file = Path(root) / name / MANIFEST
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except OSError:
-        return None
-    except ValueError:
-        raise InputError(f"{file} is damaged: remove it, and name the folder of your pictures again") from None
+    advice = "remove it, and name the folder of your pictures again"
+    return read_json(file, advice) if file.exists() else None
 
 
 def provenance(root: str | Path, name: str) -> dict:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,12 +71,7 @@ def _kinds(folder: Path) -> Iterator[str]:
 def read_record(root: str | Path) -> dict[str, list[str]]:
     """Read `RECORD` in `root`: the accepted findings of data sets."""
     file = Path(root) / RECORD
-    try:
-        return {name: list(findings) for name, findings in json.loads(file.read_text()).items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, AttributeError, TypeError):
-        raise InputError(f"{file} is damaged: remove it to record anew") from None
+    return files.read_json(file, "remove it to record anew") if file.exists() else {}
 
 
 def require(root: str | Path, name: str) -> None:
@@ -111,15 +105,15 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
         expected = TRAINING.get(split, task.test_images)
         if len(splits[split]) != expected:
             findings.append(f"{split}: {len(splits[split])} images, not {expected}")
-    shown = SHOWN.get(name, task.classes)
-    for part, names, expected in (("training", tuple(TRAINING), shown), ("test", ("test",), task.classes)):
+    classes = {"training": (tuple(TRAINING), SHOWN.get(name, task.classes)), "test": (("test",), task.classes)}
+    for part, (names, expected) in classes.items():
         labels = {label for split in names for label in splits.get(split, {}).values()}
         if len(labels) < expected:
             findings.append(f"{part}: images of {len(labels)} classes, not {expected}")
     paths = {split: set(map(os.path.normpath, label_of)) for split, label_of in splits.items()}
-    for one, other in (("test", "train800"), ("test", "val200"), ("val200", "train800")):
-        if shared := paths.get(one, set()) & paths.get(other, set()):
-            findings.append(f"{one}: {len(shared)} images are {other} images as well, one is {min(shared)}")
+    for split, other in (("test", "train800"), ("test", "val200"), ("val200", "train800")):
+        if shared := paths.get(split, set()) & paths.get(other, set()):
+            findings.append(f"{split}: {len(shared)} images are {other} images as well, one is {min(shared)}")
     if images:
         for split, of_split in paths.items():
             if missing := [path for path in of_split if not (folder / path).is_file()]:

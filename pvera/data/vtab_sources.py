@@ -50,8 +50,8 @@ def _below(folder: Path, names: Iterable[str]) -> dict[str, Path]:
             if any((path / f"{split}.txt").exists() for split in SPLITS)
         ]
         if len(candidates) > 1:
-            one, other = (path.relative_to(folder) for path in candidates[:2])
-            raise InputError(f"{folder} holds {name} twice, as {one} and as {other}: give the folder of one copy")
+            copies = " and as ".join(str(path.relative_to(folder)) for path in candidates[:2])
+            raise InputError(f"{folder} holds {name} twice, as {copies}: give the folder of one copy")
         if candidates:
             folder_of[name] = candidates[0]
     return folder_of

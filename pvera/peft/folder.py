@@ -24,12 +24,12 @@ from torch import Tensor
 
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
-from pvera.files import write_atomically
+from pvera.files import read_json, write_atomically
 
 CONFIG, TENSORS, HEAD = "adapter_config.json", "adapter_model.safetensors", "head.safetensors"
 PREFIX = "base_model.model."
 #: Positions that a module makes, by the last part of its name.
-POSITIONS = {"qkv": "qkv"} | {
+POSITIONS_OF = {"qkv": "qkv"} | {
     f"{start}{end}": position
     for position, name in (("q", "query"), ("k", "key"), ("v", "value"))
     for start, end in ((position, "_proj"), (name, ""), (name, "_proj"))
@@ -122,7 +122,7 @@ def write(
         write_atomically(folder / HEAD, _serialised(head, {"pool": pool} if pool else {}))
     else:
         (folder / HEAD).unlink(missing_ok=True)
-    write_atomically(folder / CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+    write_atomically(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
@@ -133,14 +133,12 @@ def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
     do so, and for tensors that are neither of queries, keys, values and the MLP's last layer nor one head.
     """
     folder = Path(folder)
-    try:
-        config = json.loads((folder / CONFIG).read_bytes())
-        kind = config["peft_type"]
-    except OSError:
-        raise InputError(f"{folder} holds no {CONFIG}: it is no adapter folder of PEFT") from None
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{folder / CONFIG} is damaged, or no configuration of PEFT") from None
-    if kind not in kinds:
+    if not (folder / CONFIG).is_file():
+        raise InputError(f"{folder} holds no {CONFIG}: it is no adapter folder of PEFT")
+    config = read_json(folder / CONFIG)
+    if not isinstance(config, dict) or "peft_type" not in config:
+        raise InputError(f"{folder / CONFIG} is no configuration of PEFT")
+    if (kind := config["peft_type"]) not in kinds:
         raise InputError(f"{folder} holds {kind}: only {', '.join(kinds)} can be read")
     for option, value in config.items():
         switched_on = value is True or (isinstance(value, (dict, list)) and len(value) > 0)
@@ -167,8 +165,8 @@ def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
 def _positions(file: Path, key: str, module: str) -> str:
     if module in MLP_OUT:
         return "mlp"
-    if (last := module.rpartition(".")[2]) in POSITIONS:
-        return POSITIONS[last]
+    if (last := module.rpartition(".")[2]) in POSITIONS_OF:
+        return POSITIONS_OF[last]
     raise InputError(f"{file} adapts {key}: only adapters of queries, keys and values can be read")
 
 

@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 
 from pvera import backbones, cost
-from pvera.adapters import METHODS, PVeRA, VeRA
+from pvera.adapters import PVeRA, VeRA
 from pvera.data.tasks import TASKS
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import listed, title
 from pvera.report.table import marks as earned
+from pvera.report.tables.benchmark import averages
 from pvera.study import markdown
 from pvera.study.results import CATEGORIES
 
@@ -90,10 +91,9 @@ def check_cells(paper: Published) -> Findings:
 
 def means(paper: Published) -> pd.DataFrame:
     """Return the averages of the detailed tables: rows (backbone, method); columns "average" and each category."""
-    table = paper.detailed.pivot_table("accuracy", ["backbone", "method"], "category", sort=False)[list(CATEGORIES)]
-    table.insert(0, "average", paper.detailed.groupby(["backbone", "method"])["accuracy"].mean())
-    order = pd.MultiIndex.from_product([BACKBONES, METHODS], names=["backbone", "method"])
-    return table.reindex(order).dropna()
+    category = {name: task.category for name, task in TASKS.items()}
+    tables = {backbone: averages(paper.accuracies(backbone), category) for backbone in BACKBONES}
+    return pd.concat(tables, names=["backbone", "method"]).dropna()
 
 
 def check_averages(paper: Published) -> Findings:
@@ -211,8 +211,8 @@ def exchanges(paper: Published) -> pd.DataFrame:
     for backbone in BACKBONES:
         accuracy, printed = paper.accuracies(backbone), paper.accuracies(backbone, "star").drop("pvera")
         cells = {
-            dataset: [decide(value, of["pvera"], SEEDS * TASKS[dataset].test_images) for value in of.drop("pvera")]
-            for dataset, of in accuracy.items()
+            name: [decide(value, column["pvera"], SEEDS * TASKS[name].test_images) for value in column.drop("pvera")]
+            for name, column in accuracy.items()
         }
         decided = pd.DataFrame(cells, printed.index, dtype=object)
         known = decided.notna()

@@ -70,4 +70,4 @@ async def _execute(client: NotebookClient, path: Path, target: Path, metadata: d
             raise InputError(line) from error
         raise SystemExit(f"error: {line}") from error
     notebook.metadata = metadata
-    write_atomically(target, nbformat.writes(notebook).encode())
+    write_atomically(target, nbformat.writes(notebook))

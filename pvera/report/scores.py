@@ -8,7 +8,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.study.results import KINDS, path_of, read_predictions
+from pvera.study.results import KINDS
 
 ROWS = ["category", "dataset", "seed"]  # the index of scores
 
@@ -20,6 +20,12 @@ def by_backbone(results: Iterable) -> dict[str, list]:
         record = result if isinstance(result, dict) else result[0]
         parts.setdefault(record["backbone"], []).append(result)
     return parts
+
+
+def place(record: dict) -> tuple:
+    """Return the place of a record's data set among others: by category, then in the paper's order, then by name."""
+    known, name = list(TASKS), record["dataset"]
+    return KINDS.index(record["category"]), known.index(name) if name in TASKS else len(known), name
 
 
 def capped(runs: Iterable[dict]) -> int:
@@ -44,16 +50,10 @@ def score_frame(runs: Iterable[dict], metric: str | Callable[[dict], float] = "a
     keys = [*ROWS, "method"]
     of_runs = {tuple(run[key] for key in keys): value(run) if run["test"] else np.nan for run in runs}
     scores = pd.Series(of_runs, dtype=float).rename_axis(keys).unstack()
-    known = [*TASKS, *sorted({run["dataset"] for run in runs} - TASKS.keys())]
-    datasets = sorted(set(scores.index.droplevel("seed")), key=lambda it: (KINDS.index(it[0]), known.index(it[1])))
+    datasets = dict.fromkeys((run["category"], run["dataset"]) for run in sorted(runs, key=place))
     seeds = sorted({run["seed"] for run in runs})
-    index = pd.MultiIndex.from_tuples([(*place, seed) for place in datasets for seed in seeds], names=ROWS)
+    index = pd.MultiIndex.from_tuples([(*dataset, seed) for dataset in datasets for seed in seeds], names=ROWS)
     return scores.reindex(index=index, columns=[key for key in METHODS if key in scores])
-
-
-def predictions(root, run: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Return the test probabilities (n, classes) and labels (n,) of a run below `root`. InputError without them."""
-    return read_predictions(path_of(root, run))
 
 
 def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:

@@ -105,7 +105,7 @@ class Table:
         files = {"md": self.markdown(), "csv": self.csv()} | ({"tex": self.latex()} if self.in_paper else {})
         paths = [Path(folder) / f"{self.name}.{ending}" for ending in files]
         for path, text in zip(paths, files.values(), strict=True):
-            write_atomically(path, text.encode())
+            write_atomically(path, text)
         return paths
 
 

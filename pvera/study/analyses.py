@@ -4,7 +4,7 @@ An `Analysis` leaves one record, with its arrays beside it. Its configuration ho
 the test images; the adapter's stands in its training's record, so only computing needs the file.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,8 +27,7 @@ class Analysis(Job):
     trained: the trainings; an adapter lies beside the record of each.
     function: (model with the first adapter, analysis, test data by name) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
-    fitted: whether it is of several adapters, and is given the training and validation split of its data set too
-        (`inputs.for_analysis`).
+    fitted: whether it is of several adapters, and is given "<data set>/train" and "<data set>/validation" too.
     """
 
     trained: tuple[Run, ...]
@@ -38,7 +37,7 @@ class Analysis(Job):
     fitted: bool = False
 
     @classmethod
-    def of(cls, trained: Run | list[Run], experiment: str, function: Callable, tested=(), **settings) -> "Analysis":
+    def build(cls, trained: Run | list[Run], experiment: str, function: Callable, tested=(), **settings) -> "Analysis":
         """Build the analysis of the adapter that a run left, or of several; it stands under the first of them.
 
         tested: by default the data set of the training.
@@ -60,10 +59,10 @@ class Analysis(Job):
             "adapter_sha256": [results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained],
             **inputs.describe_backbone(self),
             "tested": self.tested,
-            "data_sha256": inputs.tests_sha256(self),
+            "data_sha256": inputs.data_sha256(self, self.tested, ("test",)),
             "precision": self.precision,
             "batch": BATCH,
-            "splits_sha256": inputs.splits_sha256(self) if self.fitted else None,
+            "splits_sha256": inputs.data_sha256(self) if self.fitted else None,
             "images": self.images,
             **self.settings,
         }
@@ -74,17 +73,21 @@ class Analysis(Job):
         records = [results.read(run.path) for run in self.trained]
         for run, record in zip(self.trained, records, strict=True):
             same_images = record["config"]["images"] == self.images
-            if same_images and record["config"]["data_sha256"] != inputs.splits_sha256(self):
+            if same_images and record["config"]["data_sha256"] != inputs.data_sha256(self):
                 raise InputError(
                     f"{run.path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
                     "restore them, or train again with --replace"
                 )
         first, *_ = self.adapters
-        frozen, tests = inputs.for_analysis(self, device)
+        frozen, tests = inputs.for_run(self, device, self.tested, ("test",))
+        data = dict(zip(self.tested, tests, strict=True))
+        if self.fitted:
+            _, (train, validation, _) = inputs.for_run(self, device)
+            data |= {f"{self.dataset}/train": train, f"{self.dataset}/validation": validation}
         with checkpoint.load(frozen.model, first).eval() as model:
-            arrays = self.function(model, self, tests)
-        about = {name: records[0].get(name) for name in ("category", "protocol", "data_copy")}
-        return about | {"config": self.config()}, {"arrays": arrays}
+            arrays = self.function(model, self, data)
+        origin = {name: records[0].get(name) for name in ("category", "protocol", "data_copy")}
+        return origin | {"config": self.config()}, {"arrays": arrays}
 
 
 def batches(test) -> Iterator[slice]:
@@ -99,16 +102,6 @@ def draw(model, test, k: int, seed: int) -> Iterator[np.ndarray]:
         yield uncertainty.sample(model, test[part], k, derive(seed, "uncertainty", part.start)).cpu().numpy()
 
 
-def estimate(scores: Iterable[np.ndarray], labels: np.ndarray, k: int) -> uncertainty.Estimates:
-    """Return the `Estimates` of the first k draws of `draw`; labels: (images,) of the split."""
-    parts, start = [], 0
-    for drawn in scores:
-        end = start + drawn.shape[1]
-        parts.append(uncertainty.estimate(drawn[:k], labels[start:end]))
-        start = end
-    return uncertainty.concatenate(parts)
-
-
 def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     """Compute the `Estimates` of all test images for each number of draws (Algorithm 1, appendix C).
 
@@ -117,8 +110,8 @@ def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     """
     test, draws = tests[analysis.dataset], analysis.settings["draws"]
     labels = test.labels.cpu().numpy()
-    scores = list(draw(model, test, max(draws), analysis.seed))
-    estimates = {k: estimate(scores, labels, k) for k in draws}
+    scores = np.concatenate(list(draw(model, test, max(draws), analysis.seed)), 1)
+    estimates = {k: uncertainty.estimate(scores[:k], labels) for k in draws}
     most, examples = estimates[max(draws)], []
     for right in (True, False):
         images = np.flatnonzero(most.right == right)
@@ -129,12 +122,12 @@ def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
         "draws": np.array(draws, np.int16),
         "labels": labels.astype(np.int16),
         **{
-            name: np.stack([getattr(one, name) for one in estimates.values()]).astype(kind)
+            name: np.stack([getattr(of_draws, name) for of_draws in estimates.values()]).astype(kind)
             for name, kind in uncertainty.STORED.items()
         },
         "example_images": np.array(examples, np.int32),
         "example_pixels": test.images[examples],
-        "example_scores": np.stack([scores[i // BATCH][:, i % BATCH] for i in examples]).astype(np.float16),
+        "example_scores": scores[:, examples].swapaxes(0, 1).astype(np.float16),
     }
 
 
@@ -177,11 +170,11 @@ def focus(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
         lengths = np.concatenate([latents.lengths(model, test[part]).cpu().numpy() for part in batches(test)])
         n, height, width = lengths.shape
         pixels = n, height, masks.shape[1] // height, width, masks.shape[2] // width
-        found = []
+        aurocs = []
         for length, share in zip(lengths, masks[:n].reshape(pixels).mean((2, 4)), strict=True):
             used = (share >= 0.1) | (share == 0)
-            found.append(selective.auroc(length[used], share[used] > 0))
-        arrays[name] = np.array(found, np.float32)
+            aurocs.append(selective.auroc(length[used], share[used] > 0))
+        arrays[name] = np.array(aurocs, np.float32)
     return arrays
 
 

@@ -192,6 +192,8 @@ def frames(predictors: Sequence[Predictor], labels: dict, count: int) -> dict[st
         key = {"way": predictor.way, "passes": predictor.passes, "seed": predictor.seed}
         temperature = posthoc.temperature(predictor.predictions[VALIDATION].probabilities, labels[VALIDATION])
         test = predictor.predictions[TEST]
+        shifts = {place[1:]: part.probabilities for place, part in predictor.predictions.items() if place[0] == "shift"}
+        shifts |= {(corruption, 0): test.probabilities[:count] for corruption, _ in shifts}
         for scaled, degrees in ((False, 1.0), (True, temperature)):
             scaled_key = key | {"scaled": scaled}
             probabilities = posthoc.scaled(test.probabilities, degrees)
@@ -203,7 +205,7 @@ def frames(predictors: Sequence[Predictor], labels: dict, count: int) -> dict[st
                 | {f"{name}_floor": float(errors.mean()) for name, errors in floors.items()}
                 | {name: float(part.mean()) for name, part in test.parts.items()}
             )
-            for (corruption, severity), shifted in _shifted(predictor, count):
+            for (corruption, severity), shifted in sorted(shifts.items()):
                 scores = _metrics(posthoc.scaled(shifted, degrees), labels[TEST][: len(shifted)])
                 rows["shift"].append(scaled_key | {"corruption": corruption, "severity": severity} | scores)
         wrong = test.probabilities.argmax(1) != labels[TEST]
@@ -221,13 +223,6 @@ def frames(predictors: Sequence[Predictor], labels: dict, count: int) -> dict[st
                     separation = ood_metrics(test.uncertainties[name][:count], outside)
                     rows["out"].append(key | {"other": place[1], "by": name} | separation)
     return {name: pd.DataFrame(part) for name, part in rows.items() if part}
-
-
-def _shifted(predictor: Predictor, count: int) -> list[tuple[tuple[str, int], np.ndarray]]:
-    """Return the probabilities by corruption and severity; severity 0 are the first test images."""
-    shifts = {place[1:]: part.probabilities for place, part in predictor.predictions.items() if place[0] == "shift"}
-    before = predictor.predictions[TEST].probabilities[:count]
-    return sorted((shifts | {(corruption, 0): before for corruption, _ in shifts}).items())
 
 
 def _metrics(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:

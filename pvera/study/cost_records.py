@@ -6,7 +6,6 @@ holds the cost of every configuration in the profile's grids. It needs neither w
 the paper's sizes, in <root>/paper/cost, come with the repository.
 """
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from pvera import backbones, cost
 from pvera.adapters import METHODS, Method
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError
+from pvera.files import read_json
 from pvera.study.plan import candidate, grid
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PROTOCOLS
@@ -43,10 +43,10 @@ def config(profile: Profile, backbone: str) -> dict:
     everywhere, rules = profile.with_(fixed_grid=[]), PROTOCOLS[profile.protocol]
     methods: dict[Method, dict] = {}  # without the values of a learning rate, which are no part of a method
     for key in profile.methods:
-        for member in grid(everywhere, backbone, key):
-            method = candidate(profile, key, member, rules).method
-            values = {name: value for name, value in member.items() if hasattr(method, name)}
-            methods[method] = {"method": key, "hyperparameters": asdict(method), "grid": values}
+        for values in grid(everywhere, backbone, key):
+            method = candidate(profile, key, values, rules).method
+            of_method = {name: value for name, value in values.items() if hasattr(method, name)}
+            methods[method] = {"method": key, "hyperparameters": asdict(method), "grid": of_method}
     return {
         "architecture": list(backbones.architecture(backbone, profile.image_size)),
         "methods": list(methods.values()),
@@ -87,19 +87,19 @@ def load_costs(root, *profiles: str) -> pd.DataFrame:
     order = [*backbones.NAMES]
     paths = []
     for name in profiles:
-        found = sorted(record_path(root, name, "").parent.glob("*.json"))
-        paths += sorted(found, key=lambda path: order.index(path.stem) if path.stem in order else len(order))
+        records = sorted(record_path(root, name, "").parent.glob("*.json"))
+        paths += sorted(records, key=lambda path: order.index(path.stem) if path.stem in order else len(order))
     if not paths:
         raise InputError(
             f"{root}: no costs of {' or '.join(profiles)}: "
             f"python experiments/cost.py --profile {profiles[0]} counts them"
         )
     rows = []
-    for record in (json.loads(path.read_text(encoding="utf-8")) for path in paths):
-        about = {"profile": record["profile"], "backbone": record["backbone"], "depth": record["shape"]["depth"]}
+    for record in map(read_json, paths):
+        place = {"profile": record["profile"], "backbone": record["backbone"], "depth": record["shape"]["depth"]}
         for entry, numbers in zip(record["config"]["methods"], record["costs"], strict=True):
             method = {"method": entry["method"], "configuration": method_of(entry), "grid": entry["grid"]}
-            rows.append(about | numbers | method)
+            rows.append(place | numbers | method)
     costs = pd.DataFrame(rows).astype({"sampled": float, "merged": float})  # None is NaN
     costs["parameters"] = costs["backbone_parameters"] + costs["adapter_parameters"] + costs["frozen_parameters"]
     costs["training"] = costs["sampled"].fillna(costs["inference"]).astype(int)

@@ -17,12 +17,8 @@ from pvera.study import analyses, baselines, results
 from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED_BETA, Protocol, one_at_a_time
-from pvera.study.runs import Candidate, Job, Run
+from pvera.study.runs import Job, MemberConfig, Run
 from pvera.study.validation import choose
-
-#: The methods that are trained on all data sets before the others, so that there is a first figure early.
-FIRST = ("linear", "vera", "pvera", "lora")
-
 
 # One method's grid
 
@@ -56,20 +52,20 @@ def most_chosen(profile: Profile, method: str) -> dict:
     return {name: options["most_chosen"]}
 
 
-def candidate(profile: Profile, method: str, member: dict, rules: Protocol, **options) -> Candidate:
+def candidate(profile: Profile, method: str, values: dict, rules: Protocol, **options) -> MemberConfig:
     """Build one member of a method's grid.
 
-    member: the hyperparameters by which it differs from the others. options: those of all, beside the profile's.
+    values: the hyperparameters by which it differs from the others. options: those of all, beside the profile's.
     """
     of_profile = {name: value for name, value in profile.methods[method].items() if name not in ("grid", "most_chosen")}
-    settings = of_profile | rules.adapters.get(method, {}) | options | member
+    settings = of_profile | rules.adapters.get(method, {}) | options | values
     rate, beta = settings.pop("learning_rate", profile.learning_rate), settings.pop("beta", 0.0)
     try:
         built = METHODS[method](**settings)
     except TypeError as error:
         raise InputError(f"{METHODS[method].title}: {error}") from None
     # Linear probing has no adapter: the searched rate is the head's.
-    return Candidate(built, rate, rate if method == "linear" else profile.learning_rate, beta, member)
+    return MemberConfig(built, rate, rate if method == "linear" else profile.learning_rate, beta, values)
 
 
 # Trainings
@@ -79,7 +75,7 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
     """List the trainings of the experiment `name` that can start, backbone by backbone and seed by seed."""
     experiment, listed = profile.experiments[name], []
     backbones, datasets, methods = (
-        [one for one in getattr(profile, key) if one in (getattr(experiment, key) or (one,))]
+        [name for name in getattr(profile, key) if name in (getattr(experiment, key) or (name,))]
         for key in ("backbones", "datasets", "methods")
     )
     seeds = experiment.seeds or profile.seeds
@@ -90,9 +86,11 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
                 continue
             place = backbone, dataset, method
             taken = [
-                choice(profile, root, other, *place) for other in experiment.take if trains(profile, other, method)
+                choice(profile, root, other, place)
+                for other in experiment.take
+                if method in (profile.experiments[other].methods or profile.methods)
             ]
-            members = members_of(profile, root, name, folder, *place, seed)
+            members = members_of(profile, root, name, folder, place, seed)
             if None in taken or not members:
                 continue
             options: dict[str, Any] = {}
@@ -107,7 +105,7 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
                 dataset=dataset,
                 method=method,
                 seed=seed,
-                candidates=tuple(candidate(profile, method, each, variant.protocol, **options) for each in members),
+                members=tuple(candidate(profile, method, values, variant.protocol, **options) for values in members),
                 training=profile.training,
                 protocol=variant.protocol,
                 precision=profile.precision,
@@ -117,19 +115,16 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
                 deterministic=profile.deterministic,
                 image_size=profile.image_size,
                 images=None if experiment.all_images else profile.images,
-                pool=text_encoders.pool(backbone) if profile.text else "first",
+                pool=text_encoders.pool(backbone),
                 keep=experiment.keep,
             )
             listed.append(run)
-    order = lambda run: (backbones.index(run.backbone), seeds.index(run.seed), run.method not in FIRST)  # noqa: E731
-    return sorted(listed, key=order)
+    return sorted(listed, key=lambda run: (backbones.index(run.backbone), seeds.index(run.seed)))
 
 
-def members_of(
-    profile: Profile, root, name: str, folder: str, backbone: str, dataset: str, method: str, seed: int
-) -> list[dict]:
-    """Return the members that one run trains: the grid, or what another seed chose from it; [] while it has not."""
-    experiment, place = profile.experiments[name], (backbone, dataset, method)
+def members_of(profile: Profile, root, name: str, folder: str, place: tuple[str, str, str], seed: int) -> list[dict]:
+    """Return what the members of a run differ in: the grid, or what another seed chose from it; [] while it has not."""
+    experiment, (backbone, _, method) = profile.experiments[name], place
     if not experiment.search:
         return [most_chosen(profile, method)]
     members = combinations(experiment.grid) if experiment.grid else grid(profile, backbone, method)
@@ -139,26 +134,24 @@ def members_of(
     if chooser == "first_seed":
         chosen = chosen_grid(results.run_path(root, profile.name, folder, *place, first))
     else:
-        chosen = choice(profile, root, chooser, *place)
+        chosen = choice(profile, root, chooser, place)
     return [member for member in members if member == chosen]
 
 
-def choice(profile: Profile, root, name: str, backbone: str, dataset: str, method: str) -> dict | None:
-    """Return the member that the first seed of an experiment chose; None while it has not, or where all diverged."""
+def choice(profile: Profile, root, name: str, place: tuple[str, str, str]) -> dict | None:
+    """Return what the first seed of an experiment chose; None while it has not, or where all diverged.
+
+    place: backbone, data set and method.
+    """
     experiment = profile.experiments[name]
     folder, seed = experiment.folder or name, (experiment.seeds or profile.seeds)[0]
-    return chosen_grid(results.run_path(root, profile.name, folder, backbone, dataset, method, seed))
+    return chosen_grid(results.run_path(root, profile.name, folder, *place, seed))
 
 
 def chosen_grid(path: Path) -> dict | None:
     """Return what the chosen member of a finished run differs by; None without result, or where all diverged."""
     record = results.read(path) if path.exists() else None
     return record["chosen"]["grid"] if record and record["chosen"] else None
-
-
-def trains(profile: Profile, name: str, method: str) -> bool:
-    """Return whether an experiment trains a method."""
-    return method in (profile.experiments[name].methods or profile.methods)
 
 
 def published_beta(dataset: str) -> float:
@@ -190,7 +183,7 @@ def place_of(name: str, run: Run) -> str:
 def uncertainty(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
     return [
-        Analysis.of(run, place_of(name, run), analyses.uncertainties, draws=sorted(profile.draws))
+        Analysis.build(run, place_of(name, run), analyses.uncertainties, draws=sorted(profile.draws))
         for run in adapters(profile, root, trained, "pvera")
     ]
 
@@ -202,7 +195,7 @@ def out_of_distribution(profile: Profile, root, name: str, trained: str) -> list
     """
     tested = tuple(profile.out_of_distribution) or first_of_categories(profile)
     return [
-        Analysis.of(run, place_of(name, run), analyses.out_of_distribution, tested)
+        Analysis.build(run, place_of(name, run), analyses.out_of_distribution, tested)
         for run in adapters(profile, root, trained, "vera", "pvera")
         if run.dataset in tested
     ]
@@ -214,7 +207,7 @@ def latent_maps(profile: Profile, root, name: str, trained: str) -> list[Analysi
     The first data set of the paper's profile is the paper's.
     """
     return [
-        Analysis.of(run, place_of(name, run), analyses.latent_maps, shown=5, draws=4)
+        Analysis.build(run, place_of(name, run), analyses.latent_maps, shown=5, draws=4)
         for run in adapters(profile, root, trained, "vera", "pvera")
         if run.dataset == profile.datasets[0] and run.seed == profile.seeds[0]
     ]
@@ -223,7 +216,7 @@ def latent_maps(profile: Profile, root, name: str, trained: str) -> list[Analysi
 def focus(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     """List the adapters of the demonstration suite's tasks with objects, whose pixels it knows (Section 4.4)."""
     return [
-        Analysis.of(run, place_of(name, run), analyses.focus)
+        Analysis.build(run, place_of(name, run), analyses.focus)
         for run in adapters(profile, root, trained, "vera", "pvera")
         if run.dataset in suite.WITH_OBJECTS
     ]
@@ -252,7 +245,7 @@ def compared(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
         if with_adapters and all(run.path.exists() for run in runs):
             tested = (dataset,) if along_beta else (dataset, *near_and_far(profile, dataset))
             place, function = name + folder.removeprefix(trained), baselines.compare
-            listed.append(Analysis.of(with_adapters, place, function, tested, **settings))
+            listed.append(Analysis.build(with_adapters, place, function, tested, **settings))
     return listed
 
 
@@ -280,11 +273,11 @@ def first_of_categories(profile: Profile) -> tuple[str, ...]:
 class AnalysisList(NamedTuple):
     """One kind of analysis.
 
-    about: one line for --help.   lists: (profile, folder of results, its name, experiment) -> what can be started.
+    summary: one line for --help.   lists: (profile, folder of results, its name, experiment) -> what can be started.
     trained: the experiment whose adapters it reads, unless the profile names others.
     """
 
-    about: str
+    summary: str
     lists: Callable[[Profile, object, str, str], list[Analysis]]
     trained: str = "benchmark"
 

@@ -161,8 +161,8 @@ class Profile(Settings):
             else:
                 backbones.architecture(name, self.image_size)
         baselines = self.baselines.datasets if self.baselines else []
-        named = [one.datasets or [] for one in self.experiments.values()]
-        for name in (*self.datasets, *self.out_of_distribution, *baselines, *sum(named, [])):
+        named = [name for experiment in self.experiments.values() for name in experiment.datasets or ()]
+        for name in (*self.datasets, *self.out_of_distribution, *baselines, *named):
             if (tasks.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
         for name, options in self.methods.items():

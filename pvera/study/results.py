@@ -14,7 +14,7 @@ A record holds
     config, config_hash    everything that influences the numbers
     members                per member of the grid: grid (its values), status, best_validation_loss,
                            best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)
-    chosen                 member, epoch and grid of the member with the lowest validation loss
+    chosen                 member, epoch and grid of the member that `training.choose` returns
     test                   its metrics (`metrics.evaluate`)
     environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB; on a
                            processor that of the worker process so far)
@@ -37,7 +37,7 @@ import numpy as np
 
 from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
-from pvera.files import digest, plain, sha256, write_atomically
+from pvera.files import digest, plain, read_json, sha256, write_atomically
 
 SCHEMA = 3
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
@@ -125,10 +125,7 @@ def _text(record: dict) -> bytes:
 
 def read(path) -> dict:
     """Return a run's record. InputError for one that is damaged or of another version."""
-    try:
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path}: no result file can be read there ({str(error).splitlines()[0]})") from None
+    record = read_json(path)
     if record.get("schema") != SCHEMA:
         raise InputError(f"{path}: no result file of schema {SCHEMA}: update this program, or delete the file")
     if record["method"] not in METHODS:
@@ -161,21 +158,10 @@ def beside(path, suffix: str) -> Path:
     return file
 
 
-class Arrays(dict[str, np.ndarray]):
-    """The arrays of the run at `path`. InputError for a name that they lack: their form is that of another version."""
-
-    def __init__(self, path, arrays):
-        super().__init__(arrays)
-        self.path = path
-
-    def __missing__(self, name: str):
-        raise InputError(f"{self.path}: its arrays, of another version, hold no {name}; delete it and run it again")
-
-
-def read_arrays(path) -> Arrays:
+def read_arrays(path) -> dict[str, np.ndarray]:
     """Return the arrays of the run at `path`. InputError as `beside`."""
     with np.load(beside(path, ARRAYS)) as arrays:
-        return Arrays(path, arrays)
+        return dict(arrays)
 
 
 def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
@@ -199,11 +185,11 @@ def load_runs(root, profile: str, *experiments: str, optional: bool = False) -> 
     """
     runs = []
     for experiment in experiments or ("benchmark",):
-        found = read_all(root, profile, experiment)
-        if not found and not optional:
+        records = read_all(root, profile, experiment)
+        if not records and not optional:
             folder = Path(root) / profile / experiment
             raise InputError(f"{folder}: no results of experiment {experiment!r}, profile {profile!r}")
-        runs += found
+        runs += records
     _check_comparable(runs)
     return runs
 
@@ -219,8 +205,8 @@ def _check_comparable(runs: list[dict]) -> None:
             part = tuple(run[name] for name in WITHIN.get(key, ()))
             first, expected = seen.setdefault((key, part), (run, value))
             if value != expected:
-                one, other = (
-                    f"{shorten(str(shown), 60)} ({of['dataset']}/{of['method']}/seed{of['seed']})"
-                    for of, shown in ((first, expected), (run, value))
+                both = " and ".join(
+                    f"{shorten(str(setting), 60)} ({record['dataset']}/{record['method']}/seed{record['seed']})"
+                    for record, setting in ((first, expected), (run, value))
                 )
-                raise InputError(f"results of different {key} cannot share a table: {one} and {other}")
+                raise InputError(f"results of different {key} cannot share a table: {both}")

@@ -27,7 +27,7 @@ from pvera.study.training import TrainingConfig
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MemberConfig:
     """One member of the grid: hyperparameters, learning rates and β.
 
     grid: the values by which it differs from the others.
@@ -103,7 +103,7 @@ class Run(Job):
     pool: of texts, see `pvera.adapt`.
     """
 
-    candidates: tuple[Candidate, ...]
+    members: tuple[MemberConfig, ...]
     training: TrainingConfig
     protocol: Protocol = field(hash=False)
     pool: str = "first"
@@ -112,7 +112,7 @@ class Run(Job):
         schedule = self.training.model_dump()
         return {
             "seed": self.seed,
-            "members": [asdict(candidate) for candidate in self.candidates],
+            "members": [asdict(member) for member in self.members],
             "protocol": asdict(self.protocol),
             "max_epochs": schedule.pop("epochs"),
             **schedule,
@@ -120,17 +120,17 @@ class Run(Job):
             "images": self.images,
             "pool": self.pool,
             **inputs.describe_backbone(self),
-            "data_sha256": inputs.splits_sha256(self),
+            "data_sha256": inputs.data_sha256(self),
         }
 
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
-        frozen, (train, validation, test) = inputs.for_training(self, device)
+        frozen, (train, validation, test) = inputs.for_run(self, device)
         task, kind = tasks.task(self.dataset, self.data_root), inputs.kind(self.dataset)
-        members = range(len(self.candidates))
-        seeds = [derive(self.seed, "member", m) if self.protocol.own_draws else self.seed for m in members]
-        methods = [c.method for c in self.candidates]
-        rates, betas = [(c.adapter_lr, c.head_lr) for c in self.candidates], [c.beta for c in self.candidates]
+        own_draws, count = self.protocol.own_draws, len(self.members)
+        seeds = [derive(self.seed, "member", m) if own_draws else self.seed for m in range(count)]
+        methods, betas = [member.method for member in self.members], [member.beta for member in self.members]
+        rates = [(member.adapter_lr, member.head_lr) for member in self.members]
         chosen, scores, files = None, None, {}
         with adapt(frozen.model, methods, task.classes, seeds, self.pool) as model:
             histories = training.fit(
@@ -144,23 +144,23 @@ class Run(Job):
                 self.seed,
                 lambda epoch: on_step(epoch, self.training.epochs),
             )
-            counts = [member.count() for member in model.members]
+            parameters = [member.count() for member in model.members]
             described = [
                 {
-                    "grid": candidate.grid,
+                    "grid": member.grid,
                     "status": history.status,
                     "best_validation_loss": history.best_loss,
                     "best_epoch": history.best_epoch,
                     "epochs": history.epochs,
-                    "adapter_parameters": count["adapter"],
-                    "head_parameters": count["head"],
+                    "adapter_parameters": numbers["adapter"],
+                    "head_parameters": numbers["head"],
                     "curve": history.curve,
                 }
-                for candidate, history, count in zip(self.candidates, histories, counts, strict=True)
+                for member, history, numbers in zip(self.members, histories, parameters, strict=True)
             ]
             best = training.choose(histories, self.protocol)
             if best is not None:
-                chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": self.candidates[best].grid}
+                chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": self.members[best].grid}
                 model.active = [best]
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
                 adapter, labels = checkpoint.dumps(model), test.labels.cpu().numpy()

@@ -19,7 +19,6 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from pvera import processes
-from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
 from pvera.study.plan import list_runs
@@ -34,23 +33,23 @@ OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and thei
 class Plan:
     """The runs of some experiments of a profile, with results below `root`.
 
-    replace: results of another configuration are made again. methods: classes that a worker has to import.
-    longest_first: of trainings; leaves the least to wait for at the end where several workers share them.
+    replace: results of another configuration are made again.
     """
 
     profile: Profile
     experiments: tuple[str, ...]
     root: Path
     replace: bool = False
-    longest_first: bool = False
-    methods: tuple[type, ...] = tuple(METHODS.values())
 
     def runs(self) -> list[Job]:
         """List what can be started now, done or not, in the order of the experiments."""
         return [run for name in self.experiments for run in list_runs(self.profile, name, self.root)]
 
     def missing(self, runs: list[Job] | None = None) -> list[Job]:
-        """List the runs without result. InputError for a result of another configuration, unless `replace`."""
+        """List the runs without result, trainings of large grids first: workers that share them then end together.
+
+        InputError for a result of another configuration, unless `replace`.
+        """
         runs = self.runs() if runs is None else runs
         states = [run.state() for run in runs]
         different = [run for run, state in zip(runs, states, strict=True) if state == "different"]
@@ -60,7 +59,7 @@ class Plan:
                 f"{different[0].path}; use --replace to run them again, or --results for another folder"
             )
         missing = [run for run, state in zip(runs, states, strict=True) if state != "done"]
-        return sorted(missing, key=lambda run: len(run.candidates), reverse=True) if self.longest_first else missing
+        return sorted(missing, key=lambda run: -len(getattr(run, "members", ())))
 
 
 def failure(run: Job) -> Path:
@@ -112,7 +111,7 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
                     if not keep_going:
                         raise RuntimeError(f"{run.name}: {error}") from error
                     traceback.print_exc()
-                    write_atomically(failure(run), traceback.format_exc().encode())
+                    write_atomically(failure(run), traceback.format_exc())
                     failed.append(run)
                 on_step(run, 0, 0)
         if not executed:
@@ -163,17 +162,17 @@ def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> Non
         while working:
             for receiver in connection.wait(list(working)):
                 try:
-                    said = receiver.recv()
+                    message = receiver.recv()
                 except (EOFError, OSError):
                     process = working.pop(receiver)
                     process.join()
                     if process.exitcode:
-                        message = "a worker was killed, perhaps for lack of memory: try fewer --workers"
-                        raise RuntimeError(message) from None
+                        reason = "a worker was killed, perhaps for lack of memory: try fewer --workers"
+                        raise RuntimeError(reason) from None
                     continue
-                if isinstance(said, Exception):
-                    raise said
-                on_step(*said)
+                if isinstance(message, Exception):
+                    raise message
+                on_step(*message)
     finally:
         for process in working.values():
             process.kill()

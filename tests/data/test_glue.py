@@ -25,7 +25,7 @@ READ = {
 
 
 def place(root, name, content: bytes, split="dev"):
-    file = root / glue.TASKS[name].folder / f"{split}.tsv"
+    file = root / glue.GLUE[name].folder / f"{split}.tsv"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
     return file
@@ -44,9 +44,9 @@ sentences = st.text(st.characters(blacklist_characters="\t\r\n", blacklist_categ
 
 
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
-@given(st.data(), st.sampled_from(list(glue.TASKS)))
+@given(st.data(), st.sampled_from(list(glue.GLUE)))
 def test_written_files_read_back(tmp_path_factory, data, name):
-    layout = glue.TASKS[name].layout
+    layout = glue.GLUE[name].layout
     texts = data.draw(st.lists(st.tuples(*[sentences] * len(layout.texts)), min_size=1, max_size=5))
     labels = np.array([data.draw(st.integers(0, 1)) for _ in texts])
     file = tmp_path_factory.mktemp("tsv") / "dev.tsv"

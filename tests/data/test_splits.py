@@ -77,7 +77,7 @@ def test_keys_need_no_data_and_tell_all_that_a_split_depends_on(root, case, monk
     assert not set(inputs.keys(root, name, reading)) & set(keys)
 
 
-ACCEPTABLE = glue.TASKS[TEXTS].folder
+ACCEPTABLE = glue.GLUE[TEXTS].folder
 
 
 def rewrite(file, change) -> None:

@@ -7,7 +7,6 @@ import pytest
 import scripts
 
 from pvera.data import image_folders, suite, tasks
-from pvera.data.suite import recipes
 from pvera.data.suite.natural import handwritten
 
 QUICK = ("digits", "nuclei", "counting")  # the tasks of the profile `demo`; all twelve take a minute
@@ -63,8 +62,8 @@ def small(tmp_path, monkeypatch):
     def small(split, rng):
         return parts[split]
 
-    monkeypatch.setitem(recipes.SHA256, "small", "0" * 64)
-    recipe = suite.Recipe("Small", "natural", ("a", "b"), "nothing", small)
+    monkeypatch.setitem(suite.SHA256, "small", "0" * 64)
+    recipe = suite.Recipe("Small", "natural", ("a", "b"), small)
     suite.write(recipe, parts, tmp_path)
     return recipe, parts, tmp_path / "small"
 

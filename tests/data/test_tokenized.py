@@ -46,8 +46,8 @@ def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_fold
 
 
 def test_too_few_texts_to_split(encoder, text_folder, tmp_path):
-    shutil.copytree(text_folder / glue.TASKS["cola"].folder, tmp_path / glue.TASKS["cola"].folder)
-    train = tmp_path / glue.TASKS["cola"].folder / "train.tsv"
+    shutil.copytree(text_folder / glue.GLUE["cola"].folder, tmp_path / glue.GLUE["cola"].folder)
+    train = tmp_path / glue.GLUE["cola"].folder / "train.tsv"
     train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(InputError, match="too few texts for training and validation"):
         inputs.load(tmp_path, "cola", encoder)

@@ -98,7 +98,7 @@ def published_method(key: str, start: dict) -> pvera.adapters.Method:
         methods={key: sizes.get(key, dict)()},
     )
     (run,) = list_runs(profile, "benchmark", "results")
-    return run.candidates[0].method
+    return run.members[0].method
 
 
 @torch.no_grad()

@@ -28,7 +28,7 @@ WORDS = [
 def make(name: str, split: str) -> glue.Texts:
     """Return 60 training or 40 test texts of random words; the label says whether the first word is "the"."""
     source = np.random.default_rng([len(split), *name.encode()])
-    parts, labels = len(glue.TASKS[name].layout.texts), np.arange(60 if split == "train" else 40) % 2
+    parts, labels = len(glue.GLUE[name].layout.texts), np.arange(60 if split == "train" else 40) % 2
     texts = [
         tuple(" ".join([("a", "the")[label], *source.choice(WORDS, source.integers(3, 20))]) for _ in range(parts))
         for label in labels
@@ -36,12 +36,12 @@ def make(name: str, split: str) -> glue.Texts:
     return glue.Texts(texts, labels)
 
 
-def write(root: Path, names=tuple(glue.TASKS)) -> None:
+def write(root: Path, names=tuple(glue.GLUE)) -> None:
     """Write small tasks below `root`."""
     for name in names:
         for split in ("train", "dev"):
-            path = root / glue.TASKS[name].folder / f"{split}.tsv"
-            write_atomically(path, glue.encode(make(name, split), glue.TASKS[name].layout))
+            path = root / glue.GLUE[name].folder / f"{split}.tsv"
+            write_atomically(path, glue.encode(make(name, split), glue.GLUE[name].layout))
 
 
 def write_encoder(folder: Path, words: Sequence[str] = WORDS) -> Path:

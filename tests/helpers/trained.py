@@ -8,7 +8,7 @@ from tiny import perturb
 import pvera
 from pvera import backbones, checkpoint
 from pvera.data import tasks
-from pvera.data.inputs import splits_sha256
+from pvera.data.inputs import data_sha256
 from pvera.study import results
 from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
@@ -52,7 +52,7 @@ def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None
     frozen = backbones.load("tiny")
     for run in list_runs(profile, experiment, root):
         task = tasks.task(run.dataset)
-        model = pvera.adapt(frozen.model, run.candidates[0].method, task.classes, run.seed)
+        model = pvera.adapt(frozen.model, run.members[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))
         model.unload()
         scores = np.random.default_rng(run.seed).dirichlet(np.ones(task.classes), IMAGES)
@@ -63,6 +63,6 @@ def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None
             profile=profile.name,
             experiment=run.experiment,
             grid={"learning_rate": [1e-3, 1e-4]},
-            config={"data_sha256": splits_sha256(run)},
+            config={"data_sha256": data_sha256(run)},
         )
         results.write(run.path, record, scores, np.arange(IMAGES) % task.classes, adapter)

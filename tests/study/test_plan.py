@@ -45,7 +45,7 @@ def profile(**experiments) -> Profile:
 def finish(run: Run, member: int | None = 0) -> None:
     """Write the record of a finished run that chose a member, or whose members all diverged."""
     config = {"seed": run.seed}
-    chosen = None if member is None else {"member": member, "epoch": 1, "grid": run.candidates[member].grid}
+    chosen = None if member is None else {"member": member, "epoch": 1, "grid": run.members[member].grid}
     record = {"schema": results.SCHEMA} | {name: getattr(run, name) for name in results.IDENTITY}
     record |= {"category": "natural", "protocol": run.protocol.name, "config": config, "members": []}
     record |= {"config_hash": results.config_hash(config), "chosen": chosen, "test": None}
@@ -69,30 +69,30 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
     ]
     for run in runs:
         assert (
-            [c.grid for c in run.candidates] == [{}]
+            [c.grid for c in run.members] == [{}]
             if run.method == "lora"
             else [{"learning_rate": rate} for rate in GRID["learning_rate"]]
         )
         assert run.protocol == CORRECTED and not run.keep
-        assert {c.beta for c in run.candidates} == {1e-6 if run.method == "pvera" else 0.0}
+        assert {c.beta for c in run.members} == {1e-6 if run.method == "pvera" else 0.0}
     (run,) = list_runs(described, "some", tmp_path)
     assert (run.experiment, run.method, run.dataset, run.seed) == ("some", "vera", "vessels", 5)
-    assert [c.adapter_lr for c in run.candidates] == GRID["learning_rate"], "the grid comes after what is set"
+    assert [c.adapter_lr for c in run.members] == GRID["learning_rate"], "the grid comes after what is set"
 
 
 def test_a_grid_is_every_combination(tmp_path):
     for run in list_runs(profile(beta=SEARCH), "beta", tmp_path):
-        assert [c.grid for c in run.candidates] == [
+        assert [c.grid for c in run.members] == [
             {"beta": beta, "learning_rate": rate} for beta in (0.0, 1e-3) for rate in (1e-2, 3e-3)
         ]
-        assert [(c.beta, c.adapter_lr) for c in run.candidates] == [tuple(c.grid.values()) for c in run.candidates]
+        assert [(c.beta, c.adapter_lr) for c in run.members] == [tuple(c.grid.values()) for c in run.members]
 
 
 def test_without_a_search_the_most_chosen_value_is_taken(tmp_path):
     fixed = profile(plain={"search": False})
     for described, name in ((fixed, "plain"), (fixed.with_(fixed_grid=["tiny"]), "benchmark")):
         for run in list_runs(described, name, tmp_path):
-            assert [c.grid for c in run.candidates] == [{} if run.method == "lora" else {"learning_rate": 1e-2}]
+            assert [c.grid for c in run.members] == [{} if run.method == "lora" else {"learning_rate": 1e-2}]
     with pytest.raises(InputError, match="^profile 'mine': methods.vera.most_chosen: is missing"):
         list_runs(fixed.with_(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
 
@@ -101,7 +101,7 @@ def test_each_value_has_runs_of_its_own(tmp_path):
     varied = {"methods": ["pvera"], "set": {"beta": 0.0}, "vary": {"sigma": [0.3, 1.0]}, "folder": "noise"}
     runs = list_runs(profile(sizes=varied), "sizes", tmp_path)
     assert keys(runs, "experiment") == {("noise_0.3",), ("noise_1",)}
-    assert {(r.experiment, c.method.sigma, c.beta) for r in runs for c in r.candidates} == {
+    assert {(r.experiment, c.method.sigma, c.beta) for r in runs for c in r.members} == {
         ("noise_0.3", 0.3, 0.0),
         ("noise_1", 1.0, 0.0),
     }
@@ -117,9 +117,9 @@ def test_what_was_chosen_elsewhere_is_taken(tmp_path):
     finish(second, None)
     listed = [run for run in list_runs(described, "benchmark", tmp_path) if run.method == "pvera"]
     assert keys(listed, "dataset") == {("digits",)}, "a search that diverged ends what needs it"
-    assert {(c.beta, c.adapter_lr) for run in listed for c in run.candidates} == {(1e-3, 1e-2), (1e-3, 1e-3)}
+    assert {(c.beta, c.adapter_lr) for run in listed for c in run.members} == {(1e-3, 1e-2), (1e-3, 1e-3)}
     listed = [run for run in list_runs(described, "other", tmp_path) if run.method == "pvera"]
-    assert {(c.beta, c.adapter_lr) for run in listed for c in run.candidates} == {(0.5, 1e-2), (0.5, 1e-3)}
+    assert {(c.beta, c.adapter_lr) for run in listed for c in run.members} == {(0.5, 1e-2), (0.5, 1e-3)}
 
 
 @pytest.mark.parametrize("chooser", ["each_seed", "first_seed", "benchmark"])
@@ -134,11 +134,11 @@ def test_who_chooses_from_a_grid(chooser, tmp_path):
     assert seeds("vera") == searching
     for run in list_runs(described, "mine" if chooser != "benchmark" else chooser, tmp_path):
         if run.seed == 1:
-            finish(run, len(run.candidates) - 1)
+            finish(run, len(run.members) - 1)
     assert seeds("vera") == [1, 0]
     second = next(r for r in list_runs(described, "mine", tmp_path) if (r.method, r.seed) == ("vera", 0))
-    assert [c.grid for c in second.candidates][-1] == {"learning_rate": 1e-3}
-    assert len(second.candidates) == (2 if chooser == "each_seed" else 1)
+    assert [c.grid for c in second.members][-1] == {"learning_rate": 1e-3}
+    assert len(second.members) == (2 if chooser == "each_seed" else 1)
 
 
 def test_the_published_beta_is_that_of_the_data_set(tmp_path):
@@ -146,7 +146,7 @@ def test_the_published_beta_is_that_of_the_data_set(tmp_path):
     with pytest.raises(InputError, match="^the paper has no β for digits: write a number in place of 'published'"):
         list_runs(described, "published", tmp_path)
     for run in list_runs(described.with_(datasets=["cifar", "dtd"]), "published", tmp_path):
-        assert run.protocol == PUBLISHED and {c.beta for c in run.candidates} == {PUBLISHED_BETA[run.dataset]}
+        assert run.protocol == PUBLISHED and {c.beta for c in run.members} == {PUBLISHED_BETA[run.dataset]}
 
 
 def test_each_difference_of_the_protocols_stands_alone(tmp_path):
@@ -161,7 +161,7 @@ def test_each_difference_of_the_protocols_stands_alone(tmp_path):
         changes = {"name": run.protocol.name, name: getattr(PUBLISHED, name)}
         assert asdict(run.protocol) == asdict(CORRECTED) | changes
         assert run == replace(corrected, experiment=run.experiment, protocol=run.protocol)
-    assert listed["protocol_lora_same_draw", "lora"].candidates[0].method == pvera.LoRA(rank=4, same_draw=True)
+    assert listed["protocol_lora_same_draw", "lora"].members[0].method == pvera.LoRA(rank=4, same_draw=True)
 
 
 def test_text_tasks_on_all_their_texts(tmp_path):
@@ -181,7 +181,7 @@ def test_one_learning_rate_for_all(monkeypatch):
         changed = profile_of(parse("", script, ["--profile", "mini", "--learning-rate", "0.02"]))
         for name in ("benchmark", "components_no_kl") if script == "train" else ("language", "full_sets_linear"):
             runs = list_runs(changed, name, "none")
-            assert runs and {c.adapter_lr for run in runs for c in run.candidates} == {0.02}
+            assert runs and {c.adapter_lr for run in runs for c in run.members} == {0.02}
 
 
 # Analyses
@@ -242,9 +242,8 @@ def recorded(monkeypatch):
     names = ("weights_sha256", "image_size", "max_length")
     of_backbone = lambda run: {name: value for name, value in read(run).items() if name in names}  # noqa: E731
     monkeypatch.setattr(inputs, "describe_backbone", of_backbone)
-    monkeypatch.setattr(inputs, "tests_sha256", lambda run: read(run)["data_sha256"])
-    splits = lambda run: read(run)["data_sha256" if isinstance(run, Run) else "splits_sha256"]  # noqa: E731
-    monkeypatch.setattr(inputs, "splits_sha256", splits)
+    own = lambda run: read(run)["data_sha256" if isinstance(run, Run) else "splits_sha256"]  # noqa: E731
+    monkeypatch.setattr(inputs, "data_sha256", lambda run, *tests: read(run)["data_sha256"] if tests else own(run))
 
 
 @pytest.mark.parametrize("name", [*MINI.experiments, *MINI.of_language().experiments, *ANALYSES])
@@ -256,7 +255,7 @@ def test_committed_results_are_those_that_the_profile_lists(name, recorded):
     assert runs
     for run in runs:
         if not run.path.exists():  # GLUE's files may be missing; version 3 of the design is being trained
-            assert run.dataset in glue.TASKS or run.experiment.startswith("tuned")
+            assert run.dataset in glue.GLUE or run.experiment.startswith("tuned")
             continue
         record = json.loads(run.path.read_text())
         assert results.config_hash(run.config()) == record["config_hash"], run.path

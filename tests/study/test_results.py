@@ -130,7 +130,7 @@ def change(key, value):
 @pytest.mark.parametrize(
     "damage, says",
     [
-        (lambda text: text[: len(text) // 2], "no result file can be read there"),
+        (lambda text: text[: len(text) // 2], "seed0.json is damaged: "),
         (change("schema", 1), "update this program, or delete the file"),
         (change("method", "prefix"), "unknown method 'prefix'"),
     ],

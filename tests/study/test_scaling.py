@@ -33,7 +33,7 @@ def test_hours_follow_from_the_counts():
     by_backbone = dict.fromkeys(costs.index.unique("backbone"), 0.0)
     for run in list_runs(read_profile("paper"), "benchmark", ""):
         counted = costs.loc[[(run.backbone, run.method)]].set_index("configuration")
-        by_backbone[run.backbone] += work(run, counted.loc[[member.method for member in run.candidates]]) / 3600
+        by_backbone[run.backbone] += work(run, counted.loc[[member.method for member in run.members]]) / 3600
     table = (RESULTS / "performance/scaling_hours.md").read_text().splitlines()
     for line, total in zip(table[2:4], (by_backbone["dinov2_b"], sum(by_backbone.values())), strict=True):
         expected = ["{:,.0f} to {:,.0f}".format(*(total / (s * peak) for s in SHARES)) for peak in PEAKS]

@@ -7,9 +7,152 @@ Each image is drawn on its own, from random numbers alone. Digits is the excepti
 scikit-learn carries, are dealt to the splits, and the 797 of the test set are drawn two or three times each.
 """
 
-from pvera.data.suite.drawing import COUNTS, Part
-from pvera.data.suite.folders import MANIFEST, digests, is_made, write
-from pvera.data.suite.recipes import RECIPES, WITH_OBJECTS, Recipe, make, test_masks
+from __future__ import annotations
 
-__all__ = ["COUNTS", "MANIFEST", "RECIPES", "WITH_OBJECTS", "Part", "Recipe", "digests", "is_made", "make"]
-__all__ += ["test_masks", "write"]
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from pvera.data.suite.drawing import COUNTS, Part
+from pvera.data.suite.natural import FLOWERS, SCENES, TEXTURES, digits, flowers, scenes, textures
+from pvera.data.suite.specialized import BLOOD, CALIBERS, INDEX, LANDCOVER, blood, landcover, nuclei, vessels
+from pvera.data.suite.structured import AZIMUTHS, COLUMNS, OBJECTS, SPANS, azimuth, counting, distance, sprites
+from pvera.errors import writing
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One task: its title, its classes, and the function (split, generator) -> Part that makes it and names it."""
+
+    title: str
+    category: str
+    classes: tuple[str, ...]
+    build: Callable[[str, np.random.Generator], Part]
+
+    @property
+    def name(self) -> str:
+        return self.build.__name__
+
+    @property
+    def sha256(self) -> str:
+        return SHA256[self.name]
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("Digits", "natural", tuple("0123456789"), digits),
+        Recipe("Textures", "natural", TEXTURES, textures),
+        Recipe("Flowers", "natural", tuple(FLOWERS), flowers),
+        Recipe("Scenes", "natural", SCENES, scenes),
+        Recipe("Nuclei", "specialized", tuple(INDEX), nuclei),
+        Recipe("Vessels", "specialized", tuple(CALIBERS), vessels),
+        Recipe("Land cover", "specialized", LANDCOVER, landcover),
+        Recipe("Blood", "specialized", BLOOD, blood),
+        Recipe("Counting", "structured", OBJECTS, counting),
+        Recipe("Sprites", "structured", COLUMNS, sprites),
+        Recipe("Distance", "structured", SPANS, distance),
+        Recipe("Azimuth", "structured", AZIMUTHS, azimuth),
+    )
+}
+
+#: "all" of `digests` as published; other versions of the packages may give other pixels.
+SHA256 = {
+    "digits": "790c47d511235a2795dd985e1c1d8c109564e2aecf6474367fb6385bb53df91a",
+    "textures": "6a3da52704884c3b550317eab95a880bc4f899bb1bc72f7e925212c89dc88885",
+    "flowers": "5c0959a1fc90dcb2de50fa5cd9e5ea33cfc1732a26430c63267779f045dc60bd",
+    "scenes": "24839dd738c7d98c83e638d52d901a9945e06ca67574570eab04f9db3611e699",
+    "nuclei": "2070c0e1b4d8673d5fbba64d5c4118ef96116efbcb968c118b4c2ea3a791e159",
+    "vessels": "b78bba807f3cf9659ddcd1c14048ae5d8f3541ca466cc923236d78fccbeb2396",
+    "landcover": "1d0a4706f0ed5dbbdd2853161e077e97630e005aeab53f41180426d9b9ee9e1d",
+    "blood": "7e7d521745d45a10ba0ca3395a195189385ba406eebd925cb26f3bb7adb954ae",
+    "counting": "addea45bb4eec8750340b8fe9239facc7c166e445046d4b5987bc2b877de9a3d",
+    "sprites": "9d58ade4ee4caf96ffb5265fbb3b2ff6524839a5b2c30328585d6ec786a673d3",
+    "distance": "bb7105468e35c45446b34fa6fe3224b5e3ef9fa0ad74e3a76fef819bfed0c4bf",
+    "azimuth": "6ac9b2ed3e366ba732323f1ffccf97a85d4bb90f2a86a4fe3893f2a16a751f55",
+}
+
+#: The tasks whose images show an object, of which `test_masks` knows the pixels.
+WITH_OBJECTS = ("digits", "flowers", "nuclei", "vessels", "blood", "counting", "sprites", "distance", "azimuth")
+
+
+def make(recipe: Recipe) -> dict[str, Part]:
+    """Make all splits of one task. The generator of each depends on the task and the split alone."""
+    return {split: recipe.build(split, _generator(recipe.name, split)) for split in COUNTS}
+
+
+def test_masks(name: str) -> np.ndarray | None:
+    """Return the pixels (n, 32, 32) of the object in each test image of one of `WITH_OBJECTS`; None for other tasks."""
+    return RECIPES[name].build("test", _generator(name, "test")).masks
+
+
+def _generator(name: str, split: str) -> np.random.Generator:
+    return np.random.default_rng([*name.encode(), list(COUNTS).index(split)])
+
+
+# Folders: written whole or not at all, and recognised by their manifest
+
+
+def _path(split: str, index: int) -> str:
+    return f"images/{split}/{index:04d}.png"
+
+
+def digests(parts: dict[str, Part]) -> dict[str, str]:
+    """Return the SHA-256 of each split's paths, labels and pixels, and as "all" that of these digests."""
+    sums = {}
+    for split, part in parts.items():
+        sha = hashlib.sha256()
+        for i, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
+            sha.update(f"{_path(split, i)} {label}\n".encode())
+            sha.update(image.tobytes())
+        sums[split] = sha.hexdigest()
+    return sums | {"all": hashlib.sha256("".join(sums.values()).encode()).hexdigest()}
+
+
+def is_made(recipe: Recipe, folder: Path) -> bool:
+    """Return whether `folder` holds this version of the task; it gets its name when all of it is written."""
+    try:
+        return json.loads((folder / MANIFEST).read_text())["recipe"] == recipe.sha256
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def write(
+    recipe: Recipe, parts: dict[str, Part], root: Path, progress: Callable[[int], None] = lambda images: None
+) -> dict:
+    """Write one task to `<root>/<name>`, which is replaced, and return its manifest.
+
+    The files go to a hidden folder that takes the task's place at the end; progress(1) is called after each image.
+    InputError, with nothing left behind, where the system refuses.
+    """
+    folder, partial = root / recipe.name, root / f".{recipe.name}.partial"
+    with writing(root):
+        shutil.rmtree(partial, ignore_errors=True)  # of a call that was killed
+        try:
+            lines = {}
+            for split, part in parts.items():
+                (partial / "images" / split).mkdir(parents=True)
+                lines[split] = []
+                for i, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
+                    path = _path(split, i)
+                    Image.fromarray(image).save(partial / path, compress_level=1)
+                    lines[split].append(f"{path} {label}\n")
+                    progress(1)
+            lines["train800val200"] = lines["train800"] + lines["val200"]
+            for split, entries in lines.items():
+                (partial / f"{split}.txt").write_text("".join(entries))
+            manifest = {"classes": recipe.classes, "recipe": recipe.sha256, "sha256": digests(parts)}
+            (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return manifest

@@ -79,12 +79,12 @@ def pixels(images: np.ndarray) -> np.ndarray:
     return np.rint(np.clip(images, 0, 255)).astype(np.uint8)
 
 
-def contrast(images: np.ndarray, rng: np.random.Generator, gain=(0.6, 1.2), shift=30.0) -> np.ndarray:
+def contrast(images: np.ndarray, rng: np.random.Generator, gain=(0.6, 1.2)) -> np.ndarray:
     """Change brightness and contrast of each image linearly and at random."""
     n = len(images)
     mean = images.mean(axis=(1, 2, 3), keepdims=True)
     factor = rng.uniform(*gain, size=(n, 1, 1, 1))
-    return mean + factor * (images - mean) + rng.uniform(-shift, shift, size=(n, 1, 1, 1))
+    return mean + factor * (images - mean) + rng.uniform(-30.0, 30.0, size=(n, 1, 1, 1))
 
 
 def photographed(

@@ -67,7 +67,7 @@ def language(scores: pd.DataFrame, majority: Mapping[str, float], published: pd.
             ax.plot(score, row, look.marker, color=look.colour, mfc="white", markersize=3.5, mew=0.7)
         ax.axvline(100 * majority.get(name, np.nan), color="0.3", linewidth=0.8, linestyle="--", zorder=1)
         ax.set_title(TASKS[name].title)
-        ax.set_xlabel(SCORES[glue.TASKS[name].metric], fontsize=7)
+        ax.set_xlabel(SCORES[glue.GLUE[name].metric], fontsize=7)
     entries = [SEED, entry("mean over seeds", "o"), PVERA_MEAN, entry("the paper, DeBERTa-V3-base", "o", mfc="white")]
     key(figure, [*entries, entry("majority class", line="--")], columns=5)
     return figure

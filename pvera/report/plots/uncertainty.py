@@ -53,14 +53,14 @@ def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> Ax
     return ax
 
 
-def pairs(runs: tables.Runs, of: Callable, title: str, definition: str, highest: float = np.inf) -> Figure:
+def pairs(runs: tables.Runs, values_of: Callable, title: str, definition: str, highest: float = np.inf) -> Figure:
     """Draw violins of correct and incorrect images for each of the paper's numbers of draws, on one scale up to at most
     `highest`, with the significance that incorrect images have the higher values.
 
-    of: `tables.spread_of` or `tables.width_of`. definition: when an image counts as correct. The figure says which
-    share of the values lies above `highest`.
+    values_of: `tables.spread_of` or `tables.width_of`. definition: when an image counts as correct. The figure says
+    which share of the values lies above `highest`.
     """
-    values = {k: tables.parted(of(runs, k)) for k in tables.shown_draws(runs)}
+    values = {k: tables.parted(values_of(runs, k)) for k in tables.shown_draws(runs)}
     figure, axes = panels(len(values), len(values), COLUMN, 2.5, 0, sharey=True)
     top, beyond = 0.0, []
     for ax, (k, (correct, incorrect)) in zip(axes, values.items(), strict=True):

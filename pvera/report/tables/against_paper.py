@@ -63,14 +63,9 @@ def accuracies(runs: list[dict], paper: Published) -> Table:
 def _summary(table: pd.DataFrame, category: dict[str, str], datasets: bool) -> pd.DataFrame:
     """Return the averages over all data sets and per category, and the mean rank, of accuracies (methods × data sets),
     after the accuracies themselves if `datasets`."""
-    columns = {"average": table.mean(axis=1, skipna=False)}
-    for name in CATEGORIES:
-        members = table.loc[:, [category[dataset] == name for dataset in table]]
-        if len(members.columns):
-            columns[name] = members.mean(axis=1, skipna=False)
     complete = table.notna().all(axis=None)
-    columns["rank"] = table.rank(ascending=False).mean(axis=1) if complete else np.nan
-    return pd.DataFrame((dict(table.items()) if datasets else {}) | columns, table.index)
+    rank = table.rank(ascending=False).mean(axis=1) if complete else np.nan
+    return table[list(table) if datasets else []].join(benchmark.averages(table, category)).assign(rank=rank)
 
 
 # The paper's own tables

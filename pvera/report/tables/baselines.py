@@ -14,6 +14,7 @@ import pandas as pd
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
+from pvera.report.scores import place
 from pvera.report.statistics import weakest_contrast
 from pvera.report.table import NOTHING, Table, interval, number, origin, plain, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
@@ -55,10 +56,10 @@ def _joined(root, profile: str, experiments: dict[str, dict]) -> Comparison | No
     for experiment, columns in experiments.items():
         for record in results.load_runs(root, profile, experiment, optional=True):
             records.append(record)
-            place = columns | {name: record[name] for name in ("dataset", "category", "method")}
+            named = columns | {name: record[name] for name in ("dataset", "category", "method")}
             frames = read_frames(results.path_of(root, record))
             for name, frame in frames.items():
-                parts[name].append(frame.assign(**place))
+                parts[name].append(frame.assign(**named))
     if not records:
         return None
     joined = {name: pd.concat(part, ignore_index=True) for name, part in parts.items()}
@@ -74,8 +75,9 @@ def _joined(root, profile: str, experiments: dict[str, dict]) -> Comparison | No
 def describe_runs(comparison: Comparison) -> str:
     """Describe the adapters for a caption."""
     scores = comparison.frames["scores"]
-    datasets = sorted(set(scores["dataset"]), key=[*TASKS, *scores["dataset"]].index)
-    return f"{origin(comparison.record, sorted(set(scores['seed']) - {ALL_SEEDS}), datasets)}."
+    datasets = sorted(scores[["category", "dataset"]].drop_duplicates().to_dict("records"), key=place)
+    seeds = sorted(set(scores["seed"]) - {ALL_SEEDS})
+    return f"{origin(comparison.record, seeds, [record['dataset'] for record in datasets])}."
 
 
 # The cells
@@ -125,14 +127,14 @@ def means(comparison: Comparison, columns: Mapping[str, Column], by: Sequence[st
 
 def spec(columns: Mapping[str, Column]) -> dict[str, tuple]:
     """Return how `means` are shown."""
+
+    def with_floor(row: pd.Series, name: str) -> str:
+        return f"{plain(row[name], 1)} ({plain(row[f'{name} floor'], 1)})"
+
     return {
-        name: (column.title, partial(_with_floor, name) if column.floor else column.digits)
+        name: (column.title, partial(with_floor, name=name) if column.floor else column.digits)
         for name, column in columns.items()
     }
-
-
-def _with_floor(name: str, row: pd.Series) -> str:
-    return f"{plain(row[name], 1)} ({plain(row[f'{name} floor'], 1)})"
 
 
 def ordered(keys) -> list[tuple]:

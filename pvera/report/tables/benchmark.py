@@ -1,7 +1,7 @@
 """Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4);
 and the contrasts behind the paper's claims about its Table 1."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -24,15 +24,21 @@ DESCENDING = ("ratio", "learning_rate", "beta")  # in the paper
 # Computing
 
 
-def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds in percent: rows methods; columns data sets, "average", then each category.
+def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
+    """Return the averages of a table (methods × data sets): over all data sets, then over those of each category.
 
     An average is NaN where one of its data sets has no run.
     """
-    means = 100 * over_seeds(scores)
-    average = means.mean(skipna=False).to_frame("average").T
-    categories = means.groupby(level="category", sort=False).mean(skipna=False)
-    return pd.concat([means.droplevel("category"), average, categories]).T.rename_axis("method")
+    parts = {"average": list(table)}
+    for name in table:
+        parts.setdefault(category[name], []).append(name)
+    return pd.DataFrame({part: table[names].mean(axis=1, skipna=False) for part, names in parts.items()}, table.index)
+
+
+def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return means over seeds in percent: rows methods; columns data sets, "average", then each category."""
+    table = (100 * over_seeds(scores)).droplevel("category").T.rename_axis(index="method", columns=None)
+    return table.join(averages(table, {dataset: name for name, dataset, _ in scores.index}))
 
 
 def comparisons(runs: list[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
@@ -92,34 +98,34 @@ def panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict[str,
 
 
 @contrast
-def ranks(scores: pd.DataFrame, of: str) -> Gaps:
-    """Return the ranks above that of `of`, on every data set and seed (1 is best); NaN where a method lacks a run."""
+def ranks(scores: pd.DataFrame, method: str) -> Gaps:
+    """Return the ranks above that of `method`, per data set and seed (1 is best); NaN where a method lacks a run."""
     of_methods = scores.filter(PAPER_METHODS).dropna().rank(axis=1, ascending=False)
-    return below(of)(of_methods.reindex(scores.index))
+    return below(method)(of_methods.reindex(scores.index))
 
 
 @contrast
-def wins(scores: pd.DataFrame, of: str) -> Gaps:
-    """Return how often `of` is best, times the number of data sets; NaN where a method lacks a run."""
+def wins(scores: pd.DataFrame, method: str) -> Gaps:
+    """Return how often `method` is best, times the number of data sets; NaN where a method lacks a run."""
     whole = scores.filter(PAPER_METHODS).dropna().round(1)
     best = whole.eq(whole.max(axis=1), axis=0)
-    return lead(of)((len(scores.index.unique("dataset")) * best).reindex(scores.index).astype(float))
+    return lead(method)((len(scores.index.unique("dataset")) * best).reindex(scores.index).astype(float))
 
 
 @contrast
-def steadiness(scores: pd.DataFrame, of: str) -> Gaps:
-    """Return the standard deviations over seeds above that of `of`. `Untestable` for a single seed."""
+def steadiness(scores: pd.DataFrame, method: str) -> Gaps:
+    """Return the standard deviations over seeds above that of `method`. `Untestable` for a single seed."""
     if len(scores.index.unique("seed")) < 2:
         raise Untestable("a single seed has no standard deviation")
     std = scores.groupby(level=ROWS[:2], sort=False).std()
-    gaps = below(of)(pd.concat({0: std}, names=["seed"]))
+    gaps = below(method)(pd.concat({0: std}, names=["seed"]))
     return {name: gap.rename_axis(None, axis=1) for name, gap in gaps.items()}
 
 
 @contrast
-def second(scores: pd.DataFrame, of: str, first: str) -> Gaps:
-    """Return how far `first` lies above `of`, and `of` above all others."""
-    return lead(first, of)(scores) | lead(of)(scores.drop(columns=first))
+def second(scores: pd.DataFrame, method: str, first: str) -> Gaps:
+    """Return how far `first` lies above `method`, and `method` above all others."""
+    return lead(first, method)(scores) | lead(method)(scores.drop(columns=first))
 
 
 @contrast
@@ -194,7 +200,7 @@ def describe_runs(runs: list[dict]) -> str:
         text += f", copy of the data: {copies[0]}"
     differing = {run["dataset"]: ", ".join(run["data_differs"]) for run in runs if "data_differs" in run}
     if differing:
-        text += f" ({'; '.join(f'{title(name)} {found}' for name, found in differing.items())})"
+        text += f" ({'; '.join(f'{title(name)} {findings}' for name, findings in differing.items())})"
     if config["images"]:
         text += f", a trial on the first {config['images']} samples of each split"
     if cut := capped(runs):

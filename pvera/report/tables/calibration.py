@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from pvera import metrics
-from pvera.report.scores import complete, over_seeds, predictions, score_frame
+from pvera.report.scores import complete, over_seeds, score_frame
 from pvera.report.statistics import over_units
 from pvera.report.table import Table, interval
 from pvera.report.tables.benchmark import REFERENCE, describe_runs
+from pvera.study.results import path_of, read_predictions
 
 # Computing
 
@@ -45,7 +46,7 @@ def pooled(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     parts: dict[str, list] = {method: [] for method in score_frame(runs)}
     for run in runs:
         if run["test"]:
-            parts[run["method"]].append(metrics.top_label(*predictions(root, run)))
+            parts[run["method"]].append(metrics.top_label(*read_predictions(path_of(root, run))))
     return {name: tuple(map(np.concatenate, zip(*part, strict=True))) for name, part in parts.items() if part}
 
 
@@ -57,7 +58,7 @@ def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
     drawn = []
     for run in runs:
         if run["test"]:
-            confidence = predictions(root, run)[0].max(1)
+            confidence = read_predictions(path_of(root, run))[0].max(1)
             errors = metrics.calibrated_errors(confidence, run["test"].get("bins", metrics.BINS))
             means = {name: float(np.exp(np.log(of_draws).mean())) for name, of_draws in errors.items()}
             run = run | {"test": means}

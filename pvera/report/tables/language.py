@@ -8,11 +8,12 @@ import pandas as pd
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data import glue
 from pvera.data.tasks import TASKS
-from pvera.report.scores import predictions, score_frame
+from pvera.report.scores import score_frame
 from pvera.report.statistics import over_repeats
 from pvera.report.table import MARKED, Table, marks, pivot_text, plain
 from pvera.report.tables.benchmark import comparisons, describe_runs, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast, lead
+from pvera.study.results import path_of, read_predictions
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
@@ -23,9 +24,9 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     published: `Published.language`.
     """
     majority, data = majority_class(root, runs), comparisons(runs, score)
-    data["metric"] = [glue.TASKS[name].metric for name in data["dataset"]]
+    data["metric"] = [glue.GLUE[name].metric for name in data["dataset"]]
     data["majority"] = 100 * data["dataset"].map(majority)
-    paper = published.assign(dataset=published["task"].map({task.title: name for name, task in glue.TASKS.items()}))
+    paper = published.assign(dataset=published["task"].map({task.title: name for name, task in glue.GLUE.items()}))
     printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
     data = data.join(printed, on=["dataset", "method"])
     lowest = 100 * score_frame(runs, score).groupby(level="dataset").min().stack()
@@ -47,7 +48,7 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
         "class. Star: accuracy significantly below PVeRA's (one-sided binomial test of the pooled seeds). The star "
         "refers to the accuracy also where the correlation is shown, as in the paper."
     )
-    titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.TASKS.items()}
+    titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.GLUE.items()}
     panels = {name: cells.rename(columns=titles) for name, cells in panels.items()}
     return Table(runs[0]["experiment"], caption, panels, data=data, source=describe_runs(runs))
 
@@ -59,7 +60,7 @@ def _text(row: pd.Series) -> str:
 
 def score(run: dict) -> float:
     """Return the score that the paper reports for a run's task: accuracy or Matthews correlation."""
-    return run["test"][glue.TASKS[run["dataset"]].metric]
+    return run["test"][glue.GLUE[run["dataset"]].metric]
 
 
 def with_majority(runs: list[dict], majority: dict[str, float]) -> pd.DataFrame:
@@ -114,7 +115,7 @@ def majority_class(root, runs: list[dict]) -> dict[str, float]:
     for run in runs:
         name = run["dataset"]
         if name not in majority and run["test"]:
-            labels = predictions(root, run)[1]
-            accurate = glue.TASKS[name].metric == "accuracy"
+            labels = read_predictions(path_of(root, run))[1]
+            accurate = glue.GLUE[name].metric == "accuracy"
             majority[name] = np.bincount(labels).max() / len(labels) if accurate else 0.0
     return majority

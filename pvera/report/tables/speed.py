@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pvera.files import write_atomically
+from pvera.files import read_json, write_atomically
 from pvera.study import markdown
 
 SCHEMA = 2
@@ -32,17 +32,17 @@ def record_path(folder, device: str, threads: int | None = None) -> Path:
 
 def update(path: Path, made_by: dict, rows: Iterable[tuple]) -> None:
     """Write rows of `COLUMNS` into the record at `path`, where they replace those of their names, and as Markdown."""
-    earlier = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    earlier = read_json(path)["rows"] if path.exists() else []
     measured = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
     by_name = {tuple(row[column] for column in NAME): row for row in (*earlier, *measured)}
     record = {"schema": SCHEMA, "environment": made_by, "rows": list(by_name.values())}
-    write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
-    write_atomically(path.with_suffix(".md"), describe(record).encode())
+    write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(path.with_suffix(".md"), describe(record))
 
 
 def load_records(folder) -> list[dict]:
     """Load the records in `folder`, one per device."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("speed_*.json"))]
+    return [read_json(path) for path in sorted(Path(folder).glob("speed_*.json"))]
 
 
 def frame(record: dict) -> pd.DataFrame:

@@ -10,14 +10,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from pvera.data.tasks import TASKS
 from pvera.report.analyses import Uncertainty
 from pvera.report.published import Published
+from pvera.report.scores import place
 from pvera.report.statistics import rank_sum
 from pvera.report.table import Table, origin, plain, signed, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.selective import auroc
-from pvera.study.results import KINDS
 
 ALL = "All data sets"
 DRAWS = (4, 16)  # those of the paper's figure
@@ -26,9 +25,8 @@ Runs = Sequence[Uncertainty]
 
 
 def ordered(runs: Runs) -> list[Uncertainty]:
-    """Sort the runs by category, then in the paper's order of data sets."""
-    names = [*TASKS, *sorted({run.record["dataset"] for run in runs})]
-    return sorted(runs, key=lambda r: (KINDS.index(r.record["category"]), names.index(r.record["dataset"])))
+    """Sort the runs in the order of data sets."""
+    return sorted(runs, key=lambda run: place(run.record))
 
 
 def datasets(runs: Runs) -> list[str]:
@@ -99,11 +97,11 @@ RIGHT_AND_WRONG = {
 }
 
 
-def compared(runs: Runs, of: Callable) -> pd.DataFrame:
-    """Compare the values `of` correct and incorrect images: one row per number of draws and group."""
+def compared(runs: Runs, values_of: Callable) -> pd.DataFrame:
+    """Compare the values of correct and incorrect images: one row per number of draws and group."""
     rows = []
     for k in shown_draws(runs):
-        frame = of(runs, k)
+        frame = values_of(runs, k)
         for name in (ALL, *datasets(runs)):
             part = frame if name == ALL else frame[frame["dataset"] == name]
             right, wrong = parted(part)
@@ -137,8 +135,8 @@ def detection(runs: Runs) -> pd.DataFrame:
         for k, estimates in run.estimates.items():
             values |= {(SD, k): (estimates.sd, ~estimates.right), (SCORE, k): (1 - estimates.centre, ~estimates.right)}
         for (way, k), (uncertainty, wrong) in values.items():
-            place = {name: run.record[name] for name in ("dataset", "seed")}
-            rows.append(place | {"way": way, "draws": k, "auroc": auroc(uncertainty, wrong)})
+            adapter = {name: run.record[name] for name in ("dataset", "seed")}
+            rows.append(adapter | {"way": way, "draws": k, "auroc": auroc(uncertainty, wrong)})
     return pd.DataFrame(rows)
 
 
@@ -174,18 +172,18 @@ def of_fixed_noise(learned: Runs, fixed: Runs) -> Table:
 
 
 @contrast
-def within(runs: Runs, of: Callable, k: int) -> Gaps:
+def within(runs: Runs, values_of: Callable, k: int) -> Gaps:
     """Return Cliff's delta of incorrect against correct images with k draws, within each adapter."""
-    return {"": of(runs, k).groupby(["dataset", "seed"]).apply(delta).unstack("seed")}
+    return {"": values_of(runs, k).groupby(["dataset", "seed"]).apply(delta).unstack("seed")}
 
 
 @contrast
-def over_all(runs: Runs, of: Callable, k: int) -> Gaps:
+def over_all(runs: Runs, values_of: Callable, k: int) -> Gaps:
     """Return Cliff's delta of incorrect against correct images with k draws, of all adapters of a seed.
 
     The paper pools in this way (Figure 5).
     """
-    return {"": of(runs, k).groupby("seed").apply(delta).to_frame().T}
+    return {"": values_of(runs, k).groupby("seed").apply(delta).to_frame().T}
 
 
 @contrast

@@ -150,33 +150,33 @@ def contrast(compute: Callable[..., Gaps]) -> Callable[..., Contrast]:
 
 
 @contrast
-def lead(scores: pd.DataFrame, of: str, *over: str) -> Gaps:
-    """Return how far `of` lies above each of `over`, by default all other methods of the paper.
+def lead(scores: pd.DataFrame, method: str, *over: str) -> Gaps:
+    """Return how far `method` lies above each of `over`, by default all other methods of the paper.
 
     `Untestable` without one of the methods that are named, or without another.
     """
     return {
-        f"{title(of)} − {title(other)}": (scores[of] - scores[other]).unstack("seed", sort=False)
-        for other in _others(scores, of, over)
+        f"{title(method)} − {title(other)}": (scores[method] - scores[other]).unstack("seed", sort=False)
+        for other in _others(scores, method, over)
     }
 
 
 @contrast
-def below(scores: pd.DataFrame, of: str, *over: str, sign: str = "−") -> Gaps:
-    """Return how far `of` lies below each of `over`, as `lead`; sign: "/" for logarithms."""
+def below(scores: pd.DataFrame, method: str, *over: str, sign: str = "−") -> Gaps:
+    """Return how far `method` lies below each of `over`, as `lead`; sign: "/" for logarithms."""
     return {
-        f"{title(other)} {sign} {title(of)}": (scores[other] - scores[of]).unstack("seed", sort=False)
-        for other in _others(scores, of, over)
+        f"{title(other)} {sign} {title(method)}": (scores[other] - scores[method]).unstack("seed", sort=False)
+        for other in _others(scores, method, over)
     }
 
 
-def _others(scores: pd.DataFrame, of: str, over: tuple[str, ...]) -> tuple[str, ...]:
-    others = over or tuple(method for method in PAPER_METHODS if method in scores and method != of)
-    for name in (of, *others):
+def _others(scores: pd.DataFrame, method: str, over: tuple[str, ...]) -> tuple[str, ...]:
+    others = over or tuple(name for name in PAPER_METHODS if name in scores and name != method)
+    for name in (method, *others):
         if name not in scores:
             raise Untestable(f"no runs of {title(name)}")
     if not others:
-        raise Untestable(f"no method beside {title(of)}")
+        raise Untestable(f"no method beside {title(method)}")
     return others
 
 
