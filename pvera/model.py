@@ -1,7 +1,7 @@
 """`adapt`: a frozen transformer encoder with trainable adapters and head, or with a grid of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -116,19 +116,22 @@ class AdaptedModel(nn.Module):
         """Return logits (batch, classes) of images or text (see `adapt`); (members, batch, classes) of a grid.
 
         Inputs may have transformers' names instead. With `labels` (batch), or (batch, classes) of probabilities, it
-        returns loss and logits: the cross entropy, to which training adds `beta` times the KL term (Eq. 8).
+        returns loss and logits: the cross entropy, to which training adds `beta` times the KL term (Eq. 8). A pass
+        with `labels` whose loss has no KL term computes none.
         """
         if inputs is None:
             text = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
             given = {name: tensor for name, tensor in text.items() if tensor is not None}
             inputs = given if pixel_values is None else pixel_values
-        logits = self.classify(self.features(inputs))
+        with_kl = self.training and self.beta
+        with nullcontext() if labels is None or with_kl or torch.compiler.is_compiling() else self.without_kl():
+            logits = self.classify(self.features(inputs))
         if labels is None:
             return logits
         if not self.single:
             raise InputError("labels= gives one loss: compute those of a grid from its logits")
         loss = nn.functional.cross_entropy(full_precision(logits), labels)
-        return Output(loss + self.beta * self.kl_divergence() if self.training and self.beta else loss, logits)
+        return Output(loss + self.beta * self.kl_divergence() if with_kl else loss, logits)
 
     def features(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
         """Return the heads' input (active members, batch, dim); (1, batch, dim) where no adapter changes the backbone.
