@@ -189,8 +189,8 @@ def step(bench: Bench) -> Iterator[tuple]:
         with bench.model(grid) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True
             optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
-            beta, scaler = torch.full((len(grid),), BETA, device=bench.device), training.make_scaler(bench.device)
-            of_step = (model, model, bench.images, bench.labels, beta, optimizers, scaler, CORRECTED)
+            scaler = training.make_scaler(bench.device)
+            of_step = (model, model, bench.images, bench.labels, [BETA] * len(grid), optimizers, scaler, CORRECTED)
             frozen = bench.frozen(1, len(grid), backward=True)
             yield title(grid), bound, partial(training.step, *of_step), frozen, STEP[grid[0].key], factor
 
@@ -214,42 +214,38 @@ def draws(bench: Bench) -> Iterator[tuple]:
 
 def beside_peft(bench: Bench) -> Iterator[tuple]:
     """A step of a plain training loop, with and without the KL term, which PEFT lacks."""
-    peft, bound = optional("peft", "test"), "frozen forward and backward"
-    plain, frozen = copy.deepcopy(bench.vit), bench.frozen(1, backward=True)
+    peft, plain, frozen = optional("peft", "test"), copy.deepcopy(bench.vit), bench.frozen(backward=True)
     for method in (LoRA(128), VeRA(256, pair="shared"), PVeRA(256, pair="shared"), DoRA(128), IA3()):
         with bench.model(method) as model, tempfile.TemporaryDirectory() as folder:
             export_peft(model, folder)
-            theirs = peft.PeftModel.from_pretrained(copy.deepcopy(plain), folder, is_trainable=True)
+            theirs = peft.PeftModel.from_pretrained(copy.deepcopy(plain), folder, is_trainable=True).train()
             theirs.head = copy.deepcopy(model.members[0].head)
 
-            def loss_here() -> torch.Tensor:
+            def loss_here(beta: float) -> torch.Tensor:
+                model.beta = beta
                 return model(bench.images, labels=bench.labels).loss
 
             def loss_there() -> torch.Tensor:
                 return cross_entropy(theirs.head(theirs(bench.images).last_hidden_state[:, 0]), bench.labels)
 
-            yield (
-                f"{title([method])}, peft {peft.__version__}",
-                bound,
-                training_step(theirs, loss_there),
-                frozen,
-                None,
-                1.0,
-            )
-            yield title([method]), bound, training_step(model.train(), loss_here), frozen, None, 1.0
+            steps = {f", peft {peft.__version__}": training_step(theirs, loss_there)}
+            steps[""] = training_step(model.train(), partial(loss_here, 0.0))
             if isinstance(method, PVeRA):
-                model.beta = BETA
-                yield f"{title([method])}, KL term", bound, training_step(model, loss_here), frozen, None, 1.0
+                steps[", KL term"] = training_step(model, partial(loss_here, BETA))
+            for name, function in steps.items():
+                yield title([method]) + name, "frozen forward and backward", function, frozen, None, 1.0
 
 
-def training_step(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], None]:
+def training_step(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], float]:
     """Return a step of AdamW down the `loss` of `model`."""
     optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), 1e-4, fused=True)
 
-    def function() -> None:
-        loss().backward()
+    def function() -> float:
+        value = loss()
+        value.backward()
         optimizer.step()
         optimizer.zero_grad()
+        return value.item()
 
     return function
 

@@ -1,6 +1,6 @@
 """`adapt`: a frozen transformer encoder with trainable adapters and head, or with a grid of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -183,8 +183,7 @@ class AdaptedModel(nn.Module):
         if self.merged:
             raise RuntimeError("a merged model has no KL term: call unmerge_() first")
         device = self._layers[0].projections[0][0].weight.device
-        sums = [sum(adapter.kl_divergence() for adapter in self.members[m].layers) for m in self.active]
-        terms = [torch.as_tensor(kl, device=device) for kl in sums]
+        terms = [torch.as_tensor(self.members[m].kl_divergence(), device=device) for m in self.active]
         return terms[0] if self.single else torch.stack(terms)
 
     def train(self, mode: bool = True) -> "AdaptedModel":
@@ -362,9 +361,10 @@ class AdaptedModel(nn.Module):
             yield
 
     @contextmanager
-    def without_kl(self) -> Iterator[None]:
-        """Leave out the KL term inside: a pass with z = μ then needs half of A."""
-        adapters = [adapter for member in self.members for adapter in member.stochastic_layers]
+    def without_kl(self, members: Iterable[int] | None = None) -> Iterator[None]:
+        """Leave out the KL term inside, of all members or of these: a pass with z = μ then needs half of A."""
+        chosen = self.members if members is None else [self.members[m] for m in members]
+        adapters = [adapter for member in chosen for adapter in member.stochastic_layers]
         with with_settings(adapters, with_kl=False):
             yield
 
