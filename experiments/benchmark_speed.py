@@ -84,8 +84,8 @@ def main() -> None:
     places = [(name, others) for name in options.backbones] + [(BESIDE_PEFT, beside)]
     work = [(b, p, part) for b, parts in places for p in options.precisions for part in parts]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
-        rows = measure(Bench(backbone, precision, options.device), part, options.repeats)
-        speed.update(path, made_by, [(part, backbone, precision, *row) for row in rows])
+        for row in measure(Bench(backbone, precision, options.device), part, options.repeats):
+            speed.update(path, made_by, [(part, backbone, precision, *row)])
     print(path.with_suffix(".md").read_text(encoding="utf-8"))
 
 
