@@ -1,7 +1,8 @@
-"""Time training, evaluation and sampling against their bounds, which a frozen backbone sets.
+"""Time training, evaluation and sampling against the bounds that a frozen backbone sets, and training beside PEFT.
 
     python experiments/benchmark_speed.py                                 # ViT-S, ten minutes on two cores
     python experiments/benchmark_speed.py --device cuda --backbones dinov2_s dinov2_b dinov2_l
+    python experiments/benchmark_speed.py --parts peft memory             # three minutes; needs the extra `test`
 
 Each part and its bound take turns in one process, after a warm-up; a ratio is the median over these pairs, with
 quartiles. Weights and images are random numbers.
@@ -10,8 +11,11 @@ quartiles. Weights and images are random numbers.
     step      a training step: forward, loss, KL term, backward, AdamW     forward and backward of the frozen backbone
     evaluate  a merged model                                               the frozen backbone
     sample    k draws                                                      k frozen passes
+    peft      a training step here and in PEFT, of the same adapter        forward and backward of the frozen backbone
+    memory    what such a step saves for its backward pass                 what the frozen backbone saves
 
-The backward pass of the frozen backbone goes to its input; its weights have the precision that is measured. Writes
+The last two take transformers' DINOv2 with the sizes of ViT-S and four layers, whatever --backbones says. The backward
+pass of the frozen backbone goes to its input; its weights have the precision that is measured. Writes
 <output>/speed_<device>.json (a separate file with --threads) and .md; rows of other parts, backbones and precisions
 stay.
 """
@@ -19,6 +23,7 @@ stay.
 import pvera  # isort: skip  # noqa: F401  before timm
 
 import copy
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,11 +34,13 @@ import numpy as np
 import timm
 import torch
 from options import RESULTS, Parser, read_profile
+from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from pvera import adapt, backbones, cost, sample
+from pvera import IA3, DoRA, LoRA, PVeRA, VeRA, adapt, backbones, cost, export_peft, sample
 from pvera.adapters import Method
-from pvera.errors import run_script
+from pvera.encoder_io import encode_images, input_shape
+from pvera.errors import optional, run_script
 from pvera.files import require_writable
 from pvera.hooks import training_attention
 from pvera.report.tables import speed
@@ -48,13 +55,16 @@ MEMBERS = 3  # of the timed grid of PVeRA
 STEP = {"pvera": 1.25, "vera": 1.20} | dict.fromkeys(("lora", "dora", "ia3", "bottleneck", "adaptformer"), 1.15)
 EVALUATE, SAMPLE = 1.02, 1.15
 PARALLEL = ("bottleneck", "adaptformer")  # they cannot be merged
+BETA = 1e-6
+BESIDE_PEFT = "dinov2_s_4"  # transformers' DINOv2 of SIZES
+SIZES = {"hidden_size": 384, "num_attention_heads": 6, "num_hidden_layers": 4, "image_size": 224, "patch_size": 14}
 
 
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--backbones", nargs="+", default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bfloat16"], help="(both)")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these parts")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS)[:3], help="(the first three)")
     parser.device("cpu")
     parser.count("--threads", help="CPU threads (all; demo and mini train with one)")
     parser.count("--repeats", default=5, help="timed pairs (%(default)s)")
@@ -67,10 +77,15 @@ def main() -> None:
         backbones.architecture(name)
     made_by = environment(options.device)
     path = speed.record_path(options.output, made_by["device"], options.threads)
-    work = [(b, p, part) for b in options.backbones for p in options.precisions for part in options.parts]
+    beside = [part for part in options.parts if part in ("peft", "memory")]
+    if beside:
+        optional("peft", "test")  # fail before the other parts
+    others = [part for part in options.parts if part not in beside]
+    places = [(name, others) for name in options.backbones] + [(BESIDE_PEFT, beside)]
+    work = [(b, p, part) for b, parts in places for p in options.precisions for part in parts]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
-        rows = measure(Bench(backbone, precision, options.device), part, options.repeats)
-        speed.update(path, made_by, [(part, backbone, precision, *row) for row in rows])
+        for row in measure(Bench(backbone, precision, options.device), part, options.repeats):
+            speed.update(path, made_by, [(part, backbone, precision, *row)])
     print(path.with_suffix(".md").read_text(encoding="utf-8"))
 
 
@@ -79,13 +94,17 @@ class Bench:
 
     def __init__(self, backbone: str, precision: str, device: str):
         self.precision, self.device = precision, device
-        name, arguments = backbones.architecture(backbone)
         with backbones.seeded(0):
-            vit = timm.create_model(name, num_classes=0, **arguments)
+            if backbone == BESIDE_PEFT:
+                transformers = optional("transformers", "language")
+                vit = transformers.Dinov2Model(transformers.Dinov2Config(**SIZES))
+            else:
+                name, arguments = backbones.architecture(backbone)
+                vit = timm.create_model(name, num_classes=0, **arguments)
         self.vit = vit.eval().requires_grad_(False).to(device)
         self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # cast weights: the fastest bound
         source = torch.Generator().manual_seed(0)
-        self.images = torch.randn(BATCH, 3, *vit.patch_embed.img_size, generator=source).to(device)
+        self.images = torch.randn(BATCH, *input_shape(vit), generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
         #: The adapters with the profile's most chosen hyperparameters, by key.
         profile = read_profile("mini" if backbone == "tiny" else "paper").with_(protocol="corrected")
@@ -103,6 +122,20 @@ class Bench:
         wait()
         return time.perf_counter() - start
 
+    def saved(self, function: Callable) -> int:
+        """Return the bytes that a call saves for its backward pass. What two calls save both are the model's own
+        tensors, which do not count."""
+        calls: list[dict[int, torch.UntypedStorage]] = [{}, {}]  # by address; held, so that no other takes its place
+        for storages in calls:
+
+            def keep(tensor: torch.Tensor) -> torch.Tensor:
+                storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+                return tensor
+
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+                function()
+        return sum(storage.nbytes() for address, storage in calls[1].items() if address not in calls[0])
+
     def frozen(self, passes: int = 1, members: int = 1, backward: bool = False) -> Callable:
         """Return forward passes of the frozen backbone, with the backward pass to its input on request."""
         images = self.images.repeat(members, 1, 1, 1).to(PRECISIONS[self.precision]).requires_grad_(backward)
@@ -110,7 +143,7 @@ class Bench:
         def function():
             with training.autocast(self.device, "float32"), torch.inference_mode(not backward):
                 for _ in range(passes):
-                    outputs = self.plain(images)
+                    outputs = encode_images(self.plain, images)
                 if backward:
                     outputs.float().sum().backward()
 
@@ -125,11 +158,11 @@ class Bench:
 
 def measure(bench: Bench, part: str, repeats: int) -> Iterator[tuple]:
     """Time a part and its bound in turn. Yield what is measured, its bound, the median seconds of both, the median of
-    their ratio, its target, and quartiles."""
+    their ratio, its target, and quartiles; bytes of memory in the place of seconds."""
+    amount, repeats = (bench.saved, 1) if part == "memory" else (bench.seconds, repeats)
     for what, bound, function, frozen, target, factor in PARTS[part](bench):
         frozen(), function()
-        pairs = [(bench.seconds(function), factor * bench.seconds(frozen)) for _ in range(repeats)]
-        seconds, of_bound = np.transpose(pairs)
+        seconds, of_bound = np.transpose([(amount(function), factor * amount(frozen)) for _ in range(repeats)])
         ratio, low, high = np.quantile(seconds / of_bound, [0.5, 0.25, 0.75]).tolist()
         yield what, bound, float(np.median(seconds)), float(np.median(of_bound)), ratio, target, low, high
 
@@ -156,8 +189,8 @@ def step(bench: Bench) -> Iterator[tuple]:
         with bench.model(grid) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True
             optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
-            beta, scaler = torch.full((len(grid),), 1e-6, device=bench.device), training.make_scaler(bench.device)
-            of_step = (model, model, bench.images, bench.labels, beta, optimizers, scaler, CORRECTED)
+            scaler = training.make_scaler(bench.device)
+            of_step = (model, model, bench.images, bench.labels, [BETA] * len(grid), optimizers, scaler, CORRECTED)
             frozen = bench.frozen(1, len(grid), backward=True)
             yield title(grid), bound, partial(training.step, *of_step), frozen, STEP[grid[0].key], factor
 
@@ -179,7 +212,45 @@ def draws(bench: Bench) -> Iterator[tuple]:
             yield f"{title([method])}, {k} draws", f"{k} frozen passes", function, bench.frozen(k), SAMPLE, 1.0
 
 
-PARTS = {"step": step, "evaluate": evaluate, "sample": draws}
+def beside_peft(bench: Bench) -> Iterator[tuple]:
+    """A step of a plain training loop, with and without the KL term, which PEFT lacks."""
+    peft, plain, frozen = optional("peft", "test"), copy.deepcopy(bench.vit), bench.frozen(backward=True)
+    for method in (LoRA(128), VeRA(256, pair="shared"), PVeRA(256, pair="shared"), DoRA(128), IA3()):
+        with bench.model(method) as model, tempfile.TemporaryDirectory() as folder:
+            export_peft(model, folder)
+            theirs = peft.PeftModel.from_pretrained(copy.deepcopy(plain), folder, is_trainable=True).train()
+            theirs.head = copy.deepcopy(model.members[0].head)
+
+            def loss_here(beta: float) -> torch.Tensor:
+                model.beta = beta
+                return model(bench.images, labels=bench.labels).loss
+
+            def loss_there() -> torch.Tensor:
+                return cross_entropy(theirs.head(theirs(bench.images).last_hidden_state[:, 0]), bench.labels)
+
+            steps = {f", peft {peft.__version__}": training_step(theirs, loss_there)}
+            steps[""] = training_step(model.train(), partial(loss_here, 0.0))
+            if isinstance(method, PVeRA):
+                steps[", KL term"] = training_step(model, partial(loss_here, BETA))
+            for name, function in steps.items():
+                yield title([method]) + name, "frozen forward and backward", function, frozen, None, 1.0
+
+
+def training_step(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], float]:
+    """Return a step of AdamW down the `loss` of `model`."""
+    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), 1e-4, fused=True)
+
+    def function() -> float:
+        value = loss()
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return value.item()
+
+    return function
+
+
+PARTS = {"step": step, "evaluate": evaluate, "sample": draws, "peft": beside_peft, "memory": beside_peft}
 
 
 if __name__ == "__main__":

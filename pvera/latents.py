@@ -46,8 +46,8 @@ def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Ten
     index = [method.targets.index(position) for position in positions]
     if not probabilistic:
         return adapter.latent(inputs[0], index).float(), None
-    mu, log_var = adapter.distribution(inputs[0], index)
-    return mu.float(), torch.exp(0.5 * log_var).float()
+    mu, log_sigma = adapter.distribution(inputs[0], index)
+    return mu.float(), torch.exp(log_sigma).float()
 
 
 def adaptation(model: AdaptedModel, images: Tensor) -> dict[str, Tensor]:

@@ -51,6 +51,10 @@ class Member(nn.Module):
         weight = next(self.head.parameters(), features)
         return self.head(features.to(weight.dtype))
 
+    def kl_divergence(self) -> Tensor | float:
+        """Return Σ_layers L_KL (Eq. 8, without β) of the last forward pass."""
+        return sum(adapter.kl_divergence() for adapter in self.layers)
+
     def count(self) -> dict[str, int]:
         """Return the number of trained parameters in the adapters and in the head."""
         total = sum(p.numel() for p in self.trained().values())

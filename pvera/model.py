@@ -1,7 +1,7 @@
 """`adapt`: a frozen transformer encoder with trainable adapters and head, or with a grid of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -116,19 +116,22 @@ class AdaptedModel(nn.Module):
         """Return logits (batch, classes) of images or text (see `adapt`); (members, batch, classes) of a grid.
 
         Inputs may have transformers' names instead. With `labels` (batch), or (batch, classes) of probabilities, it
-        returns loss and logits: the cross entropy, to which training adds `beta` times the KL term (Eq. 8).
+        returns loss and logits: the cross entropy, to which training adds `beta` times the KL term (Eq. 8). A pass
+        with `labels` whose loss has no KL term computes none.
         """
         if inputs is None:
             text = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
             given = {name: tensor for name, tensor in text.items() if tensor is not None}
             inputs = given if pixel_values is None else pixel_values
-        logits = self.classify(self.features(inputs))
+        with_kl = self.training and self.beta
+        with nullcontext() if labels is None or with_kl or torch.compiler.is_compiling() else self.without_kl():
+            logits = self.classify(self.features(inputs))
         if labels is None:
             return logits
         if not self.single:
             raise InputError("labels= gives one loss: compute those of a grid from its logits")
         loss = nn.functional.cross_entropy(full_precision(logits), labels)
-        return Output(loss + self.beta * self.kl_divergence() if self.training and self.beta else loss, logits)
+        return Output(loss + self.beta * self.kl_divergence() if with_kl else loss, logits)
 
     def features(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
         """Return the heads' input (active members, batch, dim); (1, batch, dim) where no adapter changes the backbone.
@@ -180,8 +183,7 @@ class AdaptedModel(nn.Module):
         if self.merged:
             raise RuntimeError("a merged model has no KL term: call unmerge_() first")
         device = self._layers[0].projections[0][0].weight.device
-        sums = [sum(adapter.kl_divergence() for adapter in self.members[m].layers) for m in self.active]
-        terms = [torch.as_tensor(kl, device=device) for kl in sums]
+        terms = [torch.as_tensor(self.members[m].kl_divergence(), device=device) for m in self.active]
         return terms[0] if self.single else torch.stack(terms)
 
     def train(self, mode: bool = True) -> "AdaptedModel":
@@ -359,9 +361,10 @@ class AdaptedModel(nn.Module):
             yield
 
     @contextmanager
-    def without_kl(self) -> Iterator[None]:
-        """Leave out the KL term inside: a pass with z = μ then needs half of A."""
-        adapters = [adapter for member in self.members for adapter in member.stochastic_layers]
+    def without_kl(self, members: Iterable[int] | None = None) -> Iterator[None]:
+        """Leave out the KL term inside, of all members or of these: a pass with z = μ then needs half of A."""
+        chosen = self.members if members is None else [self.members[m] for m in members]
+        adapters = [adapter for member in chosen for adapter in member.stochastic_layers]
         with with_settings(adapters, with_kl=False):
             yield
 

@@ -103,9 +103,11 @@ def matching(targets: str, projections: str) -> tuple[list[int], list[int]]:
 
 
 def select(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
-    """Return `tensor` at `index` along `dim`, without a copy where that is all of it."""
+    """Return `tensor` at `index` along `dim`, without a copy where that is all of it, or one place."""
     if len(index) == tensor.shape[dim]:
         return tensor
+    if len(index) == 1:
+        return tensor.narrow(dim, index[0], 1)
     return tensor.index_select(dim, torch.tensor(index, dtype=torch.long, device=tensor.device))
 
 
@@ -114,13 +116,22 @@ def products(x: Tensor, A: Tensor) -> Tensor:
     return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:])
 
 
-def add_products(y: Tensor, z: Tensor, M: Tensor, at: list[int]) -> Tensor:
-    """Return y (n, t, q, d) with z[:, :, i] M[i] added at position at[i]; z is (n, t, p, r), M is (p, r, d)."""
+def change_at(y: Tensor, at: list[int], change: Callable[[int, Tensor], Tensor]) -> Tensor:
+    """Return y (n, t, q, d) with change(i, its part), in y's precision, at position at[i]; a part is (n, t, d)."""
     parts = list(y.unbind(2))
     for i, j in enumerate(at):
-        rows = parts[j].flatten(0, 1), z[:, :, i].flatten(0, 1).to(y.dtype), M[i].to(y.dtype)
-        parts[j] = torch.addmm(*rows).view_as(parts[j])
-    return torch.stack(parts, 2)
+        parts[j] = change(i, parts[j]).to(y.dtype)
+    return torch.stack(parts, 2) if len(parts) > 1 else parts[0].unsqueeze(2)
+
+
+def add_products(y: Tensor, z: Tensor, M: Tensor, at: list[int], scale: float = 1.0) -> Tensor:
+    """Return y (n, t, q, d) with scale z[:, :, i] M[i] added at position at[i]; z is (n, t, p, r), M is (p, r, d)."""
+
+    def add(i: int, part: Tensor) -> Tensor:
+        rows = part.flatten(0, 1), z[:, :, i].flatten(0, 1).to(y.dtype), M[i].to(y.dtype)
+        return torch.addmm(*rows, alpha=scale).view_as(part)
+
+    return change_at(y, at, add)
 
 
 def scale_at(y: Tensor, scale: Tensor, at: list[int], shift: Tensor | None = None) -> Tensor:
@@ -128,10 +139,9 @@ def scale_at(y: Tensor, scale: Tensor, at: list[int], shift: Tensor | None = Non
 
     A scale near one would lose its last digits in half precision, so only the result has y's precision.
     """
-    parts = list(y.unbind(2))
-    for i, j in enumerate(at):
-        parts[j] = (parts[j] * scale[i] if shift is None else torch.addcmul(shift[i], parts[j], scale[i])).to(y.dtype)
-    return torch.stack(parts, 2)
+    return change_at(
+        y, at, lambda i, part: part * scale[i] if shift is None else torch.addcmul(shift[i], part, scale[i])
+    )
 
 
 def full_precision(tensor: Tensor) -> Tensor:

@@ -19,7 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import options
-from pvera.adapters.base import Adapter, Method, add_products, full_precision, matching, products, scale_at, select
+from pvera.adapters.base import (
+    Adapter,
+    Method,
+    add_products,
+    change_at,
+    full_precision,
+    matching,
+    products,
+    scale_at,
+    select,
+)
 from pvera.adapters.lora import low_rank_pair, low_rank_weight
 from pvera.encoders import EncoderLayer
 
@@ -93,14 +103,12 @@ class DoRAAdapter(Adapter):
         W, bias = (torch.stack(tensors) for tensors in zip(*frozen, strict=True))
         V, ratio = self.direction(W, targets)
         if self.axis == 0:  # m / ‖V‖ scales the input, so x W'ᵀ is a product of its own
-            parts, V = list(y.unbind(2)), V * ratio.unsqueeze(1)
-            for i, j in enumerate(at):
-                parts[j] = nn.functional.linear(x, V[i].to(x.dtype), bias[i]).to(y.dtype)
-            return torch.stack(parts, 2)
+            V = V * ratio.unsqueeze(1)
+            return change_at(y, at, lambda i, _: nn.functional.linear(x, V[i].to(x.dtype), bias[i]))
         # m / ‖V‖ scales the output: x W'ᵀ + b_W = m / ‖V‖ ⊙ (y − b_W + α/r x C D) + b_W, with y = x Wᵀ + b_W.
         y = scale_at(y, ratio, at, (1 - ratio) * bias)
         C, D = self.factors(targets)
-        return add_products(y, products(x, C), self.scale * D * ratio.unsqueeze(1), at)
+        return add_products(y, products(x, C), D * ratio.unsqueeze(1), at, self.scale)
 
     def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
         targets, at = matching(self.method.targets, projections)

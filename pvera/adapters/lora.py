@@ -57,7 +57,7 @@ class LoRAAdapter(DropoutAdapter):
         if not targets:
             return y
         A, B = select(self.A, 1, targets), select(self.B, 0, targets)
-        return add_products(y, products(x, A), self.scale * B, at)  # Eq. 3: y + (x A) (α/r B)
+        return add_products(y, products(x, A), B, at, self.scale)  # Eq. 3
 
     @property
     def scale(self) -> float:

@@ -89,35 +89,36 @@ class PVeRAAdapter(StochasticAdapter):
             return y
         now = self.settings(projections, x.device)
         if now.sampling or now.with_kl:
-            mu, log_var = self.distribution(x, targets)  # Eq. 5
-            sigma = torch.exp(log_var / 2)
+            mu, log_sigma = self.distribution(x, targets)  # Eq. 5
+            sigma = torch.exp(log_sigma)
             z = torch.addcmul(mu, self.draw(torch.randn, mu, now), sigma) if now.sampling else mu  # Eq. 6
-            kl = self.divergence(mu, sigma, log_var) if now.with_kl else None  # Eq. 9
+            kl = self.divergence(mu, sigma, log_sigma) if now.with_kl else None  # Eq. 9
         else:
             z, kl = self.latent(x, targets), None
         self.keep_kl(projections, kl, now)
         return add_scaled(self, y, z, targets, at)  # Eq. 7
 
     def distribution(self, x: Tensor, targets: list[int]) -> tuple[Tensor, Tensor]:
-        """Return μ and log σ² (Eq. 5), each (n, t, p, r), for x (n, t, d) and the p `targets`.
+        """Return μ and log σ (Eq. 5), each (n, t, p, r), for x (n, t, d) and the p `targets`.
 
         fp32 holds σ up to log σ² = 177 and σ² up to 88. Beyond, the loss is infinite, and the run counts as diverged.
         """
         A, d = select(self.shared.A, 2, self.shared.pairs(targets)), select(self.d, 1, targets)
         # x A keeps its precision: the product with d, in fp32, has that of d.
-        xAd = [xA * of_half for xA, of_half in zip(products(x, A).unbind(2), full_precision(d), strict=True)]
+        xA, d = products(x, A).unbind(2), full_precision(d)
+        mu = xA[0] * d[0]
         if self.method.sigma is not None:
-            xAd.append(torch.full_like(xAd[0], 2 * math.log(self.method.sigma)))
-        mu, log_var = xAd
-        return mu, log_var
+            return mu, torch.full_like(mu, math.log(self.method.sigma))
+        return mu, xA[1] * (d[1] / 2)
 
     def latent(self, x: Tensor, targets: list[int]) -> Tensor:
         """Return μ = x A_μ ⊙ d_μ alone, (n, t, p, r)."""
         return products(x, select(self.shared.A[:, 0], 1, self.shared.pairs(targets))) * select(self.d[0], 0, targets)
 
-    def divergence(self, mu: Tensor, sigma: Tensor, log_var: Tensor) -> Tensor:
+    def divergence(self, mu: Tensor, sigma: Tensor, log_sigma: Tensor) -> Tensor:
         """Return L_KL (Eq. 9) of every token, (n, t), for tensors (n, t, p, r)."""
-        kl = 0.5 * (mu**2 + sigma**2 - log_var - 1).sum((2, 3))  # Σ KL(N(μ, σ²) ‖ N(0, I))
+        squares, logs = (mu**2).sum((2, 3)) + (sigma**2 - 1).sum((2, 3)), log_sigma.sum((2, 3))
+        kl = 0.5 * squares - logs  # Σ KL(N(μ, σ²) ‖ N(0, I))
         if self.method.kl == "mean":
             return kl / (self.method.rank * len(self.method.targets))
         return 0.5 * kl

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import options
-from pvera.adapters.base import Method, add_products, matching, products, select
+from pvera.adapters.base import Method, change_at, matching, products, select
 from pvera.adapters.dropout import DropoutAdapter
 from pvera.encoders import EncoderLayer
 from pvera.seeding import generator
@@ -108,8 +108,9 @@ class VeRAAdapter(DropoutAdapter):
 
 def add_scaled(adapter: Any, y: Tensor, z: Tensor, targets: list[int], at: list[int]) -> Tensor:
     """Return y (n, t, q, d) with α (z B ⊙ b) added at `at`, for z (n, t, p, r) of the p `targets`."""
-    B, b = select(adapter.shared.B, 0, adapter.shared.pairs(targets)), select(adapter.b, 0, targets)
-    return add_products(y, z, B * (adapter.method.alpha * b).unsqueeze(1), at)  # z B ⊙ b = z (B diag(b))
+    B = select(adapter.shared.B, 0, adapter.shared.pairs(targets)).to(y.dtype).expand(len(targets), -1, -1)
+    scale = (adapter.method.alpha * select(adapter.b, 0, targets)).to(y.dtype)
+    return change_at(y, at, lambda i, part: torch.addcmul(part, z[:, :, i].to(y.dtype) @ B[i], scale[i]))
 
 
 def merged_update(adapter: Any, A: Tensor, d: Tensor, targets: list[int]) -> Tensor:

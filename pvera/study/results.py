@@ -13,7 +13,8 @@ A record holds
     own_data               of one's own pictures: how they were split, the names of their classes, a hash of all
     config, config_hash    everything that influences the numbers
     members                per member of the grid: grid (its values), status, best_validation_loss,
-                           best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)
+                           best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch; no KL term
+                           where β is zero: null)
     chosen                 member, epoch and grid of the member that `training.choose` returns
     test                   its metrics (`metrics.evaluate`)
     environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB; on a

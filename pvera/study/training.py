@@ -72,13 +72,13 @@ class TrainingConfig(Settings):
 class History:
     """The training of one member of the grid.
 
-    curve: by name of `CURVES`, a number per epoch.
+    curve: by name of `CURVES`, a number per epoch; None for the KL term where β is zero: it is not computed.
     best_loss, best_epoch, best_state: of its last improvement beyond the tolerance, and its trained tensors then.
     led: the last epoch in which it took the lowest best loss of its grid down by more than the tolerance. It
     is the best epoch of the member that led last.
     """
 
-    curve: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in CURVES})
+    curve: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in CURVES})
     best_loss: float = float("inf")
     best_epoch: int = -1
     best_state: dict[str, Tensor] = field(default_factory=dict)
@@ -137,9 +137,9 @@ def fit(
         model.train()
         count = len(train)
         indices = torch.randperm(count, generator=order) if protocol.shuffle else torch.arange(count)
-        beta = torch.tensor([betas[m] for m in model.active], device=train.labels.device)
+        beta = [betas[m] for m in model.active]
         totals = torch.zeros(2, len(model.active), device=train.labels.device)
-        with training_attention(model.backbone):
+        with training_attention(model.backbone), model.without_kl(m for m in model.active if not betas[m]):
             for batch in indices.split(config.batch_size):
                 totals += len(batch) * step(
                     model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol
@@ -147,7 +147,7 @@ def fit(
         train_loss, kl = (totals / count).tolist()
         losses, accuracies = evaluate(model, forward, validation, protocol)
         for i, m in enumerate(model.active):
-            h, values = histories[m], (train_loss[i], kl[i], losses[i], accuracies[i])
+            h, values = histories[m], (train_loss[i], kl[i] if beta[i] else None, losses[i], accuracies[i])
             for name, value in zip(CURVES, values, strict=True):
                 h.curve[name].append(value)
             if np.isfinite(train_loss[i] + kl[i] + losses[i]):
@@ -171,11 +171,13 @@ def fit(
     return histories
 
 
-def step(model, forward, inputs, labels: Tensor, beta: Tensor, optimizers, scaler, protocol: Protocol) -> Tensor:
-    """One step of the active members, with β (active members,). Returns loss and KL term, (2, active members)."""
+def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, scaler, protocol: Protocol) -> Tensor:
+    """One step of the active members, with β of each. Returns loss and KL term, (2, active members); where β is zero,
+    so is the KL term."""
     loss = classification_loss(forward(inputs), labels, protocol)
-    kl = model.kl_divergence().to(loss.dtype)
-    objective = loss + beta * kl
+    terms = [model.members[m].kl_divergence() if b else 0.0 for m, b in zip(model.active, beta, strict=True)]
+    kl = torch.stack([torch.as_tensor(term, dtype=loss.dtype, device=loss.device) for term in terms])
+    objective = loss + loss.new_tensor(beta) * kl
     scaler.scale(objective.sum()).backward()
     # In fp16 a member that diverged must not lower the scale that all share.
     finite = objective.isfinite().tolist() if scaler.is_enabled() else [True] * len(loss)

@@ -150,7 +150,7 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
         optimizer.register_step_pre_hook(
             lambda *_, member=member: gradients.append({n: p.grad.clone() for n, p in member.trained().items()})
         )
-    beta = torch.full((len(optimizers),), INDEX["beta"], dtype=dtype)
+    beta = [INDEX["beta"]] * len(optimizers)
     loss, kl = training.step(
         model.train(), model, data[:], data.labels, beta, optimizers, training.make_scaler("cpu"), PUBLISHED
     )

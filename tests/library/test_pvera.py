@@ -73,8 +73,8 @@ def test_kl_is_the_divergence_of_torch_distributions(encoder, targets, kl, train
     for adapter, x in zip(model.members[0].layers, inputs):
         lengths = [x.shape[1]] * len(x) if isinstance(given, torch.Tensor) else given["attention_mask"].sum(1)
         for tokens, length in zip(x, lengths):
-            mu, log_var = adapter.distribution(tokens[None, :length], list(range(len(targets))))
-            divergence = kl_divergence(Normal(mu, (log_var / 2).exp()), Normal(0.0, 1.0))  # (1, t, p, r)
+            mu, log_sigma = adapter.distribution(tokens[None, :length], list(range(len(targets))))
+            divergence = kl_divergence(Normal(mu, log_sigma.exp()), Normal(0.0, 1.0))  # (1, t, p, r)
             mean = 0.5 * divergence.sum((2, 3)).mean() if kl == "sum" else divergence.mean()
             expected = expected + mean / len(x)
     assert expected > 0.02

@@ -1,6 +1,7 @@
 """Timings: the record, the figures, and experiments/benchmark_speed.py on the small backbone."""
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -76,6 +77,27 @@ def test_the_script_measures_each_method(tmp_path, capsys):
     assert (rows[["value", "bound_value", "ratio", "low"]] > 0).all(axis=None)
     targets = rows[rows["part"] == "step"].set_index("what")["target"]
     assert targets["PVeRA, r = 32"] == targets["PVeRA, r = 32, grid of 3"] == 1.25 and targets["LoRA, r = 16"] == 1.15
+
+
+def test_steps_beside_peft_are_of_equal_adapters(tmp_path, monkeypatch, capsys):
+    """Losses of two steps agree: the first has b = 0, so that draws do not matter. Without peft there is one line."""
+    small = {"hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "image_size": 32, "patch_size": 8}
+    monkeypatch.setattr(benchmark_speed, "SIZES", small)
+    bench = benchmark_speed.Bench(benchmark_speed.BESIDE_PEFT, "float32", "cpu")
+    losses = {what: [function(), function()] for what, _, function, *_ in benchmark_speed.beside_peft(bench)}
+    pairs = [(losses[what], losses[there]) for there in losses for what in losses if there.startswith(what + ", peft")]
+    assert len(losses) == 11 and len(pairs) == 5
+    for here, there in pairs:
+        assert here[0] == pytest.approx(there[0], abs=1e-5) and here[1] < here[0]
+    rows = {what: (here, frozen) for what, _, here, frozen, *_ in benchmark_speed.measure(bench, "memory", 1)}
+    with_kl, without = (rows[f"PVeRA, r = 256{end}"] for end in (", KL term", ""))
+    tokens, kept = 16 * 17, 4  # images and their tokens; adapted projections
+    assert with_kl[0] - without[0] == pytest.approx(4 * 256 * tokens * kept, rel=0.01)  # μ in fp32
+    assert without[0] > without[1] > 0
+    monkeypatch.setitem(sys.modules, "peft", None)
+    assert "peft is not installed" in scripts.refusal(
+        "benchmark_speed", capsys, "--parts", "peft", "--output", tmp_path
+    )
 
 
 def test_an_adapters_own_products_are_part_of_its_bound():

@@ -10,6 +10,8 @@ import torch
 from tiny import METHODS
 
 import pvera
+from pvera import PVeRA
+from pvera.adapters.pvera import PVeRAAdapter
 from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageData, ImageSplit
 from pvera.hooks import training_attention
@@ -51,7 +53,8 @@ def train(
     model = pvera.adapt(backbone.model, methods, CLASSES, 0)
     rates = rates if isinstance(rates, list) else [(rates, rates)] * len(methods)
     try:
-        return fit(model, *splits, rates, [beta] * len(methods), config, rules, 0)
+        betas = beta if isinstance(beta, list) else [beta] * len(methods)
+        return fit(model, *splits, rates, betas, config, rules, 0)
     finally:
         model.unload()
 
@@ -64,6 +67,19 @@ def test_grid_trains_each_member_as_alone(backbone, splits, name):
         (alone,) = train(backbone, splits, [METHODS[name]], [rate], 1e-3)
         for curve in ("train_loss", "kl", "validation_loss", "validation_accuracy"):
             np.testing.assert_allclose(member.curve[curve], alone.curve[curve], rtol=1e-5, atol=1e-5)
+
+
+def test_beta_of_zero_computes_no_kl_term(backbone, splits, monkeypatch):
+    """Each member of the grid trains as it does alone."""
+    computed, compute = set(), PVeRAAdapter.divergence
+    monkeypatch.setattr(PVeRAAdapter, "divergence", lambda self, *of: computed.add(self) or compute(self, *of))
+    together = train(backbone, splits, [PVeRA(rank=8)] * 2, beta=[0.0, 1e-3])
+    assert len(computed) == len(backbone.model.blocks)
+    assert together[0].curve["kl"] == [None] * 3 and min(together[1].curve["kl"]) > 0
+    for member, beta in zip(together, (0.0, 1e-3)):
+        (alone,) = train(backbone, splits, [PVeRA(rank=8)], beta=beta)
+        for curve in ("train_loss", "kl"):
+            np.testing.assert_allclose(*(np.array(m.curve[curve], float) for m in (member, alone)), rtol=1e-5)
 
 
 def test_grid_of_different_ranks_when_one_stops_early(backbone, splits):
