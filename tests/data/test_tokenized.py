@@ -1,14 +1,10 @@
 """Texts as tokens: batches and order."""
 
-import shutil
-
 import numpy as np
-import pytest
 import torch
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
 
 from pvera.data import glue, inputs, tokenized
-from pvera.errors import InputError
 
 
 def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
@@ -43,11 +39,3 @@ def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_fold
             for s in (split, original)
         ]
         assert rows[0] == rows[1]
-
-
-def test_too_few_texts_to_split(encoder, text_folder, tmp_path):
-    shutil.copytree(text_folder / glue.TASKS["cola"].folder, tmp_path / glue.TASKS["cola"].folder)
-    train = tmp_path / glue.TASKS["cola"].folder / "train.tsv"
-    train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
-    with pytest.raises(InputError, match="too few texts for training and validation"):
-        inputs.load(tmp_path, "cola", encoder)

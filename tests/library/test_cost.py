@@ -1,7 +1,5 @@
 """Parameters and multiply-adds: torch's counts against fvcore's, closed forms, a case by hand, the paper's numbers."""
 
-from pathlib import Path
-
 import closed_forms
 import pytest
 import torch
@@ -10,7 +8,6 @@ from tiny import METHODS
 import pvera
 from pvera import AdaptFormer, Bottleneck, DoRA, LoRA, PVeRA, VeRA, backbones, cost
 
-ROOT = Path(__file__).resolve().parents[2]
 CLASSES = 5
 #: The methods of `tiny`, and options that change a count.
 VARIED = [

@@ -1,7 +1,5 @@
 """The benchmark's tables from hand-made records, the text of numbers, and the notebook that shows them."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,7 +17,6 @@ from pvera.report.scores import ROWS, capped, complete, score_frame
 from pvera.report.table import marks, number, plain, signed
 from pvera.report.tables import benchmark as tables
 
-ROOT = Path(__file__).parents[2]
 NAN = np.nan
 
 MAIN = """\

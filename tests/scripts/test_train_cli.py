@@ -14,8 +14,6 @@ from small import arguments, marked, numbers, profile_with, start, until
 
 from pvera import backbones
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
-
 
 def test_workers_take_weights_determinism_and_few_images(folder):
     """Two worker processes; the script itself runs in this one."""

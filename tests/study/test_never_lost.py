@@ -19,7 +19,7 @@ from small import arguments
 from pvera.errors import InputError
 from pvera.study import results, runs
 
-FULL, FULL_DEVICE = "No space left on device", Path("/dev/full")
+FULL = "No space left on device"
 
 
 @contextmanager
