@@ -1,6 +1,5 @@
 """The README and the pages in docs/: links lead somewhere, code and commands run."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -50,26 +49,6 @@ def test_every_notebook_figure_and_table_is_listed():
     linked = {(DOCS / target).resolve() for target in LINK.findall((DOCS / "figures.md").read_text())}
     for pattern in ("analysis/*.ipynb", "figures/mini/*.png", "results/mini/tables/*.md"):
         assert set(ROOT.glob(pattern)) - linked == set()
-
-
-def defined(path: Path) -> set[str]:
-    """Return the functions, classes and methods ("Class.method") of a module."""
-    names = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        if isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
-    return names
-
-
-def test_each_equation_of_the_paper_has_its_code():
-    page = (DOCS / "equations.md").read_text().splitlines()
-    rows = [row.split("|")[1:-1] for row in page if row.startswith(("| Eq.", "| Algorithm"))]
-    assert [row[0].strip() for row in rows] == [f"Eq. {i}" for i in range(1, 12)] + ["Algorithm 1", "Algorithm 2"]
-    for _, _, files, names in rows:
-        known = set().union(*(defined(DOCS / link) for link in LINK.findall(files)))
-        assert set(re.findall(r"`(.*?)`", names)) <= known, names
 
 
 # Code
