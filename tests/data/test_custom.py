@@ -98,6 +98,9 @@ def test_a_csv_file(pictures, tmp_path):
     assert described["images"] == {"train": 40, "validation": 20, "test": 20}
     assert all(CLASSES[label] == path.split("/")[-2] for path, label in installed["test"].items())
     assert all((tmp_path / "mine" / path).is_file() for path in installed["train"])
+    exchanged = [(*row, {"train": "test", "test": "train"}.get(split, split)) for *row, split in rows]
+    *_, other = custom.split(write_csv(tmp_path / "a.csv", exchanged, "label,extra,path,split"), 0)
+    assert other["pictures_sha256"] != described["pictures_sha256"]
     numbers = [(f"pictures/{path}", 9 + CLASSES.index(label)) for path, label, _ in listed(pictures)]
     *_, described = custom.split(write_csv(pictures.parent / "b.csv", numbers, "path,label"), 0)
     assert described["classes"] == ["9", "10", "11", "12"], "in the order of numbers"

@@ -137,12 +137,15 @@ def test_dora_on_a_weight_with_rows_and_columns_of_norm_zero(method, value, dtyp
     model = pvera.adapt(vit, method, CLASSES)
     assert torch.equal(model.features(images)[0], expected)
     optimizer = torch.optim.Adam(model.members[0].trained().values(), 1e-2)
+    magnitudes = [layer.m.detach().clone() for layer in model.members[0].layers]
     for _ in range(3):
         optimizer.zero_grad()
         model(images).square().sum().backward()
         optimizer.step()
     logits = model.eval()(images)
     assert logits.isfinite().all() and not torch.equal(model.features(images)[0], expected)
+    trained = [layer.m != before for layer, before in zip(model.members[0].layers, magnitudes)]
+    assert torch.stack(trained).all(), "those of norm zero too"
     torch.testing.assert_close(model.merge_()(images), logits, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3)
 
 

@@ -173,6 +173,16 @@ def test_inference_merges_where_it_can_and_leaves_the_model_as_it_was(method, im
         raise ZeroDivisionError
     assert model.training and not model.merged
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    with model.eval().inference():
+        pass
+    assert not model.training
+
+
+def test_inference_on_a_merged_model_leaves_it_merged():
+    model = adapted().eval().merge_()
+    with model.inference():
+        assert model.merged
+    assert model.merged and not model.training
 
 
 # ---------------------------------------------------------------- precision
