@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-import scripts
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pvera.data import glue
 from pvera.errors import InputError
@@ -38,21 +35,6 @@ def test_original_files(tmp_path, name):
     texts, labels = READ[name]
     assert loaded.texts == texts
     assert loaded.labels.tolist() == labels and loaded.labels.dtype == np.int64
-
-
-sentences = st.text(st.characters(blacklist_characters="\t\r\n", blacklist_categories=("Cs",)), min_size=1)
-
-
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
-@given(st.data(), st.sampled_from(list(glue.GLUE)))
-def test_written_files_read_back(tmp_path_factory, data, name):
-    layout = glue.GLUE[name].layout
-    texts = data.draw(st.lists(st.tuples(*[sentences] * len(layout.texts)), min_size=1, max_size=5))
-    labels = np.array([data.draw(st.integers(0, 1)) for _ in texts])
-    file = tmp_path_factory.mktemp("tsv") / "dev.tsv"
-    file.write_bytes(glue.encode(glue.Texts(texts, labels), layout))
-    loaded = glue.read(file, layout)
-    assert loaded.texts == texts and loaded.labels.tolist() == labels.tolist()
 
 
 def test_split_is_a_fixed_permutation(tmp_path):
@@ -89,13 +71,3 @@ def test_bad_file_is_one_line(tmp_path, case):
 def test_missing_file(tmp_path):
     with pytest.raises(InputError, match="train.tsv does not exist"):
         glue.load_split(tmp_path, "rte", "validation")
-
-
-def test_script(tmp_path, capsys):
-    for name, lines in LINES.items():
-        for split in ("train", "dev"):
-            place(tmp_path / "glue", name, lines, split)
-    scripts.execute("make_texts", "--root", tmp_path / "text", "--source", tmp_path / "glue")
-    printed = capsys.readouterr().out
-    assert "MRPC, train: 2 texts where GLUE has 3668" in printed
-    assert glue.load_split(tmp_path / "text", "mrpc", "test").texts == READ["mrpc"][0]

@@ -1,14 +1,10 @@
 """Texts as tokens: batches and order."""
 
-import shutil
-
 import numpy as np
-import pytest
 import torch
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
 
-from pvera.data import glue, inputs, tokenized
-from pvera.errors import InputError
+from pvera.data import glue, tokenized
 
 
 def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
@@ -17,7 +13,7 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
     alone = [
         dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for text in texts.texts
     ]
-    lengths = [one["input_ids"].shape[1] for one in alone]
+    lengths = [text["input_ids"].shape[1] for text in alone]
     assert min(lengths) < max(lengths) == 30  # some are truncated
     for index in (slice(3, 9), torch.tensor([5, 0, 7]), slice(2, 3)):
         chosen = np.arange(len(batch))[index]
@@ -28,26 +24,3 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
                 assert torch.equal(inputs[name][row, : lengths[i]], tensor[0])
             assert inputs["attention_mask"][row].sum() == lengths[i]
     assert batch.labels.tolist() == texts.labels.tolist()
-
-
-def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_folder):
-    for name, split in zip(inputs.PARTS, inputs.load(text_folder, "rte", encoder)):
-        original = tokenized.encode(encoder, glue.load_split(text_folder, "rte", name))
-        lengths = split.inputs["attention_mask"].sum(1)
-        if name == "train":
-            assert torch.equal(split.inputs["input_ids"], original.inputs["input_ids"])
-        else:
-            assert lengths.diff().min() >= 0 and lengths.diff().max() > 0
-        rows = [
-            sorted((*tokens, int(label)) for tokens, label in zip(s.inputs["input_ids"].tolist(), s.labels))
-            for s in (split, original)
-        ]
-        assert rows[0] == rows[1]
-
-
-def test_too_few_texts_to_split(encoder, text_folder, tmp_path):
-    shutil.copytree(text_folder / glue.GLUE["cola"].folder, tmp_path / glue.GLUE["cola"].folder)
-    train = tmp_path / glue.GLUE["cola"].folder / "train.tsv"
-    train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
-    with pytest.raises(InputError, match="too few texts for training and validation"):
-        inputs.load(tmp_path, "cola", encoder)

@@ -171,13 +171,13 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
 @pytest.mark.parametrize("name", TRAININGS)
 def test_training_chooses_the_programs_member_and_epoch(name):
     model, expected = golden_model(name, torch.float64)
-    told, count = ALL[name], ALL[name]["members"]
+    index, count = ALL[name], ALL[name]["members"]
     rates = [(1e-2, 1e-3), (1e-3, 1e-3), (1e-4, 1e-3)] if name.startswith("vera") else [(1e-3, 1e-3)] * count
-    schedule = training.TrainingConfig(epochs=told["epochs"], patience=told["patience"])
+    schedule = training.TrainingConfig(epochs=index["epochs"], patience=index["patience"])
     train, validation, test = (Normalised(part, torch.float64) for part in ("train", "validation", "test"))
     histories = training.fit(model, train, validation, rates, [0.0] * count, schedule, PUBLISHED, 0)
     best = training.choose(histories, PUBLISHED)
-    assert (best, histories[best].best_epoch) == (told["chosen_member"], told["chosen_epoch"])
+    assert (best, histories[best].best_epoch) == (index["chosen_member"], index["chosen_epoch"])
     assert len({history.epochs for history in histories}) == 1  # they end together
     model.active = [best]
     model.members[best].load_state_dict(histories[best].best_state, strict=False)

@@ -20,8 +20,8 @@ def assert_close(actual, expected, place: str = "") -> None:
             assert_close(actual[name], expected[name], f"{place}.{name}")
     elif isinstance(expected, list):
         assert len(actual) == len(expected), place
-        for index, one in enumerate(expected):
-            assert_close(actual[index], one, f"{place}[{index}]")
+        for index, value in enumerate(expected):
+            assert_close(actual[index], value, f"{place}[{index}]")
     else:
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-7, err_msg=place)
 

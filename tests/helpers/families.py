@@ -1,7 +1,6 @@
 """Small encoders of many families with random weights, and the checks of every method on each of them."""
 
 import copy
-import pickle
 import warnings
 from dataclasses import dataclass, field
 from functools import partial
@@ -265,15 +264,6 @@ def check_start(case: Case):
         close(model.train(training).features(case.inputs)[0], features_of(case.plain(), case.inputs))
 
 
-def check_grid(case: Case):
-    """Each member of a grid computes what it computes alone."""
-    grid = perturb(pvera.adapt(case.plain(), [case.method] * 2, CLASSES, seed=[0, 1])).eval()
-    for member, logits in zip(grid.members, case.logits(grid)):
-        alone = case.model()
-        alone.members[0].load_state_dict(member.state_dict())
-        close(case.logits(alone), logits)
-
-
 def check_training(case: Case):
     """What is trained has a finite gradient that is not zero; the backbone has none."""
     model = case.model()
@@ -297,14 +287,6 @@ def check_merging(case: Case):
         model.unmerge_()
     exactly(model.backbone.state_dict(), before)
     assert torch.equal(case.logits(model), expected)
-
-
-def check_saving(case: Case, tmp_path):
-    """An adapter loaded onto an equal backbone computes the same logits."""
-    model = case.model()
-    pvera.save(model, tmp_path / "adapter.safetensors")
-    loaded = pvera.load(case.plain(), tmp_path / "adapter.safetensors").eval()
-    assert torch.equal(case.logits(loaded), case.logits(model))
 
 
 @torch.no_grad()
@@ -332,18 +314,6 @@ def check_exchange(case: Case, tmp_path):
             assert getattr(member.method, name, None) == getattr(method, name, None)
         if getattr(method, "train_magnitude", True):
             assert member.count() == model.members[0].count()
-
-
-def check_copying(case: Case):
-    """Deep copies and pickles have the same logits and gradients; training one leaves the original unchanged."""
-    model = case.model()
-    expected = case.logits(model)
-    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(case.logits(copied), expected)
-        close(gradients(case, copied), gradients(case, copy.deepcopy(model)))
-        perturb(copied.eval(), seed=1)
-        assert not torch.equal(case.logits(copied), expected)
-        assert torch.equal(case.logits(model), expected)
 
 
 def check_unloading(case: Case):

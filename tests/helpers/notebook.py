@@ -21,8 +21,8 @@ def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Pat
     (root / "pyproject.toml").touch()
     if not (root / "results/published").exists():
         shutil.copytree(ROOT / "results/published", root / "results/published")
-    shown = []
-    monkeypatch.setattr(IPython.display, "display", shown.append)
+    displayed = []
+    monkeypatch.setattr(IPython.display, "display", displayed.append)
     monkeypatch.setenv("PVERA_PROFILE", profile)
     monkeypatch.chdir(root)
     names = {}
@@ -31,6 +31,8 @@ def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Pat
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 exec(cell.source, names)
-    assert {type(thing) for thing in shown} <= {Markdown, Image}
-    texts = [thing.data for thing in shown if isinstance(thing, Markdown)]
-    return "\n".join(texts), [Path(thing.filename) for thing in shown if isinstance(thing, Image) and thing.filename]
+    assert {type(thing) for thing in displayed} <= {Markdown, Image}
+    texts = [thing.data for thing in displayed if isinstance(thing, Markdown)]
+    return "\n".join(texts), [
+        Path(thing.filename) for thing in displayed if isinstance(thing, Image) and thing.filename
+    ]

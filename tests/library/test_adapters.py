@@ -3,7 +3,7 @@
 import pytest
 import torch
 from scipy import stats
-from tiny import CLASSES, METHODS, make_images, make_vit, perturb
+from tiny import CLASSES, METHODS, make_vit
 
 import pvera
 from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
@@ -14,18 +14,10 @@ from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, 
 @pytest.mark.parametrize(
     "method, numbers",
     [
-        (PVeRA(rank=64), 21_504),
-        (PVeRA(rank=128), 24_576),
         (PVeRA(), 30_720),
-        (PVeRA(rank=512), 43_008),
-        (PVeRA(rank=256, targets="q"), 15_360),
-        (PVeRA(rank=256, targets="k"), 15_360),
-        (PVeRA(rank=256, targets="v"), 15_360),
         (PVeRA(rank=256, targets="qkv"), 46_080),
         (VeRA(), 24_576),
         (LoRA(rank=32), 1_179_648),
-        (LoRA(rank=64), 2_359_296),
-        (LoRA(rank=128), 4_718_592),
         (DoRA(rank=32), 1_179_648 + 12 * 2 * 768),  # LoRA's number, plus the magnitudes of q and v
         (DoRA(rank=32, norm="output", train_magnitude=False), 1_179_648),
         (IA3(), 55_296),
@@ -133,41 +125,6 @@ def test_head_is_the_same_for_every_method():
 # ---------------------------------------------------------------- gradients
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        Bottleneck(ratio=4),
-        IA3(),
-        AdaptFormer(ratio=4),
-        DoRA(rank=2),
-        DoRA(rank=2, norm="output", targets="qk", scaled=False),
-        DoRA(rank=2, transpose=False),
-        LoRA(rank=2),
-        VeRA(rank=3),
-        PVeRA(rank=3),
-        PVeRA(rank=2, targets="qkv", kl="mean"),
-    ],
-    ids=str,
-)
-def test_gradients_are_the_numerical_ones(method):
-    """Gradients of logits and KL term with respect to every trained tensor, in fp64, through both layers."""
-    vit = make_vit(dim=8, img_size=8, patch_size=4).double()
-    model = perturb(pvera.adapt(vit, method, num_classes=2).double())
-    images = make_images(2, size=8).double()
-    names = list(model.members[0].trained())
-
-    def outputs(*tensors):
-        replaced = {f"members.0.{n}": t for n, t in zip(names, tensors)}
-        if method.key != "pvera":
-            return torch.func.functional_call(model, replaced, (images,))
-        with model.sampling(seed=0):  # the same noise in every call
-            logits = torch.func.functional_call(model, replaced, (images,))
-        return logits, model.kl_divergence()
-
-    tensors = tuple(p.detach().clone().requires_grad_() for p in model.members[0].trained().values())
-    assert torch.autograd.gradcheck(outputs, tensors)
-
-
 @pytest.mark.parametrize("value, dtype", [(0.0, torch.float32), (1e-30, torch.float32), (0.0, torch.bfloat16)])
 @pytest.mark.parametrize("method", [DoRA(rank=2), DoRA(rank=2, norm="output", transpose=False)], ids=str)
 def test_dora_on_a_weight_with_rows_and_columns_of_norm_zero(method, value, dtype, images):
@@ -180,12 +137,15 @@ def test_dora_on_a_weight_with_rows_and_columns_of_norm_zero(method, value, dtyp
     model = pvera.adapt(vit, method, CLASSES)
     assert torch.equal(model.features(images)[0], expected)
     optimizer = torch.optim.Adam(model.members[0].trained().values(), 1e-2)
+    magnitudes = [layer.m.detach().clone() for layer in model.members[0].layers]
     for _ in range(3):
         optimizer.zero_grad()
         model(images).square().sum().backward()
         optimizer.step()
     logits = model.eval()(images)
     assert logits.isfinite().all() and not torch.equal(model.features(images)[0], expected)
+    trained = [layer.m != before for layer, before in zip(model.members[0].layers, magnitudes)]
+    assert torch.stack(trained).all(), "those of norm zero too"
     torch.testing.assert_close(model.merge_()(images), logits, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3)
 
 

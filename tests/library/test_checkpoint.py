@@ -1,10 +1,7 @@
 """Saved adapters, states and copies: what was trained comes back bit for bit, and other files are refused."""
 
-import copy
 import json
-import pickle
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,10 +13,9 @@ from torch import nn
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
 import pvera
-from pvera import DoRA, InputError, LoRA, PVeRA, VeRA, backbones
+from pvera import DoRA, InputError, LoRA, PVeRA, VeRA
 from pvera.checkpoint import encode
 
-ROOT = Path(__file__).resolve().parents[2]
 TIMM = "vit_base_patch14_dinov2"
 CONFIGURATIONS = [
     *METHODS.values(),
@@ -87,24 +83,6 @@ def test_one_member_of_a_grid(tmp_path, images):
     grid.active = [1]
     pvera.save(grid, path)
     torch.testing.assert_close(pvera.load(make_vit(), path).eval()(images), expected[1], rtol=0, atol=1e-5)
-
-
-def test_matrices_that_no_seed_draws_are_in_the_file(tmp_path, images):
-    model, path = trained(), tmp_path / "adapter.safetensors"
-    for name, buffer in model.members[0].shared.named_buffers():
-        buffer.copy_(torch.randn(buffer.shape, generator=torch.Generator().manual_seed(len(name))))
-    pvera.save(model, path)
-    tensors, described = content(path)
-    assert {"shared.A", "shared.B"} <= tensors.keys()
-    loaded = pvera.load(make_vit(), path)
-    assert torch.equal(loaded.eval()(images), model(images))
-    pvera.save(loaded, tmp_path / "again.safetensors")
-    assert content(tmp_path / "again.safetensors")[0].keys() == tensors.keys()
-
-
-def test_committed_files_load():
-    path = next((ROOT / "results/mini/benchmark/tiny").glob("*/pvera/seed0.safetensors"))
-    assert pvera.load(backbones.load("tiny").model, path).members[0].method.key == "pvera"
 
 
 def compiled(vit):
@@ -215,19 +193,12 @@ def other_statistics():
     return plain, other
 
 
-class QuickGELU(nn.Module):
-    def forward(self, x):
-        return x * torch.sigmoid(1.702 * x)
-
-
 EACH_MLP = ("blocks.0.mlp", "blocks.1.mlp")
 #: Pairs of encoders with equal weights that compute different features.
 SAME_WEIGHTS = {
     "pooling": lambda: changed(TIMM, "", global_pool="avg"),
     "heads": lambda: changed(TIMM, "blocks.0.attn", num_heads=4, head_dim=12),
-    "heads of transformers": lambda: changed("Dinov2Model", "encoder.layer.1.attention", head_dim=24),
     "ReLU": lambda: changed(TIMM, *EACH_MLP, act=nn.ReLU()),
-    "quick GELU": lambda: changed(TIMM, *EACH_MLP, act=QuickGELU()),
     "ReLU of BERT": lambda: changed("BertModel", "encoder.layer.1.intermediate", intermediate_act_fn=nn.ReLU()),
     "statistics": other_statistics,
     "rotary positions": lambda: changed("vit_base_patch16_dinov3", "rope", periods=torch.ones(6)),
@@ -314,18 +285,8 @@ def test_wrong_content_with_a_correct_checksum(path, described, tensors, message
 # ---------------------------------------------------------------- copies and states
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_a_merged_copy_can_be_unmerged(copied, images):
-    model = trained()
-    expected = model(images)
-    twin = copied(model.merge_())
-    assert torch.equal(twin(images), model(images))
-    assert torch.equal(twin.unmerge_()(images), expected)
-    assert model.merged
-
-
 @pytest.mark.parametrize("parent", [lambda model: model, nn.Sequential], ids=["alone", "in a parent"])
-@pytest.mark.parametrize("key", ["ia3", "dora", "lora", "vera", "pvera"])
+@pytest.mark.parametrize("key", ["ia3", "pvera"])
 def test_the_state_means_the_same_merged_or_not(key, parent, images):
     model = trained(method=METHODS[key])
     expected, plain = model(images), {n: t.clone() for n, t in parent(model).state_dict().items()}

@@ -4,11 +4,9 @@ from functools import partial
 
 import pytest
 import torch
-from families import make, make_inputs
 from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from transformers import Trainer, TrainingArguments
 
 import pvera
 from pvera import InputError, LoRA, PVeRA, VeRA, recompute
@@ -100,32 +98,6 @@ def test_a_pass_too_far_back_is_refused():
         loss.backward()
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("options", [{}, {"every_n_layers": 2}], ids=str)
-@pytest.mark.parametrize("example", ["vit_base_patch14_dinov2", "Dinov2Model", "BertModel"])
-def test_the_trainer_of_transformers(example, options, tmp_path):
-    """It trains what it trains without checkpointing; timm's encoders have none of its options."""
-    inputs = make_inputs(make(example))
-    inputs = inputs if isinstance(inputs, dict) else {"pixel_values": inputs}
-    batch = inputs | {"labels": torch.arange(3)}
-    trained = []
-    for checkpointing in (False, True):
-        model = perturb(pvera.adapt(make(example), METHODS["pvera"], CLASSES))
-        model.beta = 0.1
-        arguments = TrainingArguments(
-            str(tmp_path),
-            max_steps=2,
-            learning_rate=1e-2,
-            report_to="none",
-            disable_tqdm=True,
-            gradient_checkpointing=checkpointing,
-            gradient_checkpointing_kwargs=options,
-        )
-        trainer = Trainer(model, arguments, lambda _: batch, train_dataset=[0, 1])
-        if options and checkpointing and example.startswith("vit"):
-            with pytest.raises(InputError, match="leave out every_n_layers=2"):
-                trainer.train()
-            return
-        trainer.train()
-        trained.append(model.members[0].trained())
-    assert_equal(trained[1], trained[0])
+def test_timms_encoders_have_no_options_of_checkpointing():
+    with pytest.raises(InputError, match="leave out every_n_layers=2"):
+        adapted().gradient_checkpointing_enable({"every_n_layers": 2})

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from tiny import METHODS, make_images, make_vit, perturb
+from tiny import make_images, make_vit, perturb
 
 import pvera
 from pvera import latents
-from pvera.errors import InputError
 
 
 def adapted(method, vit=None):
@@ -51,8 +50,8 @@ def test_adaptation_by_hand():
     model, images = adapted(pvera.PVeRA(rank=8)), make_images()
     mu, _ = latents.last_layer(model, images, "qv")
     adaptation = latents.adaptation(model, images)
-    for i, one in enumerate(mu.double().numpy()):  # tokens, 2, r
-        values = one[:, 0] + one[:, 1]
+    for i, image in enumerate(mu.double().numpy()):  # tokens, 2, r
+        values = image[:, 0] + image[:, 1]
         assert adaptation["mean"][i].item() == pytest.approx(values.mean(), abs=1e-6)
         assert adaptation["norm"][i].item() == pytest.approx(np.mean([np.sqrt((v**2).sum()) for v in values]), rel=1e-5)
 
@@ -89,19 +88,3 @@ def test_maps_are_the_first_principal_component(registers):
 def test_vera_has_no_draws():
     maps = latents.maps(adapted(pvera.VeRA(rank=8)), make_images(), 3)
     assert maps.draws.shape == (0, 3, 4, 4) and np.ptp(maps.mu) > 0
-
-
-def test_bad_input():
-    images = make_images()
-    for key in METHODS.keys() - {"vera", "pvera"}:
-        with pytest.raises(InputError, match="has no latent: only VeRA and PVeRA do"):
-            latents.adaptation(adapted(METHODS[key]), images)
-    with pytest.raises(InputError, match="adapts 'kv', and so has no latent for 'q'"):
-        latents.maps(adapted(pvera.VeRA(rank=8, targets="kv")), images, 1)
-    with pytest.raises(InputError, match="one member"):
-        latents.adaptation(adapted([pvera.PVeRA(rank=8), pvera.PVeRA(rank=4)]), images)
-    for method in (pvera.VeRA(rank=8), pvera.PVeRA(rank=8)):
-        model = adapted(method).merge_()
-        with pytest.raises(RuntimeError, match="a merged model has no latent"):
-            latents.adaptation(model, images)
-        latents.adaptation(model.unmerge_(), images)

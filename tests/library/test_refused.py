@@ -1,11 +1,12 @@
 """Backbones, arguments and inputs that are refused, each in one line and with nothing changed."""
 
+import numpy as np
 import pytest
 import timm
 import torch
 from encoders import DINOV2, SIZE, make_text
 from families import make, refused
-from tiny import CLASSES, METHODS, make_images, make_vit
+from tiny import CLASSES, METHODS, adapted, make_images, make_vit
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -18,7 +19,7 @@ from transformers import (
 )
 
 import pvera
-from pvera import IA3, Bottleneck, InputError, Linear, LoRA, PVeRA
+from pvera import IA3, Bottleneck, InputError, LoRA, PVeRA, VeRA, latents, metrics, uncertainty
 
 FORM = "has layers of another form than those that are adapted: "
 
@@ -72,18 +73,13 @@ def test_backbones(make_encoder, message):
     "arguments, message",
     [
         ({"num_classes": -1}, "num_classes must be a whole number from 0, not -1"),
-        ({"num_classes": 2.0}, "num_classes must be a whole number"),
         ({"num_classes": True}, "num_classes must be a whole number from 0, not True"),
         ({"seed": None}, "seed must be a whole number, or one for each member, not None"),
-        ({"seed": "a"}, "seed must be a whole number, or one for each member, not 'a'"),
-        ({"seed": 0.5}, "seed must be a whole number"),
         ({"method": [LoRA(), LoRA()], "seed": [0, True]}, "seed must be a whole number"),
         ({"method": []}, "one method, or a non-empty sequence"),
         ({"method": "lora"}, "one method, or a non-empty sequence"),
-        ({"method": LoRA}, "one method, or a non-empty sequence"),
         ({"method": [LoRA(), LoRA()], "seed": [0]}, "as many seeds"),
         ({"method": [LoRA(), IA3()]}, "members of a grid must adapt the same places"),
-        ({"method": [Linear(), PVeRA()]}, "members of a grid must adapt the same places"),
         ({"method": Bottleneck(ratio=25)}, "ratio 25 leaves no hidden unit of width 24"),
         ({"pool": "mean"}, "is for text; of images, the backbone pools"),
         ({"pool": "max"}, "pool must be one of first, mean, not 'max'"),
@@ -122,3 +118,51 @@ def test_inputs(inputs, pool, message):
     with pytest.raises(InputError) as error:
         model(inputs)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+SCORES, IMAGES = np.full((3, 4, 2), 0.5), make_images()
+#: Calls, and what their refusal says.
+CALLS = [
+    (lambda: pvera.sample(make_vit(), IMAGES, k=2), "a model that adapt() returned, not"),
+    (lambda: pvera.sample(adapted("lora"), IMAGES, k=2), "has no distribution to sample from"),
+    *((lambda k=k: pvera.sample(adapted(), IMAGES, k=k), "k must be a positive integer") for k in (0, 1.0, True)),
+    (lambda: latents.adaptation(adapted("lora"), IMAGES), "has no latent: only VeRA and PVeRA do"),
+    (lambda: latents.maps(adapted(VeRA(rank=8, targets="kv")), IMAGES, 1), "adapts 'kv', and so has no latent for 'q'"),
+    (lambda: latents.adaptation(adapted([PVeRA(rank=8), PVeRA(rank=4)]), IMAGES), "one member"),
+    (lambda: uncertainty.estimate(SCORES[:1], np.zeros(4, int)), "k = 2 or more"),
+    (lambda: uncertainty.estimate(5 * SCORES, np.zeros(4, int)), "sum to one"),
+    (lambda: uncertainty.decompose(np.full((3, 4, 2), np.nan)), "sum to one"),
+    (lambda: uncertainty.estimate(SCORES, np.array([0, 1, 2, 0])), "labels 0 to 2 are not the indices of 2 classes"),
+]
+
+
+@pytest.mark.parametrize("call, message", CALLS, ids=[message for _, message in CALLS])
+def test_calls(call, message):
+    with pytest.raises(InputError) as error:
+        call()
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_merged_model_has_no_latent():
+    with pytest.raises(RuntimeError, match="a merged model has no latent"):
+        latents.adaptation(adapted().merge_(), IMAGES)
+
+
+@pytest.mark.parametrize("metric", [metrics.ece, metrics.ace, metrics.nll, metrics.brier, metrics.evaluate])
+@pytest.mark.parametrize(
+    "probabilities, labels",
+    [
+        (np.full((2, 2), 0.5), [0]),
+        (np.full(2, 0.5), [0, 1]),
+        (np.empty((0, 2)), []),
+        (np.full((2, 2), 0.5), [0, 2]),
+        (np.full((2, 2), 0.5), [-1, 0]),
+        (np.full((2, 2), 0.5), [0.5, 1]),
+        (np.full((2, 2), 5.0), [0, 1]),
+        (np.array([[1.5, -0.5]]), [0]),
+        (np.array([[np.nan, 1.0]]), [0]),
+    ],
+)
+def test_metrics(metric, probabilities, labels):
+    with pytest.raises(InputError):
+        metric(probabilities, np.array(labels))

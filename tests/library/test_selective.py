@@ -27,11 +27,11 @@ def test_by_hand():
 
 def test_equals_have_no_order():
     """For two equal images the result is the mean over both orders."""
-    one, other = ([1, 2, 2, 3], [0, 1, 0, 0]), ([1, 2, 2, 3], [0, 0, 1, 0])
-    for of in (selective.aurc, selective.augrc, selective.selective_accuracy):
-        assert of(*one) == of(*other)
-    orders = [selective.aurc([1, 2, 3, 4], wrong) for _, wrong in (one, other)]
-    assert selective.aurc(*one) == pytest.approx(np.mean(orders))
+    first, second = ([1, 2, 2, 3], [0, 1, 0, 0]), ([1, 2, 2, 3], [0, 0, 1, 0])
+    for score in (selective.aurc, selective.augrc, selective.selective_accuracy):
+        assert score(*first) == score(*second)
+    orders = [selective.aurc([1, 2, 3, 4], wrong) for _, wrong in (first, second)]
+    assert selective.aurc(*first) == pytest.approx(np.mean(orders))
 
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=2, max_size=60)
@@ -47,6 +47,13 @@ def test_augrc_is_that_of_traub_et_al(sample):
     assert selective.augrc(uncertainty, wrong) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("coverage, images, number", [(0.8, 1043, 835), (0.07, 100, 7), (0.05, 1, 1), (1, 3, 3)])
+def test_answered_images_are_rounded_up(coverage, images, number):
+    wrong = np.arange(images) == number - 1  # the last that is answered is the only error
+    accuracy = selective.selective_accuracy(np.arange(images), wrong, coverage)
+    assert accuracy == pytest.approx(1 - 1 / number)
+
+
 def test_specificity_at_sensitivity_against_torchmetrics():
     source = np.random.default_rng(1)
     inside, outside = source.normal(0, 1, 300), source.normal(1.5, 1, 200)
@@ -57,10 +64,3 @@ def test_specificity_at_sensitivity_against_torchmetrics():
     assert result["fpr"] == pytest.approx(1 - float(specificity))
     assert result["auroc"] == pytest.approx((outside[:, None] > inside).mean())
     assert ood_metrics(inside, inside + 100) == {"auroc": 1.0, "fpr": 0.0}
-
-
-@pytest.mark.parametrize("coverage, images, number", [(0.8, 1043, 835), (0.07, 100, 7), (0.05, 1, 1), (1, 3, 3)])
-def test_answered_images_are_rounded_up(coverage, images, number):
-    wrong = np.arange(images) == number - 1  # the last that is answered is the only error
-    accuracy = selective.selective_accuracy(np.arange(images), wrong, coverage)
-    assert accuracy == pytest.approx(1 - 1 / number)

@@ -6,7 +6,6 @@ import pytest
 import timm
 import torch
 from families import make, make_inputs
-from safetensors.torch import load_file, save_file
 from timm.optim import create_optimizer_v2
 from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 from torch import nn
@@ -30,20 +29,6 @@ def test_layers_that_are_replaced_after_adapting_are_noticed(key, images):
         block.attn.qkv = copy.deepcopy(block.attn.qkv)
     with pytest.raises(InputError, match="was replaced after adapt"):
         model(images)
-
-
-@pytest.mark.parametrize("key", ["vera", "pvera"])
-def test_matrices_are_registered_once(key, images, tmp_path):
-    model = adapted(key).eval()
-    state = model.state_dict()
-    assert [name for name in state if name.rpartition(".")[2] in ("A", "B")] == [
-        "members.0.shared.A",
-        "members.0.shared.B",
-    ]
-    save_file(state, tmp_path / "state.safetensors")
-    fresh = adapted(key, seed=1).eval()
-    fresh.load_state_dict(load_file(tmp_path / "state.safetensors"))
-    assert torch.equal(fresh(images), model(images))
 
 
 # ---------------------------------------------------------------- noise
@@ -119,7 +104,7 @@ def test_a_compiled_pass_draws_from_the_global_state(method):
 
 @pytest.mark.parametrize("options", [{}, {"layer_decay": 0.5}], ids=str)
 @pytest.mark.parametrize("wrap", [lambda model: model, torch.compile], ids=["plain", "compiled"])
-@pytest.mark.parametrize("key", METHODS)
+@pytest.mark.parametrize("key", ["pvera", "ia3", "adaptformer", "dora"])  # all names of vectors
 def test_timms_optimizer_decays_no_vector(key, wrap, options):
     model = adapted(key).eval()
     groups = create_optimizer_v2(wrap(model), opt="sgd", lr=0.1, weight_decay=0.1, **options).param_groups

@@ -1,5 +1,7 @@
 """docs/training-loops.md: its recipes run as they stand; tools and methods work together or are refused as it says."""
 
+import copy
+import pickle
 import re
 import subprocess
 import sys
@@ -9,14 +11,13 @@ from functools import partial
 
 import pytest
 import torch
-from families import CHECKS, Case, make, make_inputs
+from families import make, make_inputs
 from onnx.reference import ReferenceEvaluator
 from pages import DOCS, refusals
 from timm.utils import ModelEmaV3
-from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
+from tiny import CLASSES, METHODS, adapted, make_images, perturb
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
-from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
@@ -107,8 +108,6 @@ def check_plain(names: dict) -> None:
 
 REFUSED = refusals([method.title for method in METHODS.values()])
 TOOLS: dict = {}
-#: Conversions that take seconds; the two others have all operators.
-CONVERTED_IN_SLOW_TESTS = set(METHODS) - {"bottleneck", "pvera"}
 
 
 def tool(name: str):
@@ -251,61 +250,34 @@ def trainers(key):
         run(with_kl(RECIPES[name]), f"pvera.{METHODS[key]!r}")
 
 
-class Int8Linear(nn.Linear):
-    """A linear layer whose weight is int8 codes times one scale per output row."""
-
-    def __init__(self, linear: nn.Linear):
-        super().__init__(linear.in_features, linear.out_features)
-        self.scale = linear.weight.detach().abs().amax(1, keepdim=True) / 127
-        codes = (linear.weight.detach() / self.scale).round().to(torch.int8)
-        self.weight, self.bias = nn.Parameter(codes, requires_grad=False), linear.bias
-
-    def forward(self, x):
-        return F.linear(x, self.weight * self.scale, self.bias)
-
-
-def int8_pair(key) -> tuple:
-    """Return a model on the fp32 weights of int8 layers, and one on these layers."""
-    exact, vit = make_vit(), make_vit()
-    for name, linear in exact.named_modules():
-        if isinstance(linear, nn.Linear):
-            codes = Int8Linear(linear)
-            vit.set_submodule(name, codes)
-            linear.weight.data = codes.weight * codes.scale
-    return tuple(perturb(pvera.adapt(backbone, METHODS[key], CLASSES)).eval() for backbone in (exact, vit))
+def int8(key, dequantised: bool = False):
+    """Return a model on int8 weights, or on the fp32 weights that they stand for."""
+    model = adapted(key).eval()
+    quantize_(model.backbone, Int8WeightOnlyConfig())
+    if dequantised:
+        for module in model.backbone.modules():
+            if isinstance(module, nn.Linear):
+                module.weight = nn.Parameter(module.weight.dequantize(), requires_grad=False)
+    return model
 
 
 @tool("int8 weights: training, draws")
 def int8_training(key):
-    """With layers of one's own the numbers are those of the same weights in fp32; torchao's round as they do."""
-    quantised = adapted(key).eval()
-    quantize_(quantised.backbone, Int8WeightOnlyConfig())
-    assert (quantised(IMAGES) - adapted(key).eval()(IMAGES)).abs().max() < 0.5
-    assert all(gradient.isfinite().all() for gradient in step(quantised.train())[2:])
-    expected, model = int8_pair(key)
-    torch.testing.assert_close(step(model), step(expected), rtol=1e-4, atol=1e-4)
+    model, expected = int8(key), int8(key, dequantised=True)
+    torch.testing.assert_close(step(model), step(expected), rtol=1e-3, atol=1e-3)
     if model.members[0].is_stochastic:
-        close(pvera.sample(model, IMAGES, 4), pvera.sample(expected, IMAGES, 4))
-        mean = pvera.sample(quantised.eval(), IMAGES, 64).mean(0)
-        assert (mean - quantised(IMAGES).softmax(-1)).abs().max() < 0.1
+        close(pvera.sample(model, IMAGES, 4), pvera.sample(expected, IMAGES, 4), 1e-4)
 
 
 @tool("int8 weights: merge")
 def int8_merge(key):
-    """Refused, it leaves codes of every kind as they are."""
-    quantised = adapted(key).eval()
-    quantize_(quantised.backbone, Int8WeightOnlyConfig())
-    refusals = 0
-    for model in (quantised, *int8_pair(key)[1:]):
-        expected = model(IMAGES)
-        try:
-            model.merge_()
-        except InputError as refusal:
-            error, refusals = refusal, refusals + 1
+    """Refused, it leaves the codes as they are."""
+    model = int8(key)
+    expected = model(IMAGES)
+    try:
+        model.merge_()
+    finally:
         assert torch.equal(model(IMAGES), expected)
-    assert refusals in (0, 2)
-    if refusals:
-        raise error
 
 
 @tool("threads that predict")
@@ -321,7 +293,14 @@ def threads(key):
 
 @tool("deep copies, pickles")
 def copies(key):
-    CHECKS["copying"](Case("vit_base_patch14_dinov2", key))
+    """They compute the same and train apart."""
+    model = adapted(key).eval()
+    expected = model(IMAGES)
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(twin(IMAGES), expected)
+        torch.testing.assert_close(step(twin.train()), step(copy.deepcopy(model).train()))
+        perturb(twin.eval(), seed=1)
+        assert not torch.equal(twin(IMAGES), expected) and torch.equal(model(IMAGES), expected)
 
 
 def test_every_exception_has_its_check():
@@ -329,15 +308,9 @@ def test_every_exception_has_its_check():
     assert {name for name in REFUSED if not name.startswith("FSDP2")} <= TOOLS.keys()
 
 
-def marks(name: str, key: str) -> list:
-    takes_long = name.startswith("ONNX") and key in CONVERTED_IN_SLOW_TESTS or name.startswith("Trainer")
-    return slow if takes_long else []
-
-
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name, key", [pytest.param(name, key, marks=marks(name, key)) for name in TOOLS for key in METHODS]
-)
+@pytest.mark.parametrize("key", ["pvera", "ia3", "adaptformer"])  # of projections, of the MLP, and beside it
+@pytest.mark.parametrize("name", [pytest.param(n, marks=slow if n.startswith("Trainer") else []) for n in TOOLS])
 def test_tool_and_method(name, key, tmp_path, monkeypatch):
     """They work together, or one line refuses them."""
     monkeypatch.chdir(tmp_path)

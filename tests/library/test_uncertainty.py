@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from pvera import uncertainty
-from pvera.errors import InputError
 from pvera.uncertainty import estimate
 
 
@@ -45,22 +43,3 @@ def test_against_scipy_and_a_loop(k, n, classes, seed):
         assert (estimates.low[i], estimates.high[i]) == pytest.approx((low, high))
         votes = np.bincount(scores[:, i].argmax(1), minlength=classes)
         assert votes[estimates.predicted[i]] == votes.max()
-
-
-def test_one_draw_has_no_spread():
-    with pytest.raises(InputError, match="k = 2 or more"):
-        estimate(np.full((1, 2, 3), 0.5), np.array([0, 0]))
-
-
-@pytest.mark.parametrize("compute", [lambda scores: estimate(scores, np.zeros(4, int)), uncertainty.decompose])
-def test_logits_are_refused(compute):
-    logits = 5 * np.random.default_rng(0).standard_normal((3, 4, 2))
-    for scores in (logits, np.full((3, 4, 2), np.nan)):
-        with pytest.raises(InputError, match="sum to one"):
-            compute(scores)
-    compute(np.full((3, 4, 2), 0.5))
-
-
-def test_labels_beyond_the_classes_are_refused():
-    with pytest.raises(InputError, match="labels 0 to 2 are not the indices of 2 classes"):
-        estimate(np.full((3, 4, 2), 0.5), np.array([0, 1, 2, 0]))

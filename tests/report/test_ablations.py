@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
-from hand import judged, lines, parsed
+from hand import lines, parsed
 from records import make_record
 from scipy.stats import t
 
@@ -56,35 +55,11 @@ def test_by_hand():
     assert "takes the softmax twice" in table.caption
 
 
-def test_claims_by_hand():
-    """r = 64 lies 0.05 below r = 32: by data set 0.10 above and 0.20 below. r = 8 lies 0.2 above r = 16, by both data
-    sets alike, but its seeds differ by 0.2."""
-    first, second = judged("Rank", tables.losses(runs_of(), "rank")).reset_index().to_dict("records")
-    assert first["claim"] == "r = 256 (here r = 32) has the lowest loss" and first["verdict"] == "undecided"
-    assert first["reading"] == "r = 64 − r = 32: −0.050 nats"
-    assert (first["seed0"], first["seed1"]) == pytest.approx((0.1, -0.2))
-    assert second["claim"] == "r = 128 and r = 512 (here r = 16 and r = 64) lose less than r = 64 (here r = 8)"
-    assert second["low"] == pytest.approx(0.2 - t.ppf(0.975, 2) * np.sqrt(0.02 / 2 / 2))
-
-
 def test_a_pair_without_every_value_enters_no_mean():
     runs = runs_of({"digits": LOSSES["digits"], "vessels": [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]})
     np.testing.assert_allclose(tables.by_seed(tables.losses(runs, "rank")).loc[1], LOSSES["digits"][1])
     caption = tables.ablation(runs, "rank", RANK).caption
     assert "Of 4 pairs, 3 have every value and enter the means." in caption
-
-
-def test_a_searched_learning_rate_counts_with_its_best():
-    runs, more = (runs_of({"digits": [losses]}, [8, 16]) for losses in ([1.0, 2.0], [0.7, None]))
-    runs[0]["members"] += more[0]["members"]
-    assert tables.losses(runs, "rank").to_numpy().tolist() == [[0.7, 2.0]]
-
-
-def test_without_a_counterpart_the_claims_are_not_testable():
-    runs = runs_of({"digits": [[1.0, 2.0]]}, [8, 16])
-    rows = judged("Rank", tables.losses(runs, "rank"))
-    assert rows["reading"].tolist() == [f"no counterpart of r = {rank} in the grid" for rank in (256, 128)]
-    assert parsed(tables.ablation(runs, "rank", RANK))["loss_paper"].isna().all()
 
 
 def test_trainings_that_learned_nothing_are_counted():

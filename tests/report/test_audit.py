@@ -10,13 +10,13 @@ import pytest
 from notebook import run
 
 from pvera.report import audit, published
-from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING
+from pvera.report.audit import CONTRADICTS, OPEN
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
 FINDINGS = pd.read_csv(FOLDER / "audit.csv", keep_default_na=False)
 
 
-def of(method, dataset="cifar", **backbone):
+def cell(method, dataset="cifar", **backbone):
     """Name a cell of the main table, or, with a backbone, of a detailed one."""
     return dict(method=method, dataset=dataset, **backbone)
 
@@ -27,38 +27,26 @@ LEAD = "text, lead of PVeRA, ViT"
 
 #: Check, its new verdict, places; table, column and value that are planted, and the keys of the rows.
 PLANTED = [
-    ("cells", CONTRADICTS, ["Table 1, LoRA on CIFAR-100"], "main", "accuracy", 64.7, of("lora")),  # 64.5 in Table 6
-    ("cells", ROUNDING, ["Table 1, LoRA on CIFAR-100"], "main", "accuracy", 64.6, of("lora")),
+    ("cells", CONTRADICTS, ["Table 1, LoRA on CIFAR-100"], "main", "accuracy", 64.7, cell("lora")),  # 64.5 in Table 6
     # 80.8 and 80.9 meet at 80.85, where no count out of 3 × 711 lies
-    ("cells", CONTRADICTS, ["Table 1, LoRA on KITTI-Dist"], "main", "accuracy", 80.9, of("lora", "kitti")),
-    ("averages", ROUNDING, [LORA], "averages", "average", 70.4, dict(method="lora", backbone=B)),  # of cells: 70.47
+    ("cells", CONTRADICTS, ["Table 1, LoRA on KITTI-Dist"], "main", "accuracy", 80.9, cell("lora", "kitti")),
     ("averages", CONTRADICTS, [LORA], "averages", "average", 70.7, dict(method="lora", backbone=B)),
     ("order", CONTRADICTS, ["text, highest average, ViT-S/14", f"{LEAD}-S/14", f"{LEAD}-L/14"],
      "detailed", "accuracy", 70.0, dict(method="ia3", backbone="dinov2_s")),
-    ("order", FOLLOWS, ["text, second best, ViT-L/14"], "quotes", "said", "DoRA", dict(quote="second_l")),
-    ("order", CONTRADICTS, ["text, data sets on which DoRA is best"], "quotes", "said", "8",
-     dict(quote="best_of_dora")),
     ("order", CONTRADICTS, ["text, linear probing under a larger shift"], "detailed", "accuracy", 29.0,
      dict(method="vera", backbone=B, category="structured")),
-    ("order", CONTRADICTS, ["text, linear probing on natural images"], "main", "accuracy", 1.0,
-     dict(method="linear", category="natural")),
-    ("marks", CONTRADICTS, [KITTI], "main", "mark", "best", of("ia3", "kitti")),
-    ("marks", ROUNDING, [KITTI], "main", "accuracy", 84.0, of("pvera", "kitti")),  # equal to the best
+    ("marks", CONTRADICTS, [KITTI], "main", "mark", "best", cell("ia3", "kitti")),
     # 71.5 against 71.7 of 30 000 answers: 0.8 standard errors, 0.4 to 1.2 with rounding; the level is at 1.64
-    ("stars", CONTRADICTS, [CELL], "detailed", "accuracy", 71.5, of("lora", backbone=B)),
+    ("stars", CONTRADICTS, [CELL], "detailed", "accuracy", 71.5, cell("lora", backbone=B)),
     # 71.2 against 71.7: 1.9 standard errors, 1.5 to 2.3 with rounding
-    ("stars", OPEN, [CELL], "detailed", "accuracy", 71.2, of("lora", backbone=B)),
-    ("stars", CONTRADICTS, ["Table 5, Linear on RTE"], "language", "star", False, dict(method="linear", task="RTE")),
-    ("stars", CONTRADICTS, ["stars of PVeRA itself"], "detailed", "star", True, of("pvera", backbone=B)),
+    ("stars", OPEN, [CELL], "detailed", "accuracy", 71.2, cell("lora", backbone=B)),
+    ("stars", CONTRADICTS, ["stars of PVeRA itself"], "detailed", "star", True, cell("pvera", backbone=B)),
     # Of three values with the mean 64.5, those with the largest spread are 100, 93.5 and 0: standard deviation 56.
-    ("spreads", CONTRADICTS, [CELL], "detailed", "std", 57.0, of("lora", backbone=B)),
+    ("spreads", CONTRADICTS, [CELL], "detailed", "std", 57.0, cell("lora", backbone=B)),
     ("grid", CONTRADICTS, ["Table 4, LoRA"], "grid", "percent", 27, dict(method="lora", value=32)),
-    ("grid", CONTRADICTS, ["text, most chosen value of LoRA"], "quotes", "said", "64", dict(quote="lora_rank")),
     ("sizes", CONTRADICTS, ["Table 2, r = 64"], "rank", "parameters", 21505, dict(rank=64)),
     ("costs", CONTRADICTS, ["text, PVeRA on ViT-B/14"], "quotes", "said", "15.9", dict(quote="flops_pvera")),
     ("ablations", CONTRADICTS, ["Table 2 r = 256, Table 3 QV: loss"], "rank", "loss", 1.8185, dict(rank=256)),
-    ("ablations", CONTRADICTS, ["text, best position"], "quotes", "said", "query and key", dict(quote="best_targets")),
-    ("ablations", CONTRADICTS, ["text, ranks nearly as good"], "quotes", "said", "64, 128", dict(quote="close_ranks")),
 ]  # fmt: skip
 
 
@@ -79,12 +67,6 @@ def test_a_planted_change_is_found_where_it_is(check, verdict, places, table, co
 def test_exchanged_columns_are_named():
     best = audit.exchanges(published.load(FOLDER)).groupby("backbone").first().loc["dinov2_l"]
     assert best.to_dict() == {"one": "dora", "other": "lora", "before": 14, "after": 0}
-
-
-def test_whole_numbers_behind_percentages():
-    assert audit.plausible_counts(100.0, 10000) == (9995, 10000) and audit.plausible_counts(12.3, 2000) == (245, 247)
-    assert audit.shares([33, 33, 33], 3) == (1, 1, 1) and audit.shares([67, 28, 5], 57) == (38, 16, 3)
-    assert audit.shares([50, 50], 3) is None and audit.shares([60, 30, 10], 57) is None
 
 
 def test_the_notebook_needs_the_published_numbers_alone_and_writes_the_committed_audit(tmp_path, monkeypatch, capsys):

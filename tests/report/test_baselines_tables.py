@@ -1,10 +1,8 @@
 """Tables and contrasts of the uncertainty baselines, on committed results; `test_regenerate` holds all cells."""
 
-import pandas as pd
 import pytest
 
 from pvera.report.tables import baselines as tables
-from pvera.report.tables.verdicts import Untestable
 from results import ROOT
 
 ENSEMBLE = ("vera", "rivals", "ensemble")
@@ -31,17 +29,6 @@ def test_an_ensemble_is_compared_with_each_seed(loaded):
     gap = (ensemble - values.loc[tables.REFERENCE]).mean(axis=1).mean()
     row = tables.differences_table(loaded).data.set_index([*tables.KEY, "score"]).loc[(passes, *ENSEMBLE, "NLL")]
     assert row["mean"] == pytest.approx(gap) and row["low"] < gap < row["high"]
-
-
-def test_contrasts_take_the_most_draws(loaded):
-    for name, sign in (("NLL", -1), ("AUROC of errors", 1)):
-        values = tables.compared(loaded, name)
-        most = max(key[0] for key in values.index if key[1:4] == ("pvera", "rivals", "draws"))
-        expected = sign * (values.loc[most, "pvera", "rivals", "draws"] - values.loc[tables.REFERENCE])
-        pd.testing.assert_frame_equal(tables.better(name, "draws", "mean")(loaded)[""], expected)
-    frames = {name: frame[frame["source"] == "rivals"] for name, frame in loaded.frames.items()}
-    with pytest.raises(Untestable, match="no runs of VeRA with dropout, draws"):
-        tables.better("AUROC of errors", "draws", "dropout")(loaded._replace(frames=frames))
 
 
 def test_a_way_that_a_data_set_lacks_has_no_mean(loaded):

@@ -5,10 +5,7 @@ import pytest
 from hand import lines, parsed
 from records import make_record
 
-from pvera.report.scores import chosen_member
 from pvera.report.tables import duration
-from pvera.study import results
-from results import ROOT
 
 NAN = float("nan")
 LIMIT = 3
@@ -70,18 +67,3 @@ def test_the_limit_chooses_anew_among_the_members_of_a_grid():
     run["members"] += [member | {"curve": curve, "epochs": 3}, member | {"curve": diverged, "epochs": 1}]
     (row,) = duration.durations([run]).to_dict("records")
     assert (row["early_loss"], row["early_accuracy"]) == (0.7, 0.3) and row["loss"] == 0.4
-
-
-def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
-    other = [trained("vera", [0.1], dataset="vessels", correct=9), make_record("dora", chosen=None)]
-    means = duration.of_methods(duration.durations([*RUNS, *other]))
-    assert list(means.index) == ["vera", "pvera"] and means.at["vera", "best"] == 1, "the median of epochs 2, 1 and 1"
-    assert means.at["vera", "test"] == pytest.approx((60 + 90) / 2)
-
-
-def test_committed_runs_kept_the_epoch_that_their_losses_say():
-    runs = results.load_runs(ROOT / "results", "mini")
-    assert duration.durations(runs)["patience"].all(), "no limit ended a chosen training"
-    for run in runs:
-        loss = duration.validation(chosen_member(run), "loss")
-        assert duration.epoch_kept(loss, run["config"]) == run["chosen"]["epoch"]

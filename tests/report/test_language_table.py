@@ -1,17 +1,11 @@
 """The language table on hand-made and committed records."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 from records import make_record, write_all
-from scipy.stats import ttest_1samp
 
-from pvera.data import glue
-from pvera.report import claims, published
 from pvera.report.tables import language
-from pvera.report.tables.verdicts import Untestable
 from pvera.study import results
 
 PUBLISHED = pd.DataFrame(
@@ -59,38 +53,3 @@ def test_table(runs, tmp_path):
         "PVeRA": ["**70.0 ± 0.0**", "<ins>30.0 ± 0.0</ins>"],
     }
     assert paper.T.to_dict("list") == {"LoRA": [r"76.1\*", r"61.3\*"], "PVeRA": ["**76.7**", "**65.6**"]}
-
-
-def test_contrasts(runs):
-    """On GLUE VeRA is farthest below the majority class, by 7.3 points on RTE; it is 20 above on CoLA."""
-    runs += [record("vera", name, seed, 60, 0.2) for name in MAJORITY for seed in (0, 1)]
-    scores = language.with_majority(runs, MAJORITY)
-    with pytest.raises(Untestable, match="nothing was learned"):  # LoRA is 2.7 points below, and 0.7
-        language.ahead("rte")(scores)
-    cola = scores.assign(lora=scores["lora"].mask(scores["majority"] == 0, 50))  # LoRA learns CoLA alone
-    assert language.ahead("glue", ["vera"])(cola)["PVeRA − VeRA"].index.tolist() == [("language", "cola")]
-    learned = scores.assign(lora=scores["majority"] + 5)
-    assert language.ahead("glue", ["vera"])(learned)["PVeRA − VeRA"].mean(axis=None) == pytest.approx(10)
-    np.testing.assert_allclose(language.ahead("rte")(learned)["PVeRA − VeRA"], [[10, 10]])
-    np.testing.assert_allclose(language.ahead("cola")(learned)["PVeRA − LoRA"], [[25, 25]])
-    above = language.above_majority_class("glue")(scores)
-    assert above["VeRA"].mean(axis=None) == pytest.approx((7.3 + 20) / 2) and len(above) == 3
-    assert list(language.above_majority_class("rte", ["lora"])(scores)) == ["LoRA"]
-    with pytest.raises(Untestable, match="no runs on MRPC"):
-        language.ahead("mrpc")(scores)
-
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_a_task_that_lora_learned_is_one_by_scipys_interval():
-    """On the committed trainings on all texts; the table has these alone."""
-    runs = results.load_runs(ROOT / "results", "mini", "full_sets")
-    scores = language.with_majority(runs, language.majority_class(ROOT / "results", runs))
-    paper = published.load(ROOT / "results/published")
-    rows = claims.judged(ROOT / "results", "mini", paper, "language").set_index("claim")
-    for name, gaps in (scores["lora"] - scores["majority"]).groupby("dataset"):
-        row = rows.loc[f"LoRA beats the majority class on {glue.GLUE[name].title}"]
-        expected = [gaps.mean(), *ttest_1samp(gaps, 0).confidence_interval()]
-        assert row[["difference", "these_low", "these_high"]].tolist() == pytest.approx(expected)
-    assert language.language(ROOT / "results", runs, paper.language).name == "full_sets"

@@ -8,7 +8,6 @@ from scipy import stats
 
 from pvera.report.tables import latents, out_of_distribution
 from pvera.report.tables.out_of_distribution import Values
-from pvera.report.tables.verdicts import Untestable
 
 
 def values(method="pvera", dataset="digits", seed=0, own=(1.0, 2.0), other=(3.0, 1.0)):
@@ -29,18 +28,6 @@ def test_out_of_distribution_by_hand():
     p = [stats.mannwhitneyu(x, y, alternative="greater").pvalue for x, y in (([3, 1], [1, 2]), ([-3, -4], [-1, -2]))]
     assert table.data["p_value"].tolist()[:4:2] == pytest.approx(p)
     assert list(table.panels) == ["PVeRA, mean value", "PVeRA, norm", "VeRA, mean value", "VeRA, norm"]
-
-
-def test_the_contrast_of_separation_pairs_models():
-    """AUROC of PVeRA 2.5 / 4 and 1 on two models, of VeRA 3.5 / 4 and 2.5 / 4."""
-    pvera = [values(), values(dataset="vessels", own=(0.0, 1.0), other=(2.0, 3.0))]
-    vera = [values("vera", own=(0.0, 1.0)), values("vera", dataset="vessels")]
-    lower, better = (out_of_distribution.separation("norm", over) for over in ("", "vera"))
-    np.testing.assert_allclose(lower(pvera)[""], [[0.125], [0.5]])
-    np.testing.assert_allclose(better(pvera + vera)[""], [[0.625 - 0.875], [1 - 0.625]])
-    assert better(pvera + vera[:1])[""][0].isna().tolist() == [False, True]
-    with pytest.raises(Untestable, match="no runs of VeRA"):
-        better(pvera)
 
 
 def analysed(draws, mu=None, method="pvera"):
@@ -66,22 +53,3 @@ def test_latent_differences_by_hand():
     assert data.loc[1, ["spread", "correlation"]].isna().all()
     assert lines(table) == [["PVeRA", "25.0", "1.55", "0.00"], ["VeRA", "25.0", "–", "–"]]
     assert "data sets: Digits; 1 test images, 2 x 2 patches each" in table.source
-
-
-def focused(method, dataset, adapted, frozen=0.5):
-    return make_record(method, dataset, 0), {"adapted": np.array(adapted), "frozen": np.full(len(adapted), frozen)}
-
-
-def test_focus_by_hand():
-    """Images without an object do not count."""
-    runs = [
-        focused("pvera", "digits", [0.8, 0.6, np.nan]), focused("vera", "digits", [0.5, 0.5, np.nan]),
-        focused("pvera", "vessels", [0.9, 0.9]), focused("vera", "vessels", [1.0, 1.0]),
-    ]  # fmt: skip
-    table = latents.focus_table(runs)
-    assert lines(table)[:2] == [["Digits", "0.700", "0.500", "0.500"], ["Vessels", "0.900", "1.000", "0.500"]]
-    assert lines(table)[2] == ["Mean", "0.800", "0.750", "0.500"]
-    np.testing.assert_allclose(latents.more_focused("vera")(runs)[""], [[0.2], [-0.1]])
-    np.testing.assert_allclose(latents.more_focused(latents.FROZEN)(runs)[""], [[0.2], [0.4]])
-    with pytest.raises(Untestable, match="no runs of VeRA and PVeRA"):
-        latents.more_focused("vera")(runs[::2])

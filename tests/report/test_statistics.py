@@ -21,7 +21,6 @@ from pvera.report.statistics import (
 from pvera.selective import auroc
 from pvera.uncertainty import t_interval
 
-NAN = math.nan
 few = st.integers(-3, 3).map(float)  # few values: many ties
 samples = hnp.arrays(np.float64, st.integers(1, 12), elements=few)
 
@@ -36,12 +35,6 @@ def test_binomial_p_value_is_the_lower_tail(case):
     assert binomial_p_value(max(correct, reference), n, reference) >= LEVEL  # no star for an equal or better method
 
 
-@pytest.mark.parametrize("n", [1, 221184])  # 3 x 73728, the largest of the paper
-def test_reference_of_exactly_zero_or_one(n):
-    assert binomial_p_value(0, n, 0) >= LEVEL and binomial_p_value(n, n, n) >= LEVEL
-    assert binomial_p_value(n - 1, n, n) < LEVEL
-
-
 # Intervals of paired differences
 
 
@@ -52,12 +45,6 @@ def test_interval_given_other_seeds_agrees_with_scipy(scores):
     assert over_repeats(scores[:1]) == pytest.approx(t.ppf(0.975, 3) * scores[0].std(ddof=1) / 2)
     welch = ttest_ind(*scores, equal_var=False).confidence_interval(0.95)
     assert 2 * over_repeats(scores) == pytest.approx((welch.high - welch.low) / 2)  # of the sum, so not halved
-
-
-@pytest.mark.filterwarnings("error")
-def test_interval_given_other_seeds_without_spread_or_with_one_run():
-    assert over_repeats(np.ones((2, 3))) == 0
-    assert np.isnan(over_repeats(np.array([[1.0, NAN, NAN], [1.0, 2.0, 3.0]])))
 
 
 def test_interval_of_one_contrast_is_students_over_the_means_of_data_sets():
@@ -77,14 +64,6 @@ def test_the_weakest_contrast_decides_and_bonferroni_corrects_its_upper_bound():
     # The lowest lower bound is that of the wide one, the lowest upper bound that of the narrow one.
     stricter = 5 + t.ppf(1 - 0.025 / 2, 2) * 0.1 / np.sqrt(3)
     assert effect.others.bounds == pytest.approx((6 - t.ppf(0.975, 2) * 4 / np.sqrt(3), stricter))
-
-
-def test_missing_pairs_leave_a_data_set_its_other_seeds():
-    effect = weakest_contrast({"": np.array([[1.0, NAN], [NAN, NAN], [3.0, 5.0]])})
-    assert effect.mean == 2.5 and (effect.units, effect.repeats) == (2, 2)
-    single = weakest_contrast({"": np.array([[1.0, 2.0]])})
-    assert single.mean == 1.5 and np.isnan([*single.others[:2], single.detectable, *single.others.bounds]).all()
-    assert single.these.high > 1.5  # other seeds of this one
 
 
 @pytest.mark.parametrize("over_tasks, over_seeds", [(1.0, 0.3), (0.0, 1.0)])
@@ -144,7 +123,3 @@ def test_t_interval_agrees_with_scipy(samples):
     samples[0] += 1 + np.arange(samples.shape[1])  # scipy warns of draws that are all equal
     expected = ttest_1samp(samples, 0, axis=0).confidence_interval(0.95)
     np.testing.assert_allclose(t_interval(samples), (expected.low, expected.high), atol=1e-14)
-
-
-def test_t_interval_of_equal_draws_in_half_precision():
-    np.testing.assert_allclose(t_interval(np.full((4, 3), 0.3, np.float16)), np.float16(0.3), rtol=1e-12)

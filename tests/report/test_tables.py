@@ -1,25 +1,17 @@
 """The benchmark's tables from hand-made records, the text of numbers, and the notebook that shows them."""
 
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 import pytest
-from hand import HAND, judged, lines, parsed, runs_of
-from notebook import run
-from records import make_record, write_all
-from scipy.stats import t
+from hand import HAND, lines, parsed, runs_of
+from records import make_record
 
 from pvera import adapters
-from pvera.errors import InputError
 from pvera.report import plots
-from pvera.report.notebook import Page
 from pvera.report.plots.uncertainty import stars
-from pvera.report.scores import ROWS, capped, complete, score_frame
+from pvera.report.scores import capped
 from pvera.report.table import marks, number, plain, signed
 from pvera.report.tables import benchmark as tables
 
-ROOT = Path(__file__).parents[2]
 NAN = np.nan
 
 MAIN = """\
@@ -55,17 +47,6 @@ def test_marks(values, expected):
     assert marks(values) == expected
 
 
-def test_detailed_table_by_hand():
-    """n = 2 seeds x 5 images, PVeRA 5 of 10: 2 of 10 has p = 56/1024, 1 of 10 has p = 11/1024."""
-    correct = {"linear": [0, 1], "lora": [0, 2], "vera": [5, 5], "pvera": [2, 3]}
-    table = tables.detailed(runs_of({m: {"digits": right} for m, right in correct.items()}, images=5))
-    # Two values that differ by d have the sample standard deviation d / sqrt(2)
-    assert lines(table) == [["Digits", r"10.0\* ± 14.1", "20.0 ± 28.3", "100.0 ± 0.0", "50.0 ± 14.1"]]
-    p_values = parsed(table).set_index("method")["p_value"]
-    assert p_values[["linear", "lora"]].tolist() == pytest.approx([11 / 1024, 56 / 1024], rel=1e-5)
-    assert np.isnan(p_values["pvera"])
-
-
 def test_stars_pool_the_seeds_that_both_methods_have():
     """On the common seed 1 of 5 against 4 of 5: p = .2^5 + 5 (.8) .2^4; against 5 of 10 it would be 6/32."""
     correct = {"vera": {"digits": [1, None]}, "pvera": {"digits": [4, 1]}}
@@ -93,17 +74,6 @@ def test_grid_table_by_hand():
     assert counts.loc["lora"].tolist() == [[1, 0, 2], [3, 3, 3]] and counts.loc["vera"].tolist() == [[0, 1], [1, 1]]
 
 
-def test_claims_by_hand():
-    """PVeRA minus LoRA: 9.96, -20 and 11 by data set. Averages: 46.67, 53.35, 53.33 and PVeRA 53.67."""
-    rows = judged("Main table", 100 * score_frame(runs_of(HAND)))
-    first = rows.loc["PVeRA has the highest average"]
-    assert (first["verdict"], first["reading"]) == ("undecided", "PVeRA − LoRA: +0.3 points")
-    half = t.ppf(0.975, 2) * np.std([9.96, -20, 11], ddof=1) / np.sqrt(3)
-    assert first[["low", "high"]].tolist() == pytest.approx([0.96 / 3 - half, 0.96 / 3 + half])
-    assert rows.at["Linear probing has the lowest average", "reading"] == "VeRA − Linear: +6.7 points"
-    assert rows.at["DoRA is best on more data sets than any other", "reading"] == "no runs of DoRA"
-
-
 def test_the_description_names_what_is_missing_and_diverged():
     runs = runs_of(HAND | {"vera": HAND["vera"] | {"digits": [6000, None], "vessels": [None, None]}})
     diverged = make_record("lora", "vessels", 1, chosen=None)
@@ -125,32 +95,10 @@ def test_a_training_counts_as_capped_if_its_chosen_member_is(member):
     assert capped([run, make_record("lora", chosen=None)]) == (member == 1)
 
 
-def test_files(tmp_path):
-    """A table of the paper is written as LaTeX too; of several backbones, names end in the backbone."""
-    parts = {"tiny": runs_of(HAND), "large": [make_record(backbone="large")]}
-    for kept, suffixes in ({"tiny": parts["tiny"]}, [""]), (parts, ["_tiny", "_large"]):
-        Page(tmp_path, f"{len(kept)}").show_each(kept, tables.main)
-        folder = tmp_path / "results" / f"{len(kept)}" / "tables"
-        assert {p.name for p in folder.iterdir()} == {f"main{s}.{e}" for s in suffixes for e in ("md", "csv", "tex")}
-        assert (folder / f"main{suffixes[0]}.md").read_text().startswith(MAIN)
-    latex = (folder / "main_tiny.tex").read_text()
-    assert r"\label{tab:main_tiny}" in latex and r"PVeRA & \textbf{70.0} & 60.0 & \textbf{31.0}" in latex
-
-
 def test_every_method_has_a_unique_style():
     looks = [plots.style(key) for key in adapters.METHODS]
     for attribute, others in (("colour", plots.COLOURS), ("marker", plots.MARKERS)):
         assert len({*(getattr(look, attribute) for look in looks), *others}) == 8 + len(others)
-
-
-def test_notebook_with_two_methods_and_a_missing_run(tmp_path, monkeypatch, capsys):
-    runs = runs_of({"vera": HAND["vera"] | {"digits": [6000, None]}, "pvera": HAND["pvera"]})
-    write_all(tmp_path / "results", runs)
-    shown, _ = run("main_table.ipynb", tmp_path, "mine", monkeypatch)
-    assert capsys.readouterr() == ("", "")
-    assert "Missing: VeRA on Digits (seed 1)." in shown
-    assert tables.main(runs).markdown(source=False).strip() in shown
-    assert {path.name for path in (tmp_path / "figures/mine").iterdir()} == {"main_tiny.png", "main_tiny.pdf"}
 
 
 @pytest.mark.parametrize(
@@ -169,13 +117,3 @@ def test_notebook_with_two_methods_and_a_missing_run(tmp_path, monkeypatch, caps
 )  # fmt: skip
 def test_numbers_as_text(write, value, text):
     assert write(value) == text
-
-
-def test_complete_scores_are_those_of_data_sets_with_every_method():
-    index = pd.MultiIndex.from_tuples(
-        [(category, name, seed) for category, name in ("ad", "bn", "cv") for seed in (0, 1)], names=ROWS
-    )
-    scores = pd.DataFrame({"vera": [1, NAN, NAN, NAN, 3, 1.0], "pvera": np.arange(6.0)}, index)
-    assert complete(scores)["pvera"].tolist() == [0, 1, 4, 5]
-    with pytest.raises(InputError, match="no data set"):
-        complete(scores.iloc[2:4])

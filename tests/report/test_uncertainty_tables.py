@@ -12,7 +12,6 @@ from pvera.report import published
 from pvera.report.analyses import Example, Uncertainty
 from pvera.report.plots import uncertainty as plots
 from pvera.report.tables import uncertainty
-from pvera.report.tables.verdicts import Untestable
 from pvera.uncertainty import Estimates
 
 PAPER = published.load(Path(__file__).parents[2] / "results/published")
@@ -61,15 +60,6 @@ def test_spreads_are_split_by_half_of_the_draws_and_widths_by_the_predicted_clas
     run = Uncertainty(make_record("pvera", config=DRAWS), {5: image}, np.array([0.4, 0.4]), np.array([1, 1]) > 0, [])
     assert uncertainty.spread_of([run], 5)["right"].tolist() == [False, False]
     assert uncertainty.width_of([run], 5)["right"].tolist() == [True, True]
-
-
-def test_contrasts_are_those_within_a_data_set():
-    """Pooled, incorrect images spread more. By data set, delta is .25 and 1 on Digits, and -1 on Vessels's one seed."""
-    for values in (uncertainty.spread_of, uncertainty.width_of):
-        delta = uncertainty.within(values, 4)(HAND)[""]
-        np.testing.assert_allclose(delta.loc[["digits", "vessels"]], [[0.25, 1], [-1, np.nan]])
-    with pytest.raises(Untestable, match="no results with 5 draws"):
-        uncertainty.within(uncertainty.spread_of, 5)(HAND)
 
 
 def test_each_score_is_held_against_its_own_predictions():

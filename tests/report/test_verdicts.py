@@ -10,7 +10,7 @@ from pvera.adapters import METHODS
 from pvera.backbones import NAMES
 from pvera.report.plots import forests, speed, style, uncertainty
 from pvera.report.table import title
-from pvera.report.tables.verdicts import EQUAL, FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim, Untestable, below, lead
+from pvera.report.tables.verdicts import EQUAL, FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim
 from pvera.study.protocol import one_at_a_time
 from pvera.text_encoders import NAMES as TEXT_ENCODERS
 
@@ -68,30 +68,6 @@ def test_a_claim_about_many_differences_needs_all_of_them():
     assert (row["verdict"], row["reading"]) == (FAILS, "-8: −8.0 points")
     # Alone, -1.4 fails; among 20 comparisons such a gap may be chance.
     assert judge(-1.4)["verdict"] == FAILS and judge(*np.linspace(3, 4, 19), -1.4)["verdict"] == UNDECIDED
-
-
-def test_missing_methods_are_not_testable_with_a_reason():
-    index = pd.MultiIndex.from_product(
-        [["natural"], ["digits", "textures"], [0]], names=["category", "dataset", "seed"]
-    )
-    scores = pd.DataFrame({"vera": [1.0, 1.0], "pvera": [3.0, 3.0]}, index)
-    assert lead("pvera")(scores)["PVeRA − VeRA"].to_numpy().tolist() == [[2], [2]]
-    assert below("vera", "pvera", sign="/")(scores)["PVeRA / VeRA"].to_numpy().tolist() == [[2], [2]]
-    row = Claim("topic", "It leads", lead("pvera", "lora")).judge(scores)
-    assert (row["verdict"], row["reading"]) == (UNTESTABLE, "no runs of LoRA")
-    with pytest.raises(Untestable, match="no method beside PVeRA"):
-        lead("pvera")(scores[["pvera"]])
-
-
-def test_a_claim_over_seeds_says_nothing_of_other_data_sets():
-    row = judged({"": [[1.0, 2.0, 3.0]]}, units="seeds")
-    assert (row["scale"], row["verdict"], row["these_verdict"]) == ("3 seeds", None, UNDECIDED)
-    assert row["these_low"] == pytest.approx(2 - t.ppf(0.975, 2) / np.sqrt(3))
-
-
-def test_a_difference_is_converted_to_the_units_of_the_words():
-    row = judged({"": np.log([[1.1], [1.2], [1.3]])}, convert=lambda log: 100 * np.expm1(log))
-    assert row["difference"] == pytest.approx(100 * ((1.1 * 1.2 * 1.3) ** (1 / 3) - 1))
 
 
 def test_a_measure_that_could_not_decide_is_not_testable():

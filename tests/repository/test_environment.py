@@ -3,7 +3,6 @@
 import ast
 import importlib.metadata
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,8 +14,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from pvera.errors import InputError, optional
-
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -27,7 +24,6 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 SITE = EXTRAS.pop("site")  # in an environment of its own
-LIBRARY = "".join(path.read_text() for path in sorted((ROOT / "pvera").glob("*.py")))
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
 
@@ -147,25 +143,6 @@ def test_the_library_loads_nothing_heavy_and_trainings_and_tables_draw_nothing()
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize("module, extra", re.findall(r'optional\("([\w.]+)", "(\w+)"\)', LIBRARY))
-def test_a_missing_package_is_one_line_with_the_command(monkeypatch, module, extra):
-    package = module.partition(".")[0]
-    distributions = importlib.metadata.packages_distributions()[package]
-    assert {canonicalize_name(name) for name in distributions} & names(EXTRAS[extra])
-    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(InputError, match=rf"^{package} is not installed: pip install -e '\.\[{extra}\]'$"):
-        optional(module, extra)
-
-
-def test_an_error_inside_a_package_is_not_taken_for_a_missing_one(tmp_path, monkeypatch):
-    (tmp_path / "halfway.py").write_text("import not_there_at_all")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
-        optional("halfway", "study")
-
-
 # Setting up .venv, with a stand-in for Python that does not install
 
 
@@ -222,33 +199,3 @@ def test_environment_is_made_once_for_each_lock_and_again_after_a_failure(clone)
     with open(clone / "requirements.lock", "a") as file:
         file.write("another==1.0\n")
     assert status(set_up(clone)) == 0 and installations(clone) == 3
-
-
-@pytest.mark.skipif(shutil.which("flock") is None, reason="calls wait for each other where flock exists")
-def test_two_calls_make_one_environment(clone):
-    first, second = set_up(clone, PIP_SECONDS="1"), set_up(clone, PIP_SECONDS="1")
-    assert (status(first), status(second), installations(clone)) == (0, 0, 1)
-
-
-def test_no_suitable_python_is_one_line_and_exit_code_2(clone):
-    (clone / "bin/python3").unlink()
-    for tool in ("bash", "cat", "cksum"):
-        (clone / "bin" / tool).symlink_to(shutil.which(tool))
-    process = set_up(clone, PATH=str(clone / "bin"))
-    _, message = process.communicate(timeout=60)
-    assert process.returncode == 2 and not (clone / ".venv").exists()
-    assert re.fullmatch(r"error: no Python 3\.10 to 3\.14 .*\n", message)
-
-
-@pytest.mark.parametrize(
-    "argument, status, answer",
-    [
-        ("--help", 0, "usage: bash run_all.sh [demo|mini|"),
-        ("huge", 2, "error: no profile 'huge' in experiments/profiles"),
-        ("--status", 2, "error: --status is for experiments/train.py; here results lie in results/demo"),
-    ],
-)
-def test_run_all_answers_before_the_set_up(argument, status, answer, clone):
-    ended = subprocess.run(["bash", clone / "run_all.sh", argument], capture_output=True, text=True)
-    assert ended.returncode == status and (ended.stderr if status else ended.stdout).startswith(answer)
-    assert not (clone / ".venv").exists()

@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import safetensors.torch
 import scripts
@@ -20,51 +19,22 @@ import vtab_like
 from pvera import backbones
 from pvera.data import tasks, vtab
 from pvera.processes import cores
-from pvera.report.tables import benchmark
 from pvera.study import results
 from pvera.study.profiles import Profile
-from pvera.study.protocol import PUBLISHED_BETA
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = Profile.read(ROOT / "experiments" / "profiles" / "paper.yaml")
 COPY = vtab.DIFFERS
 
 
-def test_two_data_sets_on_the_small_backbone(tmp_path, capsys):
-    """Records are of the published protocol, and the main table says what they read."""
-    names, images = ["dtd", "kitti"], 16
-    for name in names:
-        suffix = "png" if name in vtab.LOSSLESS_ORIGINALS else "jpg"
-        vtab_like.write(tmp_path / "copy" / "vtab-1k", [name], suffix=suffix, side=64)
-    places = ["--source", tmp_path / "copy", "--root", tmp_path / "data"]
-    scripts.execute("prepare_vtab", *places, "--datasets", *names, "--accept")
-    printed = capsys.readouterr().out
-    assert "2 of 2 data sets can be used" in printed and f"say {COPY!r}" in printed
-    chosen = ["--profile", "paper", "--experiments", "benchmark", "--backbones", "tiny", "--datasets", *names]
-    chosen += ["--seeds", 0, "--epochs", 1, "--images", images, "--data", tmp_path / "data", "--device", "cpu"]
-    scripts.execute("train", *chosen, "--results", tmp_path / "results")
-    runs = results.load_runs(tmp_path / "results", "paper")
-    assert len(runs) == 2 * 8 and {run["data_copy"] for run in runs} == {COPY}
-    for run in runs:
-        assert run["protocol"] == "published" and run["test"]["images"] == images
-        ((name, values),) = PAPER.methods[run["method"]]["grid"].items()
-        assert [member["grid"] for member in run["members"]] == [{name: value} for value in values]
-        beta = PUBLISHED_BETA[run["dataset"]] if run["method"] == "pvera" else 0
-        assert {member["beta"] for member in run["config"]["members"]} == {beta}
-        losses = [member["best_validation_loss"] for member in run["members"]]
-        assert run["chosen"]["member"] == int(np.argmin(losses))
-    source = benchmark.main(runs).source
-    assert f"copy of the data: {COPY}" in source and f"a trial on the first {images} samples of each split" in source
-
-
 def test_the_rehearsal_is_the_paper_in_small():
     rehearsal = Profile.read(ROOT / "experiments/profiles/rehearsal.yaml")
     for key in ("analyses", "methods", "protocol", "precision", "learning_rate", "choose"):
         assert getattr(rehearsal, key) == getattr(PAPER, key), key
-    of_paper = {name: one for name, one in PAPER.experiments.items() if not one.on_request}
+    of_paper = {name: experiment for name, experiment in PAPER.experiments.items() if not experiment.on_request}
     elsewhere = {"backbones": None, "datasets": None}
-    assert {name: one.model_copy(update=elsewhere) for name, one in rehearsal.experiments.items()} == {
-        name: one.model_copy(update=elsewhere) for name, one in of_paper.items()
+    assert {name: experiment.model_copy(update=elsewhere) for name, experiment in rehearsal.experiments.items()} == {
+        name: experiment.model_copy(update=elsewhere) for name, experiment in of_paper.items()
     }
     for key in ("backbones", "datasets", "methods", "experiments"):
         assert getattr(rehearsal.language, key) == getattr(PAPER.language, key), key
@@ -96,7 +66,7 @@ def test_the_profiles_without_a_cluster_train_all_that_they_list(name, tmp_path)
         options += ["--weights", f"dinov2_s={weights}", "--precision", "float32"]
     scripts.execute("train", *options, "--epochs", 1, "--images", 16, "--seeds", 0, "--device", "cpu", "--workers", 1)
     profile = Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
-    for folder in {one.folder or experiment for experiment, one in profile.experiments.items()}:
+    for folder in {experiment.folder or name for name, experiment in profile.experiments.items()}:
         runs = results.load_runs(tmp_path / "results", name, folder)
         assert {run["dataset"] for run in runs} == set(datasets) and {run["data_copy"] for run in runs} == {COPY}
     tuned = results.load_runs(tmp_path / "results", name, "tuned")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import scripts
-import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-site" / "bin" / "python"
@@ -20,19 +19,6 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     scripts.execute("report_pages", "--folder", folder)
     return folder / "mini"
-
-
-def test_navigation_has_every_notebook_and_document(pages):
-    text = CONFIGURATION.read_text().split("\nnav:\n")[1].split("\nhooks:")[0]
-    parts = yaml.safe_load(f"nav:\n{text}")["nav"]
-    listed = [
-        page for part in parts for (below,) in [part.values()] for page in ([below] if type(below) is str else below)
-    ]
-    names = [name if type(name) is str else next(iter(name.values())) for name in listed]
-    wanted = {"README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))}
-    wanted |= {f"analysis/{path.stem}.md" for path in (ROOT / "analysis").glob("*.ipynb")}
-    assert wanted <= set(names) and len(names) == len(set(names))
-    assert all((pages / name).exists() for name in names)
 
 
 def test_a_notebook_becomes_a_page_without_code(pages):
@@ -51,19 +37,6 @@ def test_a_profile_shows_no_result_of_another(tmp_path, monkeypatch):
     scripts.execute("report_pages", "--profile", "demo", "--folder", tmp_path / "report")
     folder = tmp_path / "report/demo/analysis"
     assert "no results" in (folder / "rank.md").read_text() and "## Accuracy" in (folder / "main_table.md").read_text()
-
-
-@pytest.mark.parametrize("arguments", [["none"], ["mini", "more"]])
-def test_run_report_refuses_an_unknown_profile_before_the_set_up(tmp_path, arguments):
-    shutil.copy(ROOT / "run_report.sh", tmp_path)
-    ended = subprocess.run(["bash", tmp_path / "run_report.sh", *arguments], capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == f"error: no profile '{' '.join(arguments)}' in experiments/profiles\n"
-
-
-def test_a_profile_without_notebooks_is_bad_input(capsys):
-    error = scripts.refusal("report_pages", capsys, "--profile", "none")
-    assert error == "error: no notebooks of 'none': `bash run_all.sh none` makes them"
 
 
 @pytest.mark.slow

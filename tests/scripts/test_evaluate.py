@@ -1,29 +1,24 @@
 """experiments/evaluate.py: the numbers that a run recorded, on known data sets and on one's own pictures."""
 
 import json
-import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import photographs
 import pytest
 import scripts
 from own_pictures import require_unseen
 from photographs import copy, pictures  # noqa: F401  fixtures
-from PIL import Image
 from sklearn.metrics import accuracy_score
-from tiny import METHODS, make_vit
+from tiny import METHODS
 from trained import make_profile
 
-import pvera
 from pvera import InputError, backbones
 from pvera.data import custom, inputs, suite, tasks
-from pvera.study import results, worker
+from pvera.study import results
 from pvera.study.evaluation import SavedAdapter, predict, score
 from pvera.study.plan import list_runs
-from pvera.study.protocol import PROTOCOLS
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,25 +63,12 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
     assert np.allclose(table["draws_correct"], drawn["accuracy"][sixteen], atol=0.07)
 
 
-def test_numbers_are_computed_and_not_read(tmp_path, capsys):
-    """On other images under the data set's name."""
-    make_profile(tmp_path, ["digits"])
-    adapter = MINI / "benchmark/tiny/digits/vera/seed0.safetensors"
-    status, output, errors = scripts.outcome("evaluate", capsys, adapter, "--data", tmp_path / "data", *files(tmp_path))
-    assert status == 0 and errors.startswith("note: the images of digits are not those of the training"), errors
-    recorded, here = results.read(adapter.with_suffix(".json"))["test"], pd.read_csv(tmp_path / "p.csv")["correct"]
-    assert len(here) == 40 and here.mean() != recorded["accuracy"] and f"| Accuracy | {here.mean():.6f} |" in output
-    assert json.loads((tmp_path / "m.json").read_text())["metrics"]["correct"] == here.sum()
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
+def test_every_method_gives_the_bits_of_its_run(tmp_path):
     """What training predicts with a grid, and evaluating with one adapter, is the same, merged or not."""
     profile = make_profile(
         tmp_path,
         ["vessels"],
         seeds=[3],
-        protocol=protocol,
         methods={name: {} for name in METHODS} | {"vera": {"rank": 8}, "pvera": {"rank": 8}},
         training=TrainingConfig(epochs=1),
     )
@@ -105,48 +87,6 @@ def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
 
 
 # One's own pictures
-
-
-@pytest.fixture(scope="module")
-def root(pictures, tmp_path_factory):
-    """The folder with data and results of a training on the pictures, split by seed 5."""
-    root = tmp_path_factory.mktemp("trained")
-    folders = ("--data", root / "data", "--results", root / "results", "--data-set", f"mine={pictures}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "_in_processes", lambda plan, _, device, on_step: worker.work(plan, device, on_step))
-        scripts.execute("train", *folders, "--split-seed", 5, "--epochs", 1, "--workers", 1, "--device", "cpu")
-    return root
-
-
-@pytest.fixture
-def adapter(root):
-    return root / "results/own/benchmark/tiny/mine/pvera/seed0.safetensors"
-
-
-def metrics_of(capsys, tmp_path, *arguments) -> dict:
-    status, _, errors = scripts.outcome("evaluate", capsys, *arguments, *files(tmp_path))
-    assert (status, errors) == (0, "")
-    return json.loads((tmp_path / "m.json").read_text())["metrics"]
-
-
-def test_own_pictures(root, adapter, copy, tmp_path, capsys):
-    recorded, data = results.read(adapter.with_suffix(".json"))["test"], ("--data", root / "data")
-    for more in ((), ("--data-set", "mine")):
-        assert metrics_of(capsys, tmp_path, adapter, *data, *more) == recorded
-    assert set(pd.read_csv(tmp_path / "p.csv")["label"]) == set(photographs.CLASSES)
-
-    # The record's seed splits a folder, wherever it lies and whatever its pictures are named.
-    picture = next((copy / "cat").iterdir())
-    picture.rename(picture.with_stem("renamed"))
-    for name in ("mine", "other"):
-        named = ("--data", tmp_path / "data", "--data-set", f"{name}={copy}")
-        assert metrics_of(capsys, tmp_path, adapter, *named) == recorded
-
-    # Without its record: the options say what it would.
-    alone = shutil.copy(adapter, tmp_path / "alone.safetensors")
-    assert "Name it with --backbone" in scripts.refusal("evaluate", capsys, alone, *named)
-    assert "experiments/predict.py" in scripts.refusal("evaluate", capsys, alone, "--backbone", "tiny")
-    assert metrics_of(capsys, tmp_path, alone, *named, "--backbone", "tiny") == recorded
 
 
 SPLIT, OTHER = ({"given": [], "drawn": custom.SHARES, "seed": seed} for seed in (5, 0))
@@ -170,27 +110,6 @@ def test_images_that_an_adapter_may_have_been_trained_on_are_refused(pictures_sh
         require_unseen(record, described, name)
     for known, data_set in (({"dataset": "digits"}, described), (record, None)):
         require_unseen(known, data_set, name)
-
-
-def test_pictures_or_splits_that_have_changed(adapter, copy, tmp_path, capsys):
-    data, named = ("--data", tmp_path / "data"), ("--data-set", f"mine={copy}")
-    custom.install(tmp_path / "data", "mine", copy, seed=0)  # as a training with another seed
-    assert "mine has another split" in scripts.refusal("evaluate", capsys, adapter, *data)
-    lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
-    assert "mine is split from seed 0: give the" in scripts.refusal("evaluate", capsys, adapter, *data, *named)
-    assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
-
-    custom.install(tmp_path / "data", "mine", copy, seed=5)
-    for part in ("test", "train800"):  # one picture overwritten by another; nothing lists them anew
-        picture = tmp_path / "data/mine" / (tmp_path / f"data/mine/{part}.txt").read_text().split()[0]
-        content = picture.read_bytes()
-        Image.new("RGB", (40, 40), (1, 2, 3)).save(picture, "PNG")
-        assert "the pictures of mine have changed" in scripts.refusal("evaluate", capsys, adapter, *data), part
-        picture.write_bytes(content)
-    metrics_of(capsys, tmp_path, adapter, *data)
-    (copy / "cat").rename(copy / "lion")
-    refusal = scripts.refusal("evaluate", capsys, adapter, *data, "--data-set", f"zoo={copy}")
-    assert "it does not know the classes of zoo" in refusal
 
 
 NUCLEI = MINI / "benchmark/tiny/nuclei/vera/seed0.safetensors"
@@ -219,25 +138,3 @@ def test_unsuitable_input_is_one_line(tmp_path, capsys, monkeypatch):
             if "backbone" in case:
                 patch.setattr("timm.create_model", offline)
             assert message in scripts.refusal("evaluate", capsys, *arguments, "--data", tmp_path / "data"), case
-
-
-def test_an_adapter_that_was_changed_or_does_not_fit(tmp_path, capsys):
-    for suffix in (".json", ".npz", ".safetensors"):
-        shutil.copy(NUCLEI.with_suffix(suffix), tmp_path / f"seed0{suffix}")
-    adapter = tmp_path / "seed0.safetensors"
-    adapter.write_bytes(adapter.read_bytes()[:-1] + b"x")
-    assert "was changed after it was written" in scripts.refusal("evaluate", capsys, adapter)
-    written = json.loads(next((MINI / "language").rglob("seed0.json")).read_text())
-    record = {key: value for key, value in written.items() if key not in {"files", "sha256"}}
-    results.write(tmp_path / "seed0.json", record, adapter=b"adapter")
-    assert "reads text" in scripts.refusal("evaluate", capsys, adapter)
-
-    make_profile(tmp_path, ["vessels"])
-    frozen = backbones.load("tiny")
-    (split,) = inputs.load(tmp_path / "data", "vessels", frozen, ("test",))
-    pvera.save(pvera.adapt(make_vit(), pvera.LoRA(rank=2), 4), tmp_path / "other.safetensors")
-    with pytest.raises(InputError, match="belongs to another backbone"):
-        predict(SavedAdapter(tmp_path / "other.safetensors", frozen), split, tasks.class_names("vessels"))
-    with pytest.raises(InputError, match="knows [0-9]+ classes, the data set has 9"):
-        predict(SavedAdapter(NUCLEI, frozen), split, list("abcdefghi"))
-    assert not getattr(frozen.model, "_adapted", False), "the backbone is as it was"

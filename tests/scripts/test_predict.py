@@ -1,9 +1,7 @@
 """experiments/predict.py: pictures without labels, wherever they lie and whatever their names and states."""
 
-import io
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -71,24 +69,6 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     assert set(table.draws_prediction) <= set(CLASSES)
 
 
-def test_files_globs_and_what_is_left_out(adapter, new, tmp_path, capsys):
-    elsewhere = shutil.copytree(new, tmp_path / "elsewhere")
-    for place in ("@eaDir", ".ipynb_checkpoints"):
-        shutil.copytree(elsewhere, new / place)
-    (new / "more").symlink_to(elsewhere)
-    (new / "notes.txt").write_text("none")
-    table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED)
-    assert len(table) == 40 and errors == "left out: 40 hidden, 1 without an image's suffix\n"
-    table, _ = predicted(capsys, tmp_path, adapter, new.parent / "**" / "*.png", *NAMED)
-    assert len(table) == 2 * len(list(new.glob("*.png"))) > 0
-    hidden = new / "@eaDir" / Path(table.path[0]).name  # but named
-    _, printed, errors = scripts.outcome("predict", capsys, adapter, hidden, *NAMED)
-    assert printed.splitlines()[1].startswith(f"{hidden},") and errors == ""
-    assert "Name them in the order" in scripts.refusal("predict", capsys, adapter, hidden, *BACKBONE)
-    for wrong, message in ((tmp_path / "none", "does not exist"), (new / "notes.txt", "cannot be read")):
-        assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED)
-
-
 def test_a_picture_that_cannot_be_read_is_named_and_the_rest_is_written(adapter, new, tmp_path, capsys):
     whole, _ = predicted(capsys, tmp_path, adapter, new, *NAMED, "--draws", 2)
     for index in (3, 7):
@@ -98,12 +78,18 @@ def test_a_picture_that_cannot_be_read_is_named_and_the_rest_is_written(adapter,
     assert errors.count("\n") == 1 and all(f"image {whole.path[index]} cannot be read" in errors for index in (3, 7))
 
 
-def test_a_file_name_that_is_no_utf8(adapter, new, tmp_path, capsys, monkeypatch):
-    """Escaped in the file, and on a terminal without the characters of a class."""
-    picture = next(new.iterdir()).rename(new / os.fsdecode(b"caf\xe9.png"))
-    table, _ = predicted(capsys, tmp_path, adapter, picture, *NAMED)
-    assert table.path.tolist() == [rf"{new}/caf\udce9.png"]
-    terminal = io.TextIOWrapper(io.BytesIO(), "latin-1")
-    monkeypatch.setattr(sys, "stdout", terminal)
-    scripts.execute("predict", adapter, picture, *BACKBONE, "--classes", *"βγδε")
-    assert terminal.buffer.getvalue().decode().splitlines()[1].startswith(rf"{new}/caf\udce9.png,\u03b")
+def test_files_globs_and_what_is_left_out(adapter, new, tmp_path, capsys):
+    elsewhere = shutil.copytree(new, tmp_path / "elsewhere")
+    shutil.copytree(elsewhere, new / "@eaDir")
+    (new / "more").symlink_to(elsewhere)
+    (new / "notes.txt").write_text("none")
+    table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED)
+    assert len(table) == 40 and errors == "left out: 20 hidden, 1 without an image's suffix\n"
+    table, _ = predicted(capsys, tmp_path, adapter, new.parent / "**" / "*.png", *NAMED)
+    assert len(table) == 2 * len(list(new.glob("*.png"))) > 0
+    odd = next(new.glob("*.png")).rename(new / "@eaDir" / os.fsdecode(b"caf\xe9.png"))  # hidden, but named
+    table, _ = predicted(capsys, tmp_path, adapter, odd, *NAMED)
+    assert table.path.tolist() == [rf"{new}/@eaDir/caf\udce9.png"]
+    assert "Name them in the order" in scripts.refusal("predict", capsys, adapter, odd, *BACKBONE)
+    for wrong, message in ((tmp_path / "none", "does not exist"), (new / "notes.txt", "cannot be read")):
+        assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED)

@@ -14,8 +14,6 @@ from small import arguments, marked, numbers, profile_with, start, until
 
 from pvera import backbones
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
-
 
 def test_workers_take_weights_determinism_and_few_images(folder):
     """Two worker processes; the script itself runs in this one."""
@@ -52,15 +50,6 @@ def test_a_killed_call_resumes_and_ends_with_the_results_of_one_worker(folder):
 
 
 @pytest.mark.timeout(1800)
-def test_two_calls_at_once_share_the_runs(folder):
-    calls = [start(folder, "shared", "--workers", 1) for _ in range(2)]
-    assert [call.communicate() and call.returncode for call in calls] == [0, 0]
-    scripts.execute("train", *arguments(folder, "alone", "--workers", 1))
-    assert numbers(folder, "shared") == numbers(folder, "alone")
-    assert not list((folder / "shared").rglob("seed*.lock"))
-
-
-@pytest.mark.timeout(1800)
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_ctrl_c_ends_at_once_with_130(folder):
     process = start(folder, "stopped", "--epochs", "5000")
@@ -93,12 +82,8 @@ def test_help(script, capsys):
 
 BAD = {
     "unknown method": (["--methods", "lara"], "unknown method 'lara'"),
-    "unknown precision": (["--precision", "float8"], "precision: Input should be 'float32', "),
     "weights without a file": (["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
-    "half a seed": (["--seeds", "0.5"], "--seeds: invalid int value: '0.5'"),
-    "unknown experiment": (["--experiments", "gamma"], "unknown experiment 'gamma'; choose from "),
-    "unknown option of the script": (["--epoch-count", "3"], "unrecognized arguments: --epoch-count 3"),
     "device": (["--device", "tpu"], "--device: must be cpu, cuda, or one such as cuda:1, not 'tpu'"),
     "no GPU": (["--device", "cuda"], "--device: there is no CUDA device here"),
     "results in a file": (["--results", "/dev/null"], "cannot write /dev/null"),

@@ -60,13 +60,13 @@ def main(folder: Path) -> None:
     train(*status)
     print("\nSLURM now has", len(command("squeue", "--noheader", quiet=True).splitlines()), "jobs")
     train("--results", folder / "local", "--device", "cpu")
-    expected, found = numbers(folder / "local"), numbers(results)
-    assert len(expected) == 18 and found == expected
-    expected, found = others(folder / "local"), others(results)
-    assert expected and found == expected
+    expected, written = numbers(folder / "local"), numbers(results)
+    assert len(expected) == 18 and written == expected
+    expected, written = others(folder / "local"), others(results)
+    assert expected and written == expected
     print(
         "\nThe 18 results of the cluster equal those of the local run in every number but the cost,\n"
-        f"and the {len(found)} files of predictions and adapters in every byte."
+        f"and the {len(written)} files of predictions and adapters in every byte."
     )
 
 

@@ -1,6 +1,5 @@
 """Analyses of trained adapters: arrays against the library, resuming, refusals."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from pvera import backbones, latents, uncertainty
 from pvera.data import suite
 from pvera.data.image_folders import load_split
 from pvera.errors import InputError
-from pvera.files import sha256
 from pvera.report.analyses import load_uncertainty
 from pvera.seeding import derive
 from pvera.study import analyses, results
@@ -29,9 +27,9 @@ from pvera.study.profiles import Baselines
 @pytest.fixture
 def profile(tmp_path, monkeypatch):
     monkeypatch.setattr(analyses, "BATCH", 16)  # so that there are three
-    made = make_profile(tmp_path, ["digits"], seeds=[0])
-    make_adapters(made, tmp_path / "results")
-    return made
+    profile = make_profile(tmp_path, ["digits"], seeds=[0])
+    make_adapters(profile, tmp_path / "results")
+    return profile
 
 
 @pytest.fixture
@@ -88,29 +86,6 @@ def test_draws_of_another_adapter_are_not_compared_with_the_predictions(profile,
     assert len(load_uncertainty(root, "mine")) == 1
 
 
-def test_out_of_distribution(tmp_path):
-    """Three models on three data sets; of the two natural data sets, the first."""
-    profile = make_profile(tmp_path, ["digits", "textures", "vessels", "sprites"], seeds=[0])
-    root = tmp_path / "results"
-    make_adapters(profile, root)
-    runs = list_runs(profile, "out_of_distribution", root)
-    assert [(run.dataset, run.method) for run in runs] == [
-        (dataset, method) for dataset in ("digits", "vessels", "sprites") for method in ("vera", "pvera")
-    ]
-    assert {run.tested for run in runs} == {("digits", "vessels", "sprites")}
-    run = runs[3]
-    run.execute()
-    stored = results.read_arrays(run.path)
-    model, _, _ = opened(run)
-    for name in run.tested:
-        split = load_split(run.data_root, name, "test", 32)
-        test = split.data(backbones.load("tiny"), torch.device("cpu"))
-        for kind, values in latents.adaptation(model, test[slice(None)]).items():
-            kept = analyses.from_steps(stored[f"{name}_{kind}_steps"])
-            np.testing.assert_allclose(kept, values.sort().values, rtol=1e-3, atol=1e-5)
-    assert len(stored) == 6 and all(values.shape == (IMAGES,) for values in stored.values())
-
-
 @given(arrays(np.float32, st.integers(1, 50), elements=st.floats(-6e4, 6e4, width=32)))
 def test_steps_keep_every_fp16_value(values):
     np.testing.assert_array_equal(analyses.from_steps(analyses.to_steps(values)), np.sort(values.astype(np.float16)))
@@ -132,23 +107,6 @@ def test_latents(profile, root):
     assert stored["draws"].shape == (4, 5, 4, 4)
 
 
-def test_focus_is_the_auroc_of_lengths_at_the_patches_of_the_object(profile, root):
-    _, run = list_runs(profile, "focus", root)
-    run.execute()
-    stored = results.read_arrays(run.path)
-    model, test, _ = opened(run)
-    share = suite.test_masks("digits")[:IMAGES].reshape(IMAGES, 4, 8, 4, 8).mean((2, 4)).reshape(IMAGES, -1)
-    kept = (share >= 0.1) | (share == 0)
-    for name in ("adapted", "frozen"):
-        if name == "frozen":
-            for adapter in model.members[0].layers:  # frozen features and x A
-                adapter.d.data.fill_(1)
-                adapter.b.data.fill_(0)
-        lengths = latents.lengths(model, test[slice(None)]).reshape(IMAGES, -1).numpy()
-        expected = [roc_auc_score(of[use] > 0, at[use]) for of, at, use in zip(share, lengths, kept)]
-        np.testing.assert_allclose(stored[name], expected, atol=1e-6)
-
-
 def test_existing_results_are_identified_by_adapter_data_and_settings(profile, root, tmp_path):
     (run,) = list_runs(profile, "uncertainty", root)
     assert run.state() == "missing"
@@ -167,68 +125,61 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(profile, r
     assert run.state() == "different"
 
 
-def test_only_computing_needs_the_adapters(profile, root, tmp_path):
-    done, missing = (list_runs(profile, name, root)[0] for name in ("out_of_distribution", "uncertainty"))
-    done.execute()
-    for run in (done, missing):
-        trained(run).with_suffix(".safetensors").unlink(missing_ok=True)
-    assert (done.state(), missing.state()) == ("done", "missing")
-    with pytest.raises(InputError, match="seed0.safetensors: is gone, or was changed after it was written"):
-        missing.execute()
-
-
-@pytest.mark.parametrize("experiment", ["uncertainty", "out_of_distribution", "latents", "rivals"])
-def test_adapters_of_other_splits_are_refused(experiment, tmp_path):
-    """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
-    profile = make_profile(tmp_path, ["digits"])
-    make_adapters(profile, tmp_path / "results")
-    run = list_runs(profile.with_(baselines=Baselines()), experiment, tmp_path / "results")[0]
-    path = run.trained[-1].path
-    kept_record, adapter, kept = results.read(path), path.with_suffix(".safetensors"), results.read_predictions(path)
-
-    def record(**changes):
-        config = kept_record["config"] | changes
-        changed = kept_record | {"config": config, "config_hash": results.config_hash(config)}
-        results.write(path, changed, *kept, adapter.read_bytes())
-
-    record(data_sha256="other")
-    with pytest.raises(InputError, match="was trained on other images or splits of digits than .*--replace"):
-        run.execute()
-    assert not run.path.exists()
-    record(data_sha256="other", images=3)
-    run.execute()  # a training on fewer images has another hash of the same splits
-    hashes = [sha256(file) for file in run.adapters]
-    assert results.read(run.path)["config"]["adapter_sha256"] == hashes
-
-
 # The scripts
 
 
-def arguments(tmp_path) -> list:
-    """Return each script's arguments, with the profile in a file."""
-    profile = {
-        "data": str(tmp_path / "data"),
-        "backbones": ["tiny"],
-        "datasets": ["digits"],
-        "seeds": [0],
-        "protocol": "corrected",
-        "methods": {"vera": {"rank": 8}, "pvera": {"rank": 8, "beta": 1e-4}},
-        "draws": [2, 4],
-    }
-    (tmp_path / "mine.yaml").write_text(json.dumps(profile))
-    return ["--profile", tmp_path / "mine.yaml", "--results", tmp_path / "results", "--device", "cpu"]
+def test_out_of_distribution(tmp_path):
+    """Of two natural data sets, the first; values are the library's, sorted."""
+    profile, root = make_profile(tmp_path, ["digits", "textures", "vessels"], seeds=[0]), tmp_path / "results"
+    make_adapters(profile, root)
+    runs = list_runs(profile, "out_of_distribution", root)
+    assert [(run.dataset, run.method) for run in runs] == [
+        (dataset, method) for dataset in ("digits", "vessels") for method in ("vera", "pvera")
+    ]
+    run = runs[3]
+    assert run.tested == ("digits", "vessels")
+    run.execute()
+    stored = results.read_arrays(run.path)
+    model, _, _ = opened(run)
+    for name in run.tested:
+        test = load_split(run.data_root, name, "test", 32).data(backbones.load("tiny"), torch.device("cpu"))
+        for kind, values in latents.adaptation(model, test[slice(None)]).items():
+            kept = analyses.from_steps(stored[f"{name}_{kind}_steps"])
+            np.testing.assert_allclose(kept, values.sort().values, rtol=1e-3, atol=1e-5)
 
 
-def test_the_script_computes_missing_results(profile, root, tmp_path, capsys, in_process):
-    def there(counts: dict) -> str:
-        return "".join(f"mine, {name}: {some} of {all_} runs are there\n" for name, (some, all_) in counts.items())
+def test_adapters_of_other_splits_are_refused(tmp_path):
+    """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
+    profile = make_profile(tmp_path, ["digits"])
+    make_adapters(profile, tmp_path / "results")
+    run = list_runs(profile.with_(baselines=Baselines()), "rivals", tmp_path / "results")[0]
+    path = run.trained[-1].path
+    record, arrays, adapter = results.read(path), results.read_predictions(path), run.adapters[-1].read_bytes()
+    path.with_suffix(".safetensors").unlink()
+    with pytest.raises(InputError, match="seed1.safetensors: is gone, or was changed after it was written"):
+        run.execute()
+    config = record["config"] | {"data_sha256": "other"}
+    results.write(path, record | {"config": config, "config_hash": results.config_hash(config)}, *arrays, adapter)
+    with pytest.raises(InputError, match="was trained on other images or splits of digits than .*--replace"):
+        run.execute()
+    assert run.state() == "missing"
 
-    counts = {"uncertainty": 1, "out_of_distribution": 2, "latents": 2, "focus": 2}
-    status, output, errors = scripts.outcome("analyse", capsys, *arguments(tmp_path))
-    assert (status, output) == (0, there({name: (0, count) for name, count in counts.items()})) and "100%" in errors
-    folders = [root / "mine" / name for name in counts]
-    written = {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*.*")}
-    assert len(written) == 2 * 7
-    outcome = scripts.outcome("analyse", capsys, *arguments(tmp_path))
-    assert outcome == (0, there({name: (count, count) for name, count in counts.items()}), "")
-    assert written == {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*.*")}
+
+def test_focus_is_the_auroc_of_lengths_at_the_patches_of_the_object(profile, root):
+    _, run = list_runs(profile, "focus", root)
+    run.execute()
+    stored = results.read_arrays(run.path)
+    model, test, _ = opened(run)
+    share = suite.test_masks("digits")[:IMAGES].reshape(IMAGES, 4, 8, 4, 8).mean((2, 4)).reshape(IMAGES, -1)
+    kept = (share >= 0.1) | (share == 0)
+    for name in ("adapted", "frozen"):
+        if name == "frozen":
+            for adapter in model.members[0].layers:  # frozen features and x A
+                adapter.d.data.fill_(1)
+                adapter.b.data.fill_(0)
+        lengths = latents.lengths(model, test[slice(None)]).reshape(IMAGES, -1).numpy()
+        expected = [
+            roc_auc_score(share_of_image[use] > 0, length[use])
+            for share_of_image, length, use in zip(share, lengths, kept)
+        ]
+        np.testing.assert_allclose(stored[name], expected, atol=1e-6)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from trained import IMAGES, make_adapters, make_profile
+from trained import make_adapters, make_profile
 
 import pvera
 from pvera import backbones, metrics, posthoc
 from pvera.data.image_folders import load_split
 from pvera.seeding import derive
-from pvera.study import analyses, baselines, results, training
+from pvera.study import analyses, baselines, training
 from pvera.study.plan import list_runs
 from pvera.study.profiles import Baselines
 
@@ -35,24 +35,24 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def profile(folder):
     settings = {"methods": METHODS, "experiments": EXPERIMENTS, "baselines": SETTINGS}
-    made = make_profile(folder, ["digits", "textures", "vessels"], **settings)
+    profile = make_profile(folder, ["digits", "textures", "vessels"], **settings)
     for experiment in EXPERIMENTS:
-        make_adapters(made, folder / "results", experiment)
-    return made
+        make_adapters(profile, folder / "results", experiment)
+    return profile
 
 
 @pytest.fixture(scope="module")
 def executed(profile, folder):
     """Execute each kind of analysis on the first data set; return (run, frames) by experiment and method."""
-    made = {}
+    results_by_kind = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(analyses, "BATCH", 16)
         for experiment in ("rivals", "dropout_rivals", "beta_rivals"):
             for run in list_runs(profile, experiment, folder / "results"):
-                if run.dataset == "digits" and (experiment, run.method) not in made:
+                if run.dataset == "digits" and (experiment, run.method) not in results_by_kind:
                     run.execute()
-                    made[experiment, run.method] = run, baselines.read_frames(run.path)
-    return made
+                    results_by_kind[experiment, run.method] = run, baselines.read_frames(run.path)
+    return results_by_kind
 
 
 def opened(run, index=0):
@@ -113,50 +113,6 @@ def test_draws_are_those_of_the_library(executed, monkeypatch):
         assert row.mutual > 0 and row.total == pytest.approx(row.expected + row.mutual)
 
 
-def test_time_grows_with_the_passes(executed):
-    scores = executed["rivals", "pvera"][1]["scores"]
-    draws = chosen(scores, way="draws", seed=0, scaled=False).set_index("passes")["milliseconds"]
-    assert draws[1] > 0 and draws[3] == pytest.approx(3 * draws[1])
-    single, ensemble = (chosen(scores, way=way, scaled=False)["milliseconds"] for way in ("pass", "ensemble"))
-    assert ensemble.item() == pytest.approx(single.sum())
-
-
-def test_temperature_changes_no_accuracy(executed):
-    for _, frames in executed.values():
-        for name in ("scores", "shift"):
-            table = frames[name]
-            if not table.empty:
-                before, after = (table[table["scaled"] == scaled] for scaled in (False, True))
-                np.testing.assert_array_equal(before["accuracy"], after["accuracy"])
-                assert (before["nll"].to_numpy() != after["nll"].to_numpy()).any()
-
-
-def test_an_ensemble_takes_one_pass_per_member(profile, folder, monkeypatch):
-    """Each image takes one pass per member. Only the Laplace baselines of VeRA and linear probing read training
-    images."""
-    (run,) = (
-        r for r in list_runs(profile, "rivals", folder / "results") if (r.dataset, r.method) == ("digits", "lora")
-    )
-    seen = []
-    features = pvera.AdaptedModel.features
-    monkeypatch.setattr(pvera.AdaptedModel, "features", lambda self, x: seen.append(len(x)) or features(self, x))
-    monkeypatch.setattr(results, "write", lambda *_, **__: None)
-    run.execute()
-    assert sum(seen) == 2 * (4 + IMAGES + 20 * 10 + 2 * 10)
-
-
-def test_severity_0_are_the_images_before(executed):
-    run, frames = executed["rivals", "vera"]
-    model, test, labels = opened(run)
-    probabilities = training.predict(model, test)[:10]
-    model.unload()
-    rows = chosen(frames["shift"], way="pass", seed=0, severity=0, scaled=False)
-    assert len(rows) == 4 and rows["nll"].nunique() == 1
-    assert rows["nll"].iloc[0] == pytest.approx(metrics.nll(probabilities, labels[:10]), abs=1e-5)
-    worst = chosen(frames["shift"], way="pass", seed=0, severity=5, corruption="noise", scaled=False)
-    assert abs(worst["nll"].iloc[0] - rows["nll"].iloc[0]) > 1e-4
-
-
 def test_laplace_is_the_librarys(executed):
     run, frames = executed["rivals", "vera"]
     frozen = backbones.load("tiny")
@@ -174,22 +130,30 @@ def test_laplace_is_the_librarys(executed):
     assert row.nll == pytest.approx(metrics.nll(posterior.predict(features, prior), labels), abs=1e-4)
 
 
-def test_temperature_and_prior_are_fitted_on_the_validation_split(profile, folder, monkeypatch):
-    fitted = []
-    plain = posthoc.LastLayer.choose_prior
-    monkeypatch.setattr(
-        posthoc.LastLayer,
-        "choose_prior",
-        lambda self, features, labels: fitted.append((len(features), list(labels))) or plain(self, features, labels),
-    )
-    run = next(run for run in list_runs(profile, "rivals", folder / "results") if run.method == "linear")
-    run.execute()
-    validation = list(load_split(run.data_root, run.dataset, "val200", 32).labels)
-    assert fitted == [(len(validation), validation)] * 2, "once per seed"
-
+def test_the_temperature_is_fitted_on_the_validation_split():
     source, places = np.random.default_rng(0), (baselines.TEST, baselines.VALIDATION)
     labels = {place: source.integers(3, size=30) for place in places}
     predicted = {place: baselines.Prediction.average(source.dirichlet(np.ones(3), (1, 30)), 1.0) for place in places}
     frames = baselines.frames([baselines.Predictor("pass", 1, 0, predicted)], labels, 10)
     test, validation = (posthoc.temperature(predicted[place].probabilities, labels[place]) for place in places)
     assert test != pytest.approx(validation, rel=0.01) and frames["scores"]["temperature"].tolist() == [1.0, validation]
+
+
+def test_time_grows_with_the_passes(executed):
+    scores = executed["rivals", "pvera"][1]["scores"]
+    draws = chosen(scores, way="draws", seed=0, scaled=False).set_index("passes")["milliseconds"]
+    assert draws[1] > 0 and draws[3] == pytest.approx(3 * draws[1])
+    single, ensemble = (chosen(scores, way=way, scaled=False)["milliseconds"] for way in ("pass", "ensemble"))
+    assert ensemble.item() == pytest.approx(single.sum())
+
+
+def test_severity_0_are_the_images_before(executed):
+    run, frames = executed["rivals", "vera"]
+    model, test, labels = opened(run)
+    probabilities = training.predict(model, test)[:10]
+    model.unload()
+    rows = chosen(frames["shift"], way="pass", seed=0, severity=0, scaled=False)
+    assert len(rows) == 4 and rows["nll"].nunique() == 1
+    assert rows["nll"].iloc[0] == pytest.approx(metrics.nll(probabilities, labels[:10]), abs=1e-5)
+    worst = chosen(frames["shift"], way="pass", seed=0, severity=5, corruption="noise", scaled=False)
+    assert abs(worst["nll"].iloc[0] - rows["nll"].iloc[0]) > 1e-4

@@ -7,9 +7,7 @@ a real SLURM.
 import os
 import shutil
 import signal
-import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 import scripts
@@ -72,13 +70,6 @@ def test_site_reaches_sbatch(slurm, plan):
     assert not {"partition", "account", "gpus-per-node"} & slurm.jobs["8"]["flags"].keys()
 
 
-def test_a_worker_does_all_that_is_left(slurm, plan):
-    submit(plan, workers=1)
-    assert slurm.work("7") == 0
-    assert set(states(plan).values()) == {"done"} and len(states(plan)) == 7
-    assert submit(plan) == 0
-
-
 def test_a_failing_run_does_not_end_the_others(slurm, folder):
     plan = plan_of(folder, "linear", datasets=["digits", "vessels"], seeds=[0])
     with pytest.raises(InputError, match="digits/train800.txt does not exist"):
@@ -90,9 +81,9 @@ def test_a_failing_run_does_not_end_the_others(slurm, folder):
     assert slurm.work("7") == 1
     table = cluster.status(plan)
     assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "vessels": "done"}
-    said = cluster.describe(table).splitlines()[-1]
-    assert said.startswith("failed: benchmark/tiny/digits/linear/seed0: pvera.errors.InputError: ")
-    assert f"{folder}/data/digits/images/test7.png" in said
+    failure = cluster.describe(table).splitlines()[-1]
+    assert failure.startswith("failed: benchmark/tiny/digits/linear/seed0: pvera.errors.InputError: ")
+    assert f"{folder}/data/digits/images/test7.png" in failure
     shutil.copy(folder / "data/vessels/images/test7.png", folder / "data/digits/images")
     assert submit(plan) == 1 and "failed" not in cluster.status(plan).state.values
     assert slurm.work("8") == 0 and set(states(plan).values()) == {"done"}
@@ -115,15 +106,6 @@ def test_states_follow_from_files(slurm, plan):
     assert states(other)["benchmark/linear/seed0"] == "different"
     with pytest.raises(InputError, match="another configuration"):
         submit(other)
-
-
-def test_waiting_ends_when_the_cluster_has_no_more_jobs(slurm, plan, monkeypatch):
-    submit(plan)
-    left = [(id, i) for id, job in slurm.jobs.items() for i in range(len(job["states"]))]
-    monkeypatch.setattr(cluster, "time", SimpleNamespace(sleep=lambda seconds: slurm.set(*left.pop(), "")))
-    with pytest.raises(InputError, match=r"^not all runs are done\n(?s:.*)total +0 +0 +0 +5 +0$"):
-        cluster.wait(plan)
-    assert left == []
 
 
 def test_a_job_is_requeued_before_its_time_limit_and_resumes(slurm, folder, monkeypatch):
@@ -158,17 +140,6 @@ def train(folder, capsys, *arguments) -> tuple[int, str, str]:
     return scripts.outcome("train", capsys, *files, *arguments)
 
 
-def test_command_line(slurm, folder, capsys):
-    site = folder / "site.yaml"
-    site.write_text(yaml.safe_dump(SITE))
-    status, output, _ = train(folder, capsys, "--slurm", site, "--experiments", "beta")
-    assert (status, output) == (0, "small, beta: 0 of 1 runs are there\nsmall: 1 jobs submitted\n")
-    status, output, _ = train(folder, capsys, "--slurm")
-    assert output.endswith("small: 4 jobs submitted\n") and status == 0, "the default site"
-    status, output, _ = train(folder, capsys, "--status")
-    assert output.splitlines()[-1].split() == ["total", "0", "0", "0", "5", "0"] and status == 0
-
-
 def test_bad_input_is_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):
     def refused(message, *arguments, **site) -> None:
         (folder / "site.yaml").write_text(yaml.safe_dump(SITE | site))
@@ -179,12 +150,8 @@ def test_bad_input_is_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatc
     refused("partitions: unknown key", partitions="a")
     refused("gpus: Input should be less than or equal to 1, not 2", gpus=2)
     refused("options.qos.constrained-str: String ", options={"qos": "a\n#SBATCH --x"})
-    refused("no_such.yaml cannot be read", "--slurm", "no_such.yaml")
     refused("invalid partition specified: closed", partition="closed")
     refused("--device and --workers", "--slurm", "--workers", "2")
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "submitit", None)
-        refused("submitit is not installed")
     monkeypatch.setenv("PATH", str(slurm.file.parent))
     (slurm.file.parent / "sbatch").unlink()
     refused("sbatch is not on PATH")

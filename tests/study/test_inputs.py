@@ -1,9 +1,5 @@
 """Hashes of data are kept in the store: known without pixels, and never stale."""
 
-from argparse import Namespace
-from dataclasses import replace
-
-import own_pictures
 import pytest
 import safetensors.torch
 import scripts
@@ -65,23 +61,8 @@ def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(pro
     image.write_bytes((tmp_path / "data/digits/images/test6.png").read_bytes())
     other.execute()
     scripts.forget()
-    first, second = (results.read(one.path)["config"]["data_sha256"] for one in (run, other))
+    first, second = (results.read(run_.path)["config"]["data_sha256"] for run_ in (run, other))
     assert first == second and run.state() == other.state() == "different"
-
-
-def test_a_run_reads_images_of_its_size(profile, tmp_path):
-    """In one process, and so does the evaluation of its adapter."""
-    (run,) = list_runs(profile.with_(methods={"linear": {}}), "benchmark", tmp_path / "results")
-    small = replace(run, image_size=16, results_root=str(tmp_path / "small"))
-    configs = []
-    for one in (run, small, run):
-        one.execute()
-        configs.append(results.read(one.path)["config"])
-    assert [config["image_size"] for config in configs] == [32, 16, 32] and configs[0] == configs[2]
-    assert all(configs[0][name] != configs[1][name] for name in ("weights_sha256", "data_sha256"))
-    adapter = results.beside(small.path, results.ADAPTER)
-    options = Namespace(adapter=adapter, backbone=None, weights=profile.weights["tiny"], precision=None, device="cpu")
-    assert own_pictures.open_adapter(options).frozen.image_size == 16
 
 
 def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):

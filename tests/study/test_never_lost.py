@@ -1,86 +1,19 @@
-"""A full or read-only disk gives a one-line error, exit code 2 and no incomplete file."""
+"""Files are written whole or not at all, and a reader that leaves early ends a script quietly."""
 
 import os
 import resource
-import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import scripts
-import vtab_like
-from execution_root import execute as execute_notebooks
-from execution_root import notebook
-from execution_root import root as notebooks  # noqa: F401  a fixture
-from small import arguments
 
 from pvera.errors import InputError
-from pvera.study import results, runs
-
-FULL, FULL_DEVICE = "No space left on device", Path("/dev/full")
-
-
-@contextmanager
-def mounted(place: Path, size: str, *options: str):
-    """Mount a file system of this size at `place`; skip the test without the right to mount."""
-    place.mkdir(parents=True, exist_ok=True)
-    words = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(words, capture_output=True).returncode:
-        pytest.skip("only root may mount a small disk")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-@pytest.fixture
-def small(tmp_path):
-    """An empty disk of 64 KiB."""
-    with mounted(tmp_path / "disk", "64k") as place:
-        yield place
-
-
-@pytest.fixture
-def read_only(tmp_path):
-    """A read-only folder: only a mount stops root from writing."""
-    with mounted(tmp_path / "disk", "64k", "ro") as place:
-        yield place
+from pvera.study import results
 
 
 def files(place: Path) -> list[str]:
     return sorted(path.name for path in place.rglob("*") if path.is_file())
-
-
-def train(folder, capsys, *more) -> tuple[str, int]:
-    """Run train.py; return the last line of its errors, and its exit status."""
-    status, _, text = scripts.outcome("train", capsys, *arguments(folder), *more)
-    assert "Traceback" not in text
-    return (text.splitlines() or [""])[-1], status
-
-
-# Results
-
-
-def test_full_disk_while_results_are_written(small, folder, in_process, capsys):
-    line, status = train(folder, capsys, "--results", small, "--epochs", 1)
-    assert status == 2 and line.startswith(f"error: cannot write {small}/small/") and line.endswith(FULL)
-    whole = list(small.rglob("*.json"))
-    assert whole and all(results.read(path) for path in whole)
-    assert not [name for name in files(small) if name.endswith(".tmp")]
-    assert all(results.beside(path, suffix) for path in whole for suffix in results.read(path)["files"])
-
-    subprocess.run(["mount", "-o", "remount,size=1m", str(small)], check=True)
-    assert train(folder, capsys, "--results", small, "--epochs", 1)[1] == 0
-    assert len(list(small.rglob("*.json"))) == 7
-
-
-def test_read_only_results_are_refused_before_any_training(read_only, folder, in_process, capsys, monkeypatch):
-    monkeypatch.setattr(runs.Run, "execute", None)
-    line, status = train(folder, capsys, "--results", read_only)
-    assert status == 2 and line.startswith(f"error: cannot write {read_only}: ")
-    assert files(read_only) == []
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
@@ -110,32 +43,7 @@ def test_several_processes_write_one_file(tmp_path):
 # Decoded images
 
 
-def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys):
-    with mounted(tmp_path / "disk", "1m") as disk:
-        vtab_like.write(disk, ["kitti"])
-        before = files(disk)
-        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        scripts.execute("prepare_vtab", "--root", disk, "--datasets", "kitti", "--accept")
-        printed = capsys.readouterr().out
-        assert f"not recorded: cannot write {disk}/vtab-1k.json: Read-only file system" in printed
-        assert "1 of 1 data sets can be used" in printed
-        assert files(disk) == before
-
-
 # Notebooks
-
-
-@pytest.mark.parametrize("source", ["open('table', 'wb').write(bytes(10**5))", "print('x' * 10**5)"])
-def test_full_disk_while_notebooks_are_executed(source, notebooks, tmp_path, capsys):
-    """A cell fills the disk, or the executed notebook does."""
-    notebook(notebooks, source)
-    with mounted(tmp_path / "disk", "64k") as disk:
-        shutil.copytree(notebooks, disk, dirs_exist_ok=True, ignore=shutil.ignore_patterns("disk"))
-        with pytest.raises(SystemExit) as ended:
-            execute_notebooks(disk)
-        line = capsys.readouterr().err.splitlines()[-1]
-        assert ended.value.code == 2 and line.startswith("error: ") and FULL in line and "count.ipynb" in line
-        assert not [name for name in files(disk / "figures") if name.startswith("count")]
 
 
 @pytest.mark.parametrize("count, end", [(1, "0"), (10**5, "0"), (1, "exit(1)")])

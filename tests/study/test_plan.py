@@ -164,26 +164,6 @@ def test_each_difference_of_the_protocols_stands_alone(tmp_path):
     assert listed["protocol_lora_same_draw", "lora"].members[0].method == pvera.LoRA(rank=4, same_draw=True)
 
 
-def test_text_tasks_on_all_their_texts(tmp_path):
-    text = MINI.of_language().with_(images=7)
-    names = [name for name in text.experiments if name.startswith("full_sets")]
-    runs = [run for name in names for run in list_runs(text, name, tmp_path)]
-    assert keys(runs, "experiment", "images") == {("full_sets", None)}
-    assert keys(list_runs(text, "language", tmp_path), "images") == {(7,)}
-    assert keys(runs, "method") == {(method,) for method in text.methods}
-
-
-def test_one_learning_rate_for_all(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    from train import parse, profile_of
-
-    for script in ("train", "train_language"):
-        changed = profile_of(parse("", script, ["--profile", "mini", "--learning-rate", "0.02"]))
-        for name in ("benchmark", "components_no_kl") if script == "train" else ("language", "full_sets_linear"):
-            runs = list_runs(changed, name, "none")
-            assert runs and {c.adapter_lr for run in runs for c in run.members} == {0.02}
-
-
 # Analyses
 
 
@@ -207,7 +187,7 @@ def test_analyses_are_listed_when_their_adapters_are_there(tmp_path):
         if run.method == "pvera" and run.seed == 0:
             finish(run, None)
     compared = {run.dataset: run for run in list_runs(described, "rivals", tmp_path)}
-    seeds = {name: [one.seed for one in run.trained] for name, run in compared.items()}
+    seeds = {name: [training.seed for training in run.trained] for name, run in compared.items()}
     assert seeds == {"digits": [1], "vessels": [1]}, "seed 0 diverged"
     assert compared["digits"].tested == ("digits", "vessels") and compared["digits"].fitted
     for _ in described.seeds:

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -11,10 +10,9 @@ import torch
 import pvera
 from pvera import backbones
 from pvera.data.image_folders import ImageData, load_split
-from pvera.study import results, runs
+from pvera.study import results
 from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
-from pvera.study.runs import Run
 from pvera.study.training import TrainingConfig
 
 
@@ -61,8 +59,8 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
     first, second = (complete(small_profile, tmp_path / name) for name in ("a", "b"))
     assert len(first) == 1 + 2 * 2
     for path, record in first.items():
-        one, other = ({k: v for k, v in r.items() if k != "cost"} for r in (record, second[path]))
-        assert one == other
+        numbers, repeated = ({k: v for k, v in r.items() if k != "cost"} for r in (record, second[path]))
+        assert numbers == repeated
         if record["experiment"] == "benchmark":
             for suffix in (results.ARRAYS, results.ADAPTER):
                 a, b = ((tmp_path / root / path).with_suffix(suffix).read_bytes() for root in "ab")
@@ -86,37 +84,12 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
         model.unload()
 
 
-def test_each_run_starts_a_new_peak_of_memory(small_profile, tmp_path, monkeypatch):
-    run, *_ = list_runs(small_profile.with_(methods={"lora": {}}), "benchmark", tmp_path)
-    reset, written = MagicMock(), MagicMock()
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**20)
-    monkeypatch.setattr(Run, "compute", lambda *_: ({"config": {}}, {}))
-    monkeypatch.setattr(runs, "environment", lambda device: {})
-    monkeypatch.setattr(results, "write", written)
-    run.execute("cuda:1")
-    reset.assert_called_once_with("cuda:1")
-    assert written.call_args.args[1]["cost"]["peak_memory_mb"] == 3
-
-
-def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
-    """Two equal members tie exactly under the corrected protocol, and differ when each draws its own noise."""
-    single = small_profile.with_(methods={"lora": {"rank": 4}}, seeds=[0])
-    for name, equal in (("corrected", True), ("published", False)):
-        (run,) = list_runs(single.with_(protocol=name), "benchmark", tmp_path / name)
-        run = replace(run, members=run.members * 2)
-        run.execute()
-        a, b = (m["curve"]["validation_loss"] for m in results.read(run.path)["members"])
-        assert (a == b) is equal
-
-
 def with_rates(run, *rates: float):
     """`run` with one member per learning rate."""
     (first, *_) = run.members
     grids = [{"learning_rate": rate} for rate in rates]
     members = [replace(first, adapter_lr=r, head_lr=r, grid=grid) for r, grid in zip(rates, grids, strict=True)]
-    return replace(run, members=tuple(members))
+    return replace(run, candidates=tuple(members))
 
 
 def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_profile, tmp_path):
@@ -126,7 +99,8 @@ def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_prof
     broken, healthy = record["members"]
     assert (broken["status"], healthy["status"]) == ("diverged", "epoch limit")
     assert broken["curve"]["validation_loss"] == [None] and len(healthy["curve"]["validation_loss"]) == 2
-    assert record["chosen"]["member"] == 1 and record["test"]["accuracy"] > 0
+    assert record["chosen"] == {"member": 1, "epoch": healthy["best_epoch"], "grid": healthy["grid"]}
+    assert broken["best_epoch"] != healthy["best_epoch"] and record["test"]["accuracy"] > 0
 
     run = with_rates(run, 1e30, 1e31)
     run.execute()
@@ -134,3 +108,14 @@ def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_prof
     assert [m["status"] for m in record["members"]] == ["diverged"] * 2
     assert record["chosen"] is None and record["test"] is None and run.state() == "done"
     assert [path.name for path in run.path.parent.iterdir()] == [run.path.name], "no member can predict"
+
+
+def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
+    """Two equal members tie exactly under the corrected protocol, and differ when each draws its own noise."""
+    single = small_profile.with_(methods={"lora": {"rank": 4}}, seeds=[0])
+    for name, equal in (("corrected", True), ("published", False)):
+        (run,) = list_runs(single.with_(protocol=name), "benchmark", tmp_path / name)
+        run = replace(run, candidates=run.members * 2)
+        run.execute()
+        a, b = (m["curve"]["validation_loss"] for m in results.read(run.path)["members"])
+        assert (a == b) is equal

@@ -1,8 +1,6 @@
 """Workers: claims, failures, what others do meanwhile, and runs that can start later."""
 
 import multiprocessing
-import subprocess
-import sys
 import threading
 from unittest.mock import MagicMock
 
@@ -23,9 +21,6 @@ EXPERIMENTS = ("beta", "benchmark")
 def plan(folder):
     """A search of β (1 run), linear, lora (4 runs), and pvera, which needs it (2)."""
     return Plan(Profile.read(folder / "small.yaml"), EXPERIMENTS, folder / "results")
-
-
-HOLD = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('mine', flush=True); input()"
 
 
 def names(runs) -> list[str]:
@@ -73,8 +68,8 @@ def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
     executed, execute = [], Run.execute
 
     def noted(run, *arguments):
-        executed.append(run)
         execute(run, *arguments)
+        executed.append(run)
 
     monkeypatch.setattr(Run, "execute", noted)
     mine.path.parent.mkdir(parents=True)
@@ -92,19 +87,20 @@ def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
     assert len(executed) == 6 and plan.missing() == []
 
 
-def test_a_killed_worker_holds_no_claim(plan):
-    (run, *_) = plan.runs()
-    run.path.parent.mkdir(parents=True)
-    command = [sys.executable, "-c", HOLD, str(run.path.with_suffix(".lock"))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "mine\n"
-        with claimed(run) as free:
-            assert not free
-        other.kill()
-        other.wait()
-    with claimed(run) as free:
-        assert free
-    assert not run.path.with_suffix(".lock").exists()
+def test_a_run_that_another_worker_has_finished_is_not_trained_again(plan, monkeypatch):
+    """It was missing when this worker made its list."""
+    executed, execute = [], Run.execute
+
+    def beside_another(run, *arguments):
+        executed.append(run)
+        execute(run, *arguments)
+        for other in plan.missing():
+            execute(other)
+
+    monkeypatch.setattr(Run, "execute", beside_another)
+    first = plan.runs()[0]
+    work(plan)
+    assert executed == [first] and plan.missing() == []
 
 
 def failing(monkeypatch, error: Exception) -> None:
@@ -140,17 +136,6 @@ def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, cap
         image.write_bytes(b"no image")
     with pytest.raises(InputError, match="/images/"):
         work_together(plan, plan.missing(), 2, "cpu")
-
-
-def test_workers_take_the_gpus_in_turn(plan, monkeypatch):
-    context = MagicMock()
-    context.Pipe = lambda duplex: (MagicMock(recv=MagicMock(side_effect=EOFError)), MagicMock())
-    context.Process.return_value.exitcode = 0
-    monkeypatch.setattr(worker.torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(worker.processes, "context", lambda *_: context)
-    monkeypatch.setattr(worker.connection, "wait", list)
-    worker._in_processes(plan, 3, "cuda", print)
-    assert [call.kwargs["args"][1] for call in context.Process.call_args_list] == ["cuda:0", "cuda:1", "cuda:0"]
 
 
 def test_a_killed_process_ends_the_others(plan, monkeypatch):
