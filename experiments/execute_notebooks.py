@@ -61,7 +61,7 @@ def digest(root: Path, profile: str) -> str:
     compared with `mini` (half precision).
     """
     paths = [*(ROOT / "pvera").rglob("*.py")]
-    for name in dict.fromkeys([profile, "published", "paper/cost", "performance", "bfloat16", "mini"]):
+    for name in dict.fromkeys([profile, "published", "paper/cost", "performance", "bfloat16", "mini", "vtab_tiny"]):
         for path in (root / "results" / name).rglob("*.*"):
             if path.suffix in (".json", ".npz", ".csv") and not {"tables", "slurm"}.intersection(path.parts):
                 paths.append(path)

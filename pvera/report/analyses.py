@@ -57,8 +57,16 @@ def load_analyses(root, profile: str, experiment: str) -> list[tuple[dict, dict[
     return [(run, results.read_arrays(results.path_of(root, run))) for run in runs]
 
 
-def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Uncertainty]:
-    """Load the analysis of uncertainty of the adapters that an experiment `trained`, with its predictions.
+class Draws(NamedTuple):
+    """The draws of one adapter: record and arrays of the analysis, and number of draws -> estimates of all images."""
+
+    record: dict
+    arrays: dict[str, np.ndarray]
+    estimates: dict[int, uncertainty.Estimates]
+
+
+def load_draws(root, profile: str, trained: str = "benchmark") -> list[Draws]:
+    """Load the analysis of uncertainty of the adapters that an experiment `trained`.
 
     InputError where its adapter is not the one that was analysed.
     """
@@ -73,13 +81,20 @@ def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Unc
                 f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
                 f"experiments/analyse.py --profile {record['profile']} --replace"
             )
-        predictions, labels = results.read_predictions(path)
-        draws = arrays["draws"].tolist()
         estimates = {}
-        for i, k in enumerate(draws):
+        for i, k in enumerate(arrays["draws"].tolist()):
             stored = {name: arrays[name][i].astype(kind) for name, kind in kinds.items()}
             estimates[k] = uncertainty.Estimates(arrays["labels"].astype(np.int64), **stored)
-        most, examples = estimates[max(draws)], []
+        adapters.append(Draws(record, arrays, estimates))
+    return adapters
+
+
+def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Uncertainty]:
+    """Load the draws of the adapters that an experiment `trained`, with its predictions."""
+    adapters = []
+    for record, arrays, estimates in load_draws(root, profile, trained):
+        predictions, labels = results.read_predictions(results.path_of(root, record | {"experiment": trained}))
+        most, examples = estimates[max(estimates)], []
         columns = (arrays[f"example_{name}"] for name in ("images", "pixels", "scores"))
         for i, pixels, scores in zip(*columns, strict=True):
             label, predicted = int(most.labels[i]), int(most.predicted[i])

@@ -1,6 +1,6 @@
 """The registry of claims, the paper's and our own, judged on a profile's results for the page and the notebooks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from pvera.adapters import PAPER_METHODS
 from pvera.files import write_atomically
 from pvera.report import analyses
 from pvera.report.published import Published
 from pvera.report.scores import by_backbone, capped, score_frame
 from pvera.report.table import Table, texts, title
-from pvera.report.tables import ablations, baselines, benchmark, components, cost, language, latents
+from pvera.report.tables import ablations, baselines, benchmark, components, cost, language, latents, tuned
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as draws
 from pvera.report.tables.verdicts import EXACT, FIELDS, RULE, SHOWN, UNTESTABLE, Claim, Contrast, below, lead
@@ -52,6 +53,26 @@ def _components(root, profile: str, paper: Published) -> Results:
     return {group[0]["backbone"]: ([], components.values(runs)) for group in list(runs.values())[:1]}
 
 
+def _tuned(make: Callable[[components.Runs], pd.DataFrame]) -> Callable[..., Results]:
+    """Return the loader of VeRA, PVeRA and its variants, tuned alike."""
+
+    def load(root, profile: str, paper: Published) -> Results:
+        runs = tuned.load(root, profile)
+        return {group[0]["backbone"]: ([], make(runs)) for group in list(runs.values())[:1]}
+
+    return load
+
+
+def _all_tuned(root, profile: str, paper: Published) -> Results:
+    scores = tuned.all_methods(root, profile)
+    return {} if scores.empty else {"tiny": ([], scores)}
+
+
+def _by_error(root, profile: str, paper: Published) -> Results:
+    tasks = tuned.draws_by_task(root, profile)
+    return {} if tasks.empty else {"tiny": ([], tasks)}
+
+
 def _baselines(root, profile: str, paper: Published) -> Results:
     comparison = baselines.load(root, profile)
     return {comparison.record["backbone"]: ([], comparison)} if comparison else {}
@@ -77,7 +98,12 @@ def logarithms(runs: list[dict]) -> pd.DataFrame:
         return np.log(score_frame(runs, "ace"))
 
 
+TUNED = ("Tuned alike", "Tuned alike, all methods", "Tuned alike, calibration")
 TOPICS = {
+    **{name: Topic("not in the paper", "tuned", "tuned", "train --experiments tuned_vectors", load)
+       for name, load in zip(TUNED, (_tuned(components.values), _all_tuned, _tuned(tuned.calibration)), strict=True)},
+    "Uncertainty by error rate": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
+                                       "analyse --experiments uncertainty", _by_error),
     "Components": Topic("not in the paper", "components", "components",
                         "train --experiments components equal_budget", _components),
     "Published protocol": Topic("Table 1", "protocol", "published", "train --experiments published",
@@ -107,6 +133,9 @@ TOPICS = {
 LORA_BASED = ("lora", "vera", "pvera")  # Section 4.3 leaves DoRA out
 
 
+OTHERS = tuple(name for name in PAPER_METHODS if name != "pvera")
+
+
 def calibrated(of: Sequence[str], *over: str) -> Contrast:
     """Return the contrast of the logarithms of ACE: how far each of `of` lies below each of `over`."""
     return lambda logs: {name: gaps for method in of for name, gaps in below(method, *over, sign="/")(logs).items()}
@@ -114,6 +143,7 @@ def calibrated(of: Sequence[str], *over: str) -> Contrast:
 
 AUROC, NATS, NLL = "AUROC {signed}", "{signed} nats", "NLL gain {signed}"
 
+_alike, _alike_all, _alike_calibrated = (partial(Claim, name, effect="{signed} points") for name in TUNED)
 _main = partial(Claim, "Main table", effect="{signed} points")
 _part = partial(Claim, "Components", effect="{signed} points")
 _rank = partial(ablations.named, "rank")
@@ -129,13 +159,29 @@ _text = partial(Claim, "Language", effect="{signed} points")
 
 #: The first of a topic is its primary question.
 CLAIMS = (
+    _alike("PVeRA is more accurate than VeRA, both tuned alike", components.gap("PVeRA − VeRA")),
+    _alike("The noise makes PVeRA more accurate (β = 0), tuned alike",
+           components.gap("with noise − without (β = 0)")),
+    _alike("PVeRA is more accurate than VeRA with half of its latent dropped",
+           components.gap("PVeRA − VeRA with dropout"), margin=1),
+    _alike("Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0), tuned alike",
+           components.gap("σ learned − σ = 1 (β = 0)"), margin=1),
+    _alike("The KL term makes PVeRA more accurate, tuned alike", components.gap("with KL term − without"), margin=1),
+    _alike_all("PVeRA has the highest average of eight, all tuned alike", lead("pvera", *OTHERS)),
+    _alike_all("PVeRA has the highest average of nine, with VeRA with dropout",
+               lead("pvera", *OTHERS, tuned.VERA_DROPOUT)),
+    _alike_calibrated("PVeRA has a lower calibration error (ACE) than VeRA", components.gap("PVeRA − VeRA")),
+    _alike_calibrated("PVeRA has a lower calibration error (ACE) than VeRA with dropout",
+                      components.gap("PVeRA − VeRA with dropout")),
+    Claim("Uncertainty by error rate", "The spread of 16 draws marks errors where the model is mostly correct",
+          draws.marks_errors, digits=2),
     _main("PVeRA has the highest average", lead("pvera")),
-    _main("DoRA has the second highest average", benchmark.second("dora", "pvera")),
-    _main("Linear probing has the lowest average", below("linear")),
+    _main("DoRA has the second highest average", benchmark.second("dora", "pvera"), page=False),
+    _main("Linear probing has the lowest average", below("linear"), page=False),
     _main("On natural data sets linear probing is above Bottleneck and AdaptFormer",
           benchmark.on_categories(["natural"], lead("linear", "bottleneck", "adaptformer")), page=False),
     _main("On specialized and structured data sets linear probing is the lowest",
-          benchmark.on_categories(["specialized", "structured"], below("linear"))),
+          benchmark.on_categories(["specialized", "structured"], below("linear")), page=False),
     _main("DoRA is best on more data sets than any other", benchmark.wins("dora"),
           effect="{signed} data sets", page=False),
     _main("PVeRA is the most stable: lowest standard deviation over seeds", benchmark.steadiness("pvera"),
@@ -145,34 +191,37 @@ CLAIMS = (
     Claim("Published protocol", "PVeRA is more accurate than VeRA, trained as the published program does",
           lead("pvera", "vera"), "{signed} points"),
     Claim("Published protocol", "PVeRA has the highest average of four methods, trained as the published program does",
-          lead("pvera"), "{signed} points"),
+          lead("pvera"), "{signed} points", page=False),
     _part("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA"), place="Table 1"),
     _part("The noise makes PVeRA more accurate (β = 0)", components.gap("with noise − without (β = 0)")),
     _part("Noise of fixed size, σ = 1, makes PVeRA more accurate (β = 0) †",
-          components.gap("σ = 1 − no noise (β = 0)")),
+          components.gap("σ = 1 − no noise (β = 0)"), page=False),
     _part("Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0) †",
           components.gap("σ learned − σ = 1 (β = 0)"), margin=1),
     _part("The KL term makes PVeRA more accurate", components.gap("with KL term − without"), margin=1),
     _part("The KL term makes PVeRA more accurate where the search chose one",
           components.gap("with KL term − without", where="kl_term_chosen"), margin=1, page=False),
-    _part("PVeRA is more accurate than VeRA with an equal budget", components.gap("PVeRA − VeRA, equal budget")),
-    Claim("Rank", _rank("{0} has the lowest loss", [256]), ablations.lower("rank", [256], [64, 128, 512]), NATS, 3),
+    _part("PVeRA is more accurate than VeRA with an equal budget", components.gap("PVeRA − VeRA, equal budget"),
+          page=False),
+    Claim("Rank", _rank("{0} has the lowest loss", [256]), ablations.lower("rank", [256], [64, 128, 512]), NATS, 3,
+          page=False),
     Claim("Rank", _rank("{0} lose less than {1}", [128, 512], [64]), ablations.lower("rank", [128, 512], [64]), NATS,
           3, page=False),
     Claim("Position", "QV has the lowest loss", ablations.lower("targets", ["qv"], ablations.PAPER["targets"]), NATS,
           3),
-    *(Claim("Cost", text, partial(cost.count, text), page="dinov2_b") for text in cost.CLAIMS),
+    *(Claim("Cost", text, partial(cost.count, text), page="dinov2_b" if text == cost.CLAIMS[0] else False)
+      for text in cost.CLAIMS),
     _calibrated("LoRA, VeRA and PVeRA are all better calibrated than the other adapters",
-                calibrated(LORA_BASED, "bottleneck", "ia3", "adaptformer", "dora")),
+                calibrated(LORA_BASED, "bottleneck", "ia3", "adaptformer", "dora"), page=False),
     _calibrated("LoRA, VeRA and PVeRA are all better calibrated than linear probing",
                 calibrated(LORA_BASED, "linear"), page=False),
     _calibrated("PVeRA is better calibrated than VeRA", calibrated(["pvera"], "vera")),
     _spread("Over all images, incorrect predictions have the higher standard deviation, 16 draws",
-            draws.over_all(draws.spread_of, 16), units="seeds"),
+            draws.over_all(draws.spread_of, 16), units="seeds", page=False),
     _spread("Within a data set, incorrect predictions have the higher standard deviation, 4 draws",
             draws.within(draws.spread_of, 4), page=False),
     _spread("Within a data set, incorrect predictions have the higher standard deviation, 16 draws",
-            draws.within(draws.spread_of, 16)),
+            draws.within(draws.spread_of, 16), page=False),
     Claim("Uncertainty", "The spread of 16 draws finds incorrect predictions better than the score of one pass",
           draws.gain(16), AUROC, 3),
     _against("PVeRA's draws have a lower NLL than one pass with its mean",
@@ -186,13 +235,14 @@ CLAIMS = (
     _against("PVeRA's draws have a lower NLL than an ensemble of VeRA's seeds",
              baselines.better("NLL", "draws", "ensemble"), NLL),
     _wider("Over all images, incorrect predictions have the wider intervals, 16 draws (paper: 2.65 times as wide)",
-           draws.times_as_wide(16), effect="{size} times as wide", units="seeds",
+           draws.times_as_wide(16), effect="{size} times as wide", units="seeds", page=False,
            convert=lambda log_ratio: float(np.exp(log_ratio))),
     _wider("Within a data set, incorrect predictions have the wider intervals, 4 draws",
            draws.within(draws.width_of, 4), page=False),
     _wider("Within a data set, incorrect predictions have the wider intervals, 16 draws",
            draws.within(draws.width_of, 16), page=False),
-    _out("PVeRA's values are lower in distribution (mean value)", ood.separation("mean"), "AUROC − ½: {signed}"),
+    _out("PVeRA's values are lower in distribution (mean value)", ood.separation("mean"), "AUROC − ½: {signed}",
+         page=False),
     _out("PVeRA's values separate better than VeRA's (mean value)", ood.separation("mean", "vera"), AUROC, page=False),
     _out("PVeRA's values are lower in distribution (norm)", ood.separation("norm"), "AUROC − ½: {signed}"),
     _out("PVeRA's values separate better than VeRA's (norm)", ood.separation("norm", "vera"), AUROC, page=False),
@@ -251,14 +301,19 @@ def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:
     ]  # fmt: skip
 
 
-def body(rows: pd.DataFrame, notebooks: str) -> str:
-    """Return the page of claims without its title; notebooks: their folder as seen from the page."""
-    rows = rows[rows["page"]].reset_index(drop=True)
+def body(rows: pd.DataFrame, notebooks: str, others: Mapping[str, pd.DataFrame] | None = None) -> str:
+    """Return the page of claims without its title.
+
+    notebooks: their folder as seen from the page. others: rows of the claims about methods tuned alike, on other sets
+    of tasks, by the set's name.
+    """
+    is_alike = rows["topic"].isin(TUNED)
+    sets = {"": rows[is_alike]} | {name: part[part["topic"].isin(TUNED)] for name, part in (others or {}).items()}
+    rows = rows[rows["page"] & ~is_alike].reset_index(drop=True)
     usual = rows["backbone"].iloc[0]
     other = [title(name) if name not in ("", usual) else "" for name in rows["backbone"]]
     scale = [", ".join(filter(None, both)) for both in zip(other, rows["scale"], strict=True)]
-    links = "[" + rows["claim"] + f"]({notebooks}" + rows["notebook"] + ".ipynb) (" + rows["place"] + ")"
-    cells = links.to_frame("Claim").join(texts(rows.assign(scale=scale), SHOWN))
+    cells = _links(rows, notebooks).join(texts(rows.assign(scale=scale), SHOWN))
     if rows["found"].any():
         cells.insert(1, "Found", rows["found"])
     note = (
@@ -269,8 +324,35 @@ def body(rows: pd.DataFrame, notebooks: str) -> str:
     )
     if usual:
         note = f"The backbone is {title(usual)} where no other is named. {note}"
-    table = markdown.table(list(cells), cells.map(lambda text: text.replace("|", r"\|")).to_numpy().tolist())
-    return "\n\n".join([table, RULE, note]) + "\n"
+    alike = ["## Every method tuned alike", _side_by_side(sets, notebooks)]
+    return "\n\n".join([*alike, "## Other claims", markdown.table(list(cells), _escaped(cells)), RULE, note]) + "\n"
+
+
+def _side_by_side(sets: Mapping[str, pd.DataFrame], notebooks: str) -> str:
+    """Return the table of the same claims on several sets of tasks."""
+    first = next(iter(sets.values())).reset_index(drop=True)
+    cells = _links(first, notebooks)
+    for name, rows in sets.items():
+        shown = texts(
+            rows.reset_index(drop=True), {key: SHOWN[key] for key in ("reading", "these_low", "low", "scale")}
+        )
+        shown["Effect"] += " (" + shown.pop("Scale") + ")"
+        cells = cells.join(shown.add_prefix(f"{name}: " if name else ""))
+    return markdown.table(list(cells), _escaped(cells))
+
+
+def _links(rows: pd.DataFrame, notebooks: str) -> pd.DataFrame:
+    links = "[" + rows["claim"] + f"]({notebooks}" + rows["notebook"] + ".ipynb) (" + rows["place"] + ")"
+    return links.to_frame("Claim")
+
+
+def _escaped(cells: pd.DataFrame) -> list[list[str]]:
+    return cells.map(lambda text: text.replace("|", r"\|")).to_numpy().tolist()
+
+
+def on_other_sets(root, profile: str, paper: Published) -> dict[str, pd.DataFrame]:
+    """Judge the claims about methods tuned alike on the other sets of tasks that a profile's pages show, by set."""
+    return {tuned.SETS[name]: judged(root, name, paper, "tuned") for name in tuned.sets(profile) if name != profile}
 
 
 def csv(rows: pd.DataFrame) -> str:
@@ -279,12 +361,12 @@ def csv(rows: pd.DataFrame) -> str:
     return rows.to_csv(index=False, columns=columns, float_format="%.6g", lineterminator="\n")
 
 
-def page(rows: pd.DataFrame, profile: str) -> str:
-    """Return the page of all claims, for a file below results/<profile>/tables."""
-    return f"# The paper's claims, on the results of `{profile}`\n\n{body(rows, '../../../analysis/')}"
+def page(rows: pd.DataFrame, profile: str, others: Mapping[str, pd.DataFrame] | None = None) -> str:
+    """Return the page of all claims, for a file below results/<profile>/tables; others: as in `body`."""
+    return f"# The paper's claims, on the results of `{profile}`\n\n{body(rows, '../../../analysis/', others)}"
 
 
-def write(rows: pd.DataFrame, root, profile: str) -> None:
+def write(rows: pd.DataFrame, root, profile: str, others: Mapping[str, pd.DataFrame] | None = None) -> None:
     """Write the page and its numbers to <root>/<profile>/tables/claims.{md,csv}."""
-    for ending, text in (("md", page(rows, profile)), ("csv", csv(rows))):
+    for ending, text in (("md", page(rows, profile, others)), ("csv", csv(rows))):
         write_atomically(Path(root) / profile / "tables" / f"claims.{ending}", text.encode())

@@ -20,26 +20,31 @@ from pvera.study.protocol import one_at_a_time
 MEAN = "Mean over tasks"
 
 
-def contrasts(runs: Runs) -> Figure:
-    """Draw each contrast of `runs` in a panel: tasks from top to bottom, dots for seeds, markers for their means.
+def contrasts(sets: Mapping[str, Runs]) -> Figure:
+    """Draw each contrast of PVeRA's components in a panel: a row per task, dots for seeds, markers for their means.
 
-    The last row is the mean over tasks with its 95 % interval by Student's t over tasks. All panels share one scale.
+    sets: name of a set of tasks -> its runs. Each set ends in its mean over tasks with the 95 % interval by Student's t
+    over tasks. All panels share one scale.
     """
-    accuracies = values(runs)
-    datasets = accuracies.index.unique("dataset")
-    there = {name: pair for name, pair in CONTRASTS.items() if pair[0] in runs and pair[1] in runs}
+    accuracies = {name: values(runs) for name, runs in sets.items()}
+    there = {name: pair for name, pair in CONTRASTS.items() if all({*pair} <= runs.keys() for runs in sets.values())}
+    rows = [[*map(title, frame.index.unique("dataset")), f"{MEAN}{name}"] for name, frame in accuracies.items()]
     pvera = style("pvera")
     task = Style("", pvera.colour, pvera.marker)
-    figure, axes = panels(len(there), 4, PAGE, 0.3 + 0.17 * len(datasets), 0.6, sharex=True, sharey=True)
+    figure, axes = panels(
+        len(there), 4, PAGE, 0.3 + 0.17 * sum(len(labels) - 1 for labels in rows), 0.6, sharex=True, sharey=True
+    )
     for ax, (name, (first, second)) in zip(axes, there.items(), strict=True):
-        gaps = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
-        frame = gaps.set_axis(list(map(title, datasets))).add_prefix("seed")
-        frame["mean"] = frame.mean(axis=1)
-        effect = weakest_contrast({name: gaps.to_numpy()})
-        frame.loc[MEAN, ["mean", "low", "high"]] = effect.mean, effect.others.low, effect.others.high
-        forest(ax, frame, lambda label: PLAIN if label == MEAN else task)
+        frames = []
+        for labels, frame in zip(rows, accuracies.values(), strict=True):
+            gaps = (frame[first] - frame[second]).unstack("seed", sort=False)
+            effect = weakest_contrast({name: gaps.to_numpy()})
+            frames.append(gaps.set_axis(labels[:-1]).add_prefix("seed").assign(mean=gaps.mean(axis=1).to_numpy()))
+            frames[-1].loc[labels[-1], ["mean", "low", "high"]] = effect.mean, effect.others.low, effect.others.high
+        forest(ax, pd.concat(frames), lambda label: PLAIN if label.startswith(MEAN) else task)
         ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
-        ax.axhline(len(datasets) - 0.5, color="0.8", linewidth=0.6)
+        for end in np.cumsum([len(labels) for labels in rows]):
+            ax.axhline(end - 1.5, color="0.8", linewidth=0.6)
         ax.set_title(name, fontsize=7)
     note(figure, "Difference of test accuracy (points); right of zero, the first is better")
     key(figure, [SEED, entry("mean over seeds", pvera.marker, colour=pvera.colour),

@@ -4,6 +4,7 @@ intervals (Section 4.3, Appendix C), and scores of draws and of other ways by th
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pandas as pd
 import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -126,6 +127,29 @@ def framed(ax: Axes, example: Example) -> None:
     """Draw an image in a frame that tells whether the prediction is correct."""
     picture(ax, example.pixels)
     ax.spines[:].set(visible=True, color=CORRECT if example.right else INCORRECT, linewidth=1.2)
+
+
+def by_error(tasks: pd.DataFrame) -> Figure:
+    """Draw Cliff's delta of the spread of each task (`tuned.draws_by_task`) against its error rate, at column width.
+
+    The line is that of least squares, with its 95 % interval.
+    """
+    figure, (ax,) = panels(1, 1, COLUMN, 2.6, 0.4)
+    errors = np.linspace(tasks["error"].min(), tasks["error"].max())
+    line = tables.line(tasks, "delta", errors)
+    ax.fill_between(errors, line["low"], line["high"], color="0.9", linewidth=0)
+    ax.plot(errors, line["mean"], color="0.4", linewidth=1)
+    ax.axhline(0, color="0.5", linewidth=0.6, linestyle="--")
+    looks = dict(zip(tasks["set"].unique(), (("o", "black"), ("s", "white")), strict=False))
+    for name, task in tasks.iterrows():
+        marker, inside = looks[task["set"]]
+        ax.plot(task["error"], task["delta"], marker, color="black", mfc=inside, mew=0.7)
+        ax.annotate(title(name), (task["error"], task["delta"]), (3, 2), textcoords="offset points", fontsize=5.5)
+    ax.set_xlabel("Incorrect predictions (%)")
+    ax.set_ylabel("Cliff's delta of the spread")
+    entries = [entry(name, marker, colour="black", mfc=inside) for name, (marker, inside) in looks.items()]
+    key(figure, [*entries, entry("least squares, 95 % interval", line="-", colour="0.4")], columns=len(entries) + 1)
+    return figure
 
 
 def _class(example: Example, label: int) -> str:

@@ -169,9 +169,14 @@ def lower(of_values: pd.DataFrame, hyperparameter: str, better: list, worse: lis
     pairs = _ours(of_values, hyperparameter)
     if absent := [value for value in (*better, *worse) if value not in pairs]:
         raise Untestable(f"no counterpart of {title(hyperparameter, absent[0])} in the grid")
-    gaps = {}
+    gaps, shares = {}, failed(of_values).mean()
     for first, second in product(better, worse):
         if first != second:
+            for value in (pairs[first], pairs[second]):
+                if shares[value] > 0.5:
+                    raise Untestable(
+                        f"{title(hyperparameter, value)} learned nothing in {shares[value]:.0%} of trainings"
+                    )
             name = f"{title(hyperparameter, pairs[second])} − {title(hyperparameter, pairs[first])}"
             gaps[name] = (of_values[pairs[second]] - of_values[pairs[first]]).unstack("seed", sort=False)
     return gaps

@@ -23,13 +23,23 @@ COMPONENTS = {
     "no_kl": ("PVeRA, σ learned, β = 0", "pvera", "components_no_kl"),
     "pvera": ("PVeRA", "pvera", "benchmark", "components_pvera"),
 }
-TITLES = {name: title for name, (title, *_) in COMPONENTS.items()}
+#: The same with every method tuned alike, as docs/design.md plans it.
+TUNED = {
+    "vera": ("VeRA", "vera", "tuned"),
+    "dropout": ("VeRA, half of its latent dropped", "vera", "tuned_dropout"),
+    "no_noise": ("PVeRA, z = μ, β = 0", "pvera", "tuned_no_noise"),
+    "fixed_sigma": ("PVeRA, σ = 1 fixed, β = 0", "pvera", "tuned_sigma_1"),
+    "no_kl": ("PVeRA, σ learned, β = 0", "pvera", "tuned_no_kl"),
+    "pvera": ("PVeRA", "pvera", "tuned"),
+}
+TITLES = {name: title for name, (title, *_) in (COMPONENTS | TUNED).items()}
 
 #: Name of a contrast -> (component, the one that it is compared with). With z = μ and β = 0, PVeRA is VeRA with other
 #: random draws and an A that is smaller by √2, as its variance, 2 / columns, counts the columns of both halves.
 CONTRASTS = {
     "PVeRA − VeRA": ("pvera", "vera"),
     "PVeRA − VeRA, equal budget": ("pvera", "equal_budget"),
+    "PVeRA − VeRA with dropout": ("pvera", "dropout"),
     "z = μ − VeRA": ("no_noise", "vera"),
     "with noise − without (β = 0)": ("no_kl", "no_noise"),
     "σ = 1 − no noise (β = 0)": ("fixed_sigma", "no_noise"),
@@ -47,6 +57,10 @@ CAPTION = (
     "trained: what is trained and computed is as much as in VeRA. Equal budget: VeRA's α was searched with as many "
     f"configurations as PVeRA's β. {EXPLAINED}"
 )
+TUNED_CAPTION = (
+    "test accuracy (%) of VeRA, PVeRA and its variants, mean ± sample standard deviation over seeds. Each searched "
+    f"five learning rates on each task. {EXPLAINED}"
+)
 NOISES_CAPTION = (
     "Test accuracy (%) with noises of several sizes in the latent, mean ± sample standard deviation over seeds. "
     f"{EXPLAINED}"
@@ -58,10 +72,10 @@ KL_CHOSEN = "kl_term_chosen"
 NOISES = {"dropout": "VeRA, dropout {} of the latent", "sigma": "PVeRA, σ = {} fixed, β = 0"}
 
 
-def load(root, profile: str) -> dict[str, list[dict]]:
+def load(root, profile: str, of: Mapping[str, tuple[str, ...]] = COMPONENTS) -> dict[str, list[dict]]:
     """Load the records of each component on the profile's first backbone; one without runs is left out."""
     components = {}
-    for name, (_, method, *trained) in COMPONENTS.items():
+    for name, (_, method, *trained) in of.items():
         runs = [run for run in results.load_runs(root, profile, *trained, optional=True) if run["method"] == method]
         if runs:
             components[name] = [run for run in runs if run["backbone"] == runs[0]["backbone"]]
@@ -86,12 +100,14 @@ def noises(root, profile: str, of: Runs) -> dict[str, list[dict]]:
     return {name: [run for run in runs if place(run) in shared] for name, runs in rows.items()}
 
 
-def values(runs: Runs) -> pd.DataFrame:
-    """Return the test accuracy (%) per component, rows (category, dataset, seed), NaN where a run is missing.
+def values(runs: Runs, metric: str = "accuracy") -> pd.DataFrame:
+    """Return a metric (%) per component, rows (category, dataset, seed), NaN where a run is missing.
 
     The column `KL_CHOSEN` holds PVeRA's on the tasks where the search chose a KL term.
     """
-    frame = pd.concat({name: 100 * score_frame(group).iloc[:, 0] for name, group in runs.items()}, axis=1, sort=False)
+    frame = pd.concat(
+        {name: 100 * score_frame(group, metric).iloc[:, 0] for name, group in runs.items()}, axis=1, sort=False
+    )
     if "pvera" in frame:
         without = frame.index.get_level_values("dataset").isin(without_kl_term(runs))
         frame[KL_CHOSEN] = frame["pvera"].mask(without)
@@ -119,8 +135,7 @@ def table(runs: Runs, name: str = "components", caption: str = CAPTION) -> Table
     accuracies = values(runs)[list(runs)]
     of_seeds = accuracies.groupby(level="dataset", sort=False)
     parts = {"mean": of_seeds.mean(), "std": of_seeds.std(), "runs": of_seeds.count()}
-    errors = {name: 100 * score_frame(group, "ace").iloc[:, 0] for name, group in runs.items()}
-    parts["ace"] = pd.concat(errors, axis=1, sort=False).groupby(level="dataset", sort=False).mean()
+    parts["ace"] = values(runs, "ace")[list(runs)].groupby(level="dataset", sort=False).mean()
     data = pd.concat({name: part.T.stack(future_stack=True) for name, part in parts.items()}, axis=1)
     data = data.rename_axis(["component", "dataset"]).reset_index()
     cells = pivot_text(data, "component", "dataset", lambda row: spread(row["mean"], row["std"], False))

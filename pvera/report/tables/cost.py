@@ -14,7 +14,7 @@ from pvera.report.published import Published
 from pvera.report.scores import by_backbone, score_frame
 from pvera.report.table import Table, listed, plain, thousands, title
 from pvera.report.tables.benchmark import accuracies
-from pvera.report.tables.verdicts import FAILS, HOLDS, UNTESTABLE, Count, Untestable
+from pvera.report.tables.verdicts import FAILS, HOLDS, UNTESTABLE, Answer, Untestable
 from pvera.study.cost_records import MEASURES, SIZES, load_costs, method_of
 from pvera.study.results import load_runs
 
@@ -71,7 +71,7 @@ CLAIMS = (
 )
 
 
-def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Count]:
+def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Answer]:
     """Judge `CLAIMS` on counts, which have no spread.
 
     points: `of_paper` or `of_runs`, None without counts. real: they are those of the paper's ViT-B/14, which
@@ -94,13 +94,13 @@ def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Count]:
     ]
     counts = {}
     for text, (reading, holds) in zip(CLAIMS, outcomes, strict=True):
-        counts[text] = Count(reading, HOLDS if holds else FAILS)
+        counts[text] = Answer(reading, HOLDS if holds else FAILS)
         if text.endswith("%") and not real:
-            counts[text] = Count(f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
+            counts[text] = Answer(f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
     return counts
 
 
-def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Count:
+def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Answer:
     """Return what `judged` says of one claim; counts: its arguments."""
     return judged(*counts)[text]
 

@@ -9,13 +9,15 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from statsmodels.regression.linear_model import OLS
+from statsmodels.tools import add_constant
 
-from pvera.report.analyses import Uncertainty
+from pvera.report.analyses import Draws, Uncertainty
 from pvera.report.published import Published
 from pvera.report.scores import place
-from pvera.report.statistics import rank_sum
-from pvera.report.table import Table, origin, plain, signed, title
-from pvera.report.tables.verdicts import Gaps, Untestable, contrast
+from pvera.report.statistics import LEVEL, rank_sum
+from pvera.report.table import Table, interval, origin, plain, signed, title
+from pvera.report.tables.verdicts import SAME_IMAGES, Answer, Gaps, Untestable, contrast, verdict
 from pvera.selective import auroc
 
 ALL = "All data sets"
@@ -203,6 +205,66 @@ def gain(runs: Runs, k: int) -> Gaps:
     if (SD, k) not in aurocs:
         raise Untestable(f"no results with {k} draws")
     return {"": (aurocs[SD, k] - aurocs[SINGLE, 0]).unstack("seed")}
+
+
+# The spread against the error rate
+
+
+def by_task(runs: Sequence[Draws], k: int) -> pd.DataFrame:
+    """Return error rate (%), Cliff's delta and AUROC of the spread of k draws: a row per data set, mean over seeds."""
+    rows = []
+    for run in runs:
+        estimates = run.estimates[k]
+        values = spread_of([run], k)
+        rows.append({
+            "dataset": run.record["dataset"], "error": 100 * (~estimates.right).mean(), "delta": delta(values),
+            "auroc": auroc(estimates.sd, ~estimates.right),
+        })  # fmt: skip
+    return pd.DataFrame(rows).groupby("dataset", sort=False).mean()
+
+
+def at_both_ends(tasks: pd.DataFrame) -> Table:
+    """Build the table of the `line` of Cliff's delta at the lowest and the highest error rate of a task."""
+    ends = line(tasks, "delta", tasks["error"].agg(["min", "max"]).to_numpy())
+    ends.index = ["Lowest error rate", "Highest error rate"]
+    spec = {
+        "error": ("Incorrect (%)", 1),
+        "mean": ("Cliff's delta, 16 draws", lambda row: interval(row["mean"], row["low"], row["high"], 2)),
+        "verdict": ("The spread marks errors", lambda row: row["verdict"]),
+    }
+    caption = (
+        "Does the spread of the draws mark errors? Cliff's delta by a least-squares line through the tasks, with its "
+        "95 % interval, at the lowest and the highest error rate of a task. Above zero the spread is higher where the "
+        "prediction is incorrect."
+    )
+    return Table("uncertainty_by_error", caption, {"": ends}, spec)
+
+
+def line(tasks: pd.DataFrame, value: str, errors: np.ndarray) -> pd.DataFrame:
+    """Return the least-squares line of `value` against the error rate at `errors`: mean, low, high and verdict.
+
+    tasks: of `by_task`; those of the same images are one point.
+    """
+    units = (
+        tasks[["error", value]].groupby(tasks.index.map(lambda name: SAME_IMAGES.get(name, name)), sort=False).mean()
+    )
+    fit = OLS(units[value], add_constant(units["error"])).fit()
+    ends = fit.get_prediction(add_constant(np.asarray(errors), has_constant="add")).summary_frame(LEVEL)
+    ends = ends.rename(columns={"mean_ci_lower": "low", "mean_ci_upper": "high"})[["mean", "low", "high"]]
+    verdicts = [verdict(bounds) for bounds in ends[["low", "high"]].itertuples(index=False)]
+    return ends.assign(error=errors, verdict=verdicts)
+
+
+def marks_errors(tasks: pd.DataFrame) -> Answer:
+    """Answer whether the spread marks errors at the lowest error rate of a task; the text has the highest too."""
+    if len(tasks) < 4:
+        raise Untestable("fewer than four tasks: no line")
+    ends = line(tasks, "delta", tasks["error"].agg(["min", "max"]).to_numpy())
+    read = [f"{signed(end['mean'], 2)} at {plain(end['error'], 0)} % errors" for _, end in ends.iterrows()]
+    low = ends.iloc[0]
+    return Answer(
+        f"Cliff's delta {', '.join(read)}", low["verdict"], f"{len(tasks)} tasks", *low[["mean", "low", "high"]]
+    )
 
 
 # Intervals

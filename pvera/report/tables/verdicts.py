@@ -37,11 +37,15 @@ class Untestable(Exception):
     """A claim's results are missing; the message says which."""
 
 
-class Count(NamedTuple):
-    """The text of an exact count, and the verdict on a claim about it."""
+class Answer(NamedTuple):
+    """The text of an exact count, or of another effect with its interval, and the verdict on a claim about it."""
 
     reading: str
     verdict: str
+    scale: str = EXACT
+    difference: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Claim:
 
     topic: a key of `claims.TOPICS`. text: the claim, or a function from the topic's results, or None, to it. contrast:
     from the topic's results to name -> paired differences, rows units and columns seeds, NaN where a run is missing, or
-    to a `Count`. The claim holds if all differences are positive on average. It raises `Untestable` where results are
+    to an `Answer`. The claim holds if all differences are positive on average. It raises `Untestable` where results are
     missing. effect: how the smallest mean reads, with its {signed} value or its {size}. convert: a difference in the
     units of the words, where they are others; it keeps the order. units: what is replicated; "seeds" for a claim about
     these data sets alone. limit: the largest difference that the measure allows: where no smaller one could be shown,
@@ -61,7 +65,7 @@ class Claim:
 
     topic: str
     text: str | Callable[[Any], str]
-    contrast: Callable[[Any], Mapping[str, pd.DataFrame] | Count]
+    contrast: Callable[[Any], Mapping[str, pd.DataFrame] | Answer]
     effect: str = "{signed}"
     digits: int = 1
     convert: Callable[[float], float] = float
@@ -84,20 +88,21 @@ class Claim:
         except Untestable as reason:
             return row | {"verdict": UNTESTABLE, "reading": str(reason)}
 
-    def _judged(self, contrasts: Mapping[str, pd.DataFrame] | Count) -> dict:
-        if isinstance(contrasts, Count):
-            return contrasts._asdict() | {"scale": EXACT}
+    def _judged(self, contrasts: Mapping[str, pd.DataFrame] | Answer) -> dict:
+        if isinstance(contrasts, Answer):
+            return contrasts._asdict()
         if any(gaps.isna().all(axis=None) for gaps in contrasts.values()):
             raise Untestable("no runs to compare")
         over_seeds = self.units == "seeds"
         arrays = {name: (gaps.T if over_seeds else gaps).to_numpy() for name, gaps in contrasts.items()}
         effect = weakest_contrast(arrays)
-        if np.isnan(effect.others.bounds).any():
+        sample = effect if over_seeds else weakest_contrast({name: pooled(gaps) for name, gaps in contrasts.items()})
+        if np.isnan(sample.others.bounds).any():
             raise Untestable(f"fewer than two {self.units}: no interval")
-        if effect.detectable >= self.limit:
+        if sample.detectable >= self.limit:
             raise Untestable(
                 f"the measure ends {plain(self.limit, self.digits)} from zero, and no difference below "
-                f"{plain(effect.detectable, self.digits)} could be shown with {effect.units} {self.units}"
+                f"{plain(sample.detectable, self.digits)} could be shown with {sample.units} {self.units}"
             )
         gaps, mean = contrasts[effect.name], self.convert(effect.mean)
         read = self.effect.format(size=plain(abs(mean), self.digits), signed=signed(mean, self.digits))
@@ -108,8 +113,8 @@ class Claim:
         if over_seeds:
             scopes = {"these_": effect.others}
         else:
-            scopes = {"": effect.others}
-            row["could_be_shown"] = self.convert(effect.detectable)
+            scopes = {"": sample.others}
+            row["could_be_shown"] = self.convert(sample.detectable)
         if gaps.columns.name == "seed":
             row |= {f"seed{seed}": self.convert(gap) for seed, gap in gaps.mean().items()}
             if self.units == "data sets" and not np.isnan(effect.these.bounds).any():
@@ -118,6 +123,21 @@ class Claim:
             row[f"{scope}verdict"] = verdict(estimate.bounds, self.margin)
             row |= {f"{scope}low": self.convert(estimate.low), f"{scope}high": self.convert(estimate.high)}
         return row
+
+
+#: Data sets of the same images: as a sample they are one unit.
+SAME_IMAGES = {
+    f"{name}_{label}": name
+    for name, labels in {"clevr": ("count", "dist"), "dsprites": ("loc", "ori"), "smallnorb": ("azi", "ele")}.items()
+    for label in labels
+}
+
+
+def pooled(gaps: pd.DataFrame) -> np.ndarray:
+    """Return differences (units, repeats) with the mean of data sets of the same images in their place."""
+    if "dataset" in gaps.index.names:
+        gaps = gaps.groupby(gaps.index.get_level_values("dataset").map(lambda name: SAME_IMAGES.get(name, name))).mean()
+    return gaps.to_numpy()
 
 
 def verdict(bounds: tuple[float, float], margin: float = 0) -> str:

@@ -10,7 +10,9 @@ from pvera.report.table import Table
 from pvera.study import results
 
 #: Experiments with their titles. Those whose names begin alike share a row; others have their own names as titles.
+SHARED = "tuned"  # these trainings shared their cores with other work, so their times say nothing
 TITLES = {
+    "tuned": "Tuned alike",
     "beta": "Search of β",
     "alpha": "Search of α",
     "benchmark": "Benchmark",
@@ -49,7 +51,8 @@ def wall_times(root, profile: str) -> pd.DataFrame:
     grid (0 for analyses, which train nothing).
     """
     rows = []
-    for folder in sorted(path for path in (Path(root) / profile).glob("*") if path.is_dir()):
+    folders = sorted(path for path in (Path(root) / profile).glob("*") if path.is_dir())
+    for folder in (folder for folder in folders if not folder.name.startswith(SHARED)):
         for run in results.read_all(root, profile, folder.name):
             epochs = sum(member["epochs"] for member in run.get("members", []))
             rows.append((named(folder.name), run["dataset"], run["method"], run["cost"]["wall_seconds"], epochs))

@@ -1,0 +1,183 @@
+"""Version 3 of the experiment (docs/design.md): every method tuned alike, on drawn tasks and on images of VTAB-1k."""
+
+from itertools import chain
+from pathlib import Path
+
+import pandas as pd
+
+from pvera.report import analyses
+from pvera.report.scores import chosen_member, score_frame
+from pvera.report.table import Table, number, pivot_text, signed, title
+from pvera.report.tables import components, uncertainty
+from pvera.report.tables.components import TUNED, Runs
+from pvera.study import results
+
+#: Profile -> what its tasks are.
+SETS = {"mini": "Drawn tasks", "vtab_tiny": "Images of VTAB-1k"}
+VERA_DROPOUT = "VeRA with dropout"
+#: The methods that say whether a task can tell methods apart.
+JUDGES = ("linear", "lora", "bottleneck")
+DRAWS = 16
+CHANCE, SATURATED = 5, 95  # points above the largest class's share, and per cent
+
+
+def sets(profile: str) -> list[str]:
+    """Return the profiles whose tasks the pages of a profile show: both `SETS` on those of the first."""
+    return list(SETS) if profile == next(iter(SETS)) else [profile]
+
+
+def suffix(profile: str, page: str) -> str:
+    """Return the end of the name of a table or figure of a profile, on the pages of another one."""
+    return "" if profile == page else f"_{profile}"
+
+
+def load(root, profile: str) -> dict[str, list[dict]]:
+    """Load the records of VeRA, PVeRA and its variants, without the tasks that `left_out` names."""
+    without = left_out(root, profile)
+    runs = components.load(root, profile, TUNED)
+    return {name: kept for name, of in runs.items() if (kept := [r for r in of if r["dataset"] not in without])}
+
+
+def complete(root, profile: str) -> dict[str, Runs]:
+    """Return the runs of `load` of each of the `sets` on which all of `TUNED` are trained."""
+    runs = {name: load(root, name) for name in sets(profile)}
+    return {name: of_set for name, of_set in runs.items() if of_set.keys() == TUNED.keys()}
+
+
+def calibration(runs: Runs) -> pd.DataFrame:
+    """Return minus the ACE (points) per component, so that a difference above zero is a lower error."""
+    return -components.values(runs, "ace")
+
+
+def all_methods(root, profile: str) -> pd.DataFrame:
+    """Return the test accuracy (%) of the eight methods and of VeRA with dropout, rows (category, dataset, seed)."""
+    without, scores = left_out(root, profile), {}
+    for name in ("tuned", "tuned_dropout"):
+        runs = results.load_runs(root, profile, name, optional=True)
+        if runs := [run for run in runs if run["dataset"] not in without]:
+            scores[name] = 100 * score_frame(runs)
+    dropout = scores.pop("tuned_dropout", pd.DataFrame(columns=["vera"]))
+    return pd.concat([*scores.values(), dropout.rename(columns={"vera": VERA_DROPOUT})], axis=1, sort=False)
+
+
+#: Profile -> the experiment whose PVeRA adapters are drawn from.
+DRAWN_FROM = {"mini": "benchmark", "vtab_tiny": "tuned"}
+
+
+def draws_by_task(root, profile: str) -> pd.DataFrame:
+    """Return `uncertainty.by_task` of the profile, of both `SETS` where it is one of them; empty without draws."""
+    parts = []
+    for name in sets(profile):
+        without = left_out(root, name)
+        runs = analyses.load_draws(root, name, DRAWN_FROM.get(name, "benchmark"))
+        if runs := [run for run in runs if run.record["dataset"] not in without and DRAWS in run.estimates]:
+            parts.append(uncertainty.by_task(runs, DRAWS).assign(set=SETS.get(name, name)))
+    return pd.concat(parts) if parts else pd.DataFrame()
+
+
+# The rule for tasks
+
+
+def judges(root, profile: str) -> pd.DataFrame:
+    """Return the test accuracy (%) of `JUDGES` with seed 0, and the share (%) of the largest class: a row per data set.
+
+    The shares stand in <root>/<profile>/largest_class.csv; empty without that file, or where a judge is not trained.
+    """
+    shares = Path(root) / profile / "largest_class.csv"
+    runs = results.load_runs(root, profile, "tuned", optional=True)
+    runs = [run for run in runs if run["method"] in JUDGES and run["seed"] == 0]
+    if not shares.exists() or {run["method"] for run in runs} != {*JUDGES}:
+        return pd.DataFrame()
+    scores = 100 * score_frame(runs).droplevel(["category", "seed"]).dropna()
+    return scores.join(100 * pd.read_csv(shares, index_col="dataset")["share"].rename("largest class"))
+
+
+def left_out(root, profile: str) -> dict[str, str]:
+    """Return the data sets that cannot tell methods apart, and why: at "chance", or "saturated"."""
+    reasons = {}
+    for name, row in judges(root, profile).iterrows():
+        if row[[*JUDGES]].max() < row["largest class"] + CHANCE:
+            reasons[name] = "chance"
+        elif row[[*JUDGES]].min() > SATURATED:
+            reasons[name] = "saturated"
+    return reasons
+
+
+def rule_table(root, profile: str, page: str) -> Table | None:
+    """Build the table of the rule for tasks, for the pages of profile `page`; None where it cannot be applied yet."""
+    scores = judges(root, profile)
+    if scores.empty:
+        return None
+    scores["left out"] = pd.Series(left_out(root, profile)).reindex(scores.index).fillna("")
+    spec = {name: (title(name).capitalize() if name == "largest class" else title(name), 1)
+            for name in ("largest class", *JUDGES)}  # fmt: skip
+    caption = (
+        "Which tasks can tell methods apart: test accuracy (%) with seed 0, and the share (%) of the largest class. A "
+        f"task is left out at chance, where the best is less than {CHANCE} points above that share, and saturated, "
+        f"where the worst is above {SATURATED} %."
+    )
+    spec["left out"] = ("Left out", lambda row: row["left out"] or "no")
+    return Table(f"tuned_tasks{suffix(profile, page)}", caption, {"": scores.rename_axis("dataset")}, spec)
+
+
+# What the searches chose
+
+
+def searches(root, profile: str) -> dict[str, list[dict]]:
+    """Return the searches of learning rates with seed 0, by method or variant."""
+    variants = {experiment: name for name, (*_, experiment) in TUNED.items() if experiment != "tuned"}
+    searched: dict[str, list[dict]] = {}
+    for run in chain(*(results.load_runs(root, profile, name, optional=True) for name in ("tuned", *variants))):
+        if run["seed"] == 0 and run["chosen"]:
+            searched.setdefault(variants.get(run["experiment"], run["method"]), []).append(run)
+    return searched
+
+
+def rates(root, profile: str, page: str) -> Table | None:
+    """Build the table of the learning rates that the searches chose, for the pages of profile `page`; None without."""
+    rows = []
+    for name, runs in searches(root, profile).items():
+        for run in runs:
+            tried = sorted(member["grid"]["learning_rate"] for member in run["members"])
+            rate = run["chosen"]["grid"]["learning_rate"]
+            rows.append((name, run["dataset"], rate, rate == tried[0], rate == tried[-1]))
+    if not rows:
+        return None
+    data = pd.DataFrame(rows, columns=["searched", "dataset", "rate", "lowest", "highest"])
+    cells = pivot_text(data, "searched", "dataset", lambda row: number(row["rate"]))
+    edges = data.groupby("searched", sort=False)[["lowest", "highest"]].agg(["sum", "size"])
+    for edge in ("lowest", "highest"):
+        cells[f"At the {edge}"] = [f"{n} of {size}" for n, size in edges[edge].itertuples(index=False)]
+    caption = (
+        f"{SETS.get(profile, profile)}: the learning rate that seed 0 chose by its validation loss. The last columns "
+        "count how often it is the lowest or the highest tried."
+    )
+    return Table(f"tuned_rates{suffix(profile, page)}", caption, {"": cells.rename(components.TITLES)}, data=data)
+
+
+def by_accuracy(runs: Runs, profile: str) -> str:
+    """Say what PVeRA − VeRA is on the validation images where loss, and where accuracy chooses epoch and rate."""
+    means = {}
+    for name in ("vera", "pvera"):
+        of_task = {}
+        for run in runs[name]:
+            if run["seed"] == 0 and run["chosen"]:
+                by_loss = chosen_member(run)["curve"]["validation_accuracy"][run["chosen"]["epoch"]]
+                best = max(max(member["curve"]["validation_accuracy"]) for member in run["members"])
+                of_task[run["dataset"]] = {"loss": 100 * by_loss, "accuracy": 100 * best}
+        means[name] = pd.DataFrame(of_task).T
+    gap = (means["pvera"] - means["vera"]).mean()
+    return (
+        f"{SETS.get(profile, profile)}: on the validation images of seed 0, PVeRA − VeRA is {signed(gap['loss'], 1)} "
+        f"points where the loss chooses epoch and rate, and {signed(gap['accuracy'], 1)} if the accuracy chose."
+    )
+
+
+# The tables of the questions
+
+
+def table(runs: Runs, profile: str, page: str) -> Table:
+    """Build the table of accuracies of VeRA, PVeRA and its variants on the tasks of a profile."""
+    return components.table(
+        runs, f"tuned{suffix(profile, page)}", f"{SETS.get(profile, profile)}: {components.TUNED_CAPTION}"
+    )
