@@ -45,6 +45,9 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(pict
     for arguments in (command.split(), elsewhere):
         scripts.execute("evaluate", *arguments, "--metrics", tmp_path / "m.json")
         assert json.loads((tmp_path / "m.json").read_text())["metrics"] == run["test"]
+    (renamed / "cat").rename(renamed / "lion")
+    elsewhere = (*elsewhere[:-1], f"zoo={renamed}")
+    assert "it does not know the classes of zoo" in scripts.refusal("evaluate", capsys, *elsewhere)
     for other in ((), ("--list",)):
         refusal = scripts.refusal("train", capsys, *options(tmp_path, *more[:2], "--split-seed", 0, *other))
         assert "photos is split from seed 5: give the other split another name" in refusal
