@@ -13,7 +13,7 @@ from pvera.files import write_atomically
 from pvera.report import analyses
 from pvera.report.published import Published
 from pvera.report.scores import by_backbone, capped, score_frame
-from pvera.report.table import Table, texts, title
+from pvera.report.table import NOTHING, Table, texts, title
 from pvera.report.tables import ablations, baselines, benchmark, components, cost, language, latents, tuned
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as draws
@@ -336,7 +336,8 @@ def _side_by_side(sets: Mapping[str, pd.DataFrame], notebooks: str) -> str:
         shown = texts(
             rows.reset_index(drop=True), {key: SHOWN[key] for key in ("reading", "these_low", "low", "scale")}
         )
-        shown["Effect"] += " (" + shown.pop("Scale") + ")"
+        scale = shown.pop("Scale")
+        shown["Effect"] = shown["Effect"].where(scale == NOTHING, shown["Effect"] + " (" + scale + ")")
         cells = cells.join(shown.add_prefix(f"{name}: " if name else ""))
     return markdown.table(list(cells), _escaped(cells))
 
