@@ -175,7 +175,7 @@ def lower(of_values: pd.DataFrame, hyperparameter: str, better: list, worse: lis
             for value in (pairs[first], pairs[second]):
                 if shares[value] > 0.5:
                     raise Untestable(
-                        f"{title(hyperparameter, value)} learned nothing in {shares[value]:.0%} of trainings"
+                        f"{title(hyperparameter, value)} learned nothing in {100 * shares[value]:.0f} % of trainings"
                     )
             name = f"{title(hyperparameter, pairs[second])} − {title(hyperparameter, pairs[first])}"
             gaps[name] = (of_values[pairs[second]] - of_values[pairs[first]]).unstack("seed", sort=False)
