@@ -63,7 +63,10 @@ def training(profile: Profile, experiment: str, method: str, root: Path) -> dict
     (run,) = (run for run in list_runs(profile, experiment, root) if run.method == method)
     replace(run, pool="first").execute()  # as the recorded numbers were made
     record = results.read(run.path)
-    return {"curves": [member["curve"] for member in record["members"]], "test": record["test"]}
+    curves = [member["curve"] for member in record["members"]]
+    for curve in curves:
+        curve["kl"] = [value or 0.0 for value in curve["kl"]]  # with β = 0 it is not computed
+    return {"curves": curves, "test": record["test"]}
 
 
 def analysis(profile: Profile, root: Path) -> dict:

@@ -89,7 +89,7 @@ def with_rates(run, *rates: float):
     (first, *_) = run.members
     grids = [{"learning_rate": rate} for rate in rates]
     members = [replace(first, adapter_lr=r, head_lr=r, grid=grid) for r, grid in zip(rates, grids, strict=True)]
-    return replace(run, candidates=tuple(members))
+    return replace(run, members=tuple(members))
 
 
 def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_profile, tmp_path):
@@ -115,7 +115,7 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
     single = small_profile.with_(methods={"lora": {"rank": 4}}, seeds=[0])
     for name, equal in (("corrected", True), ("published", False)):
         (run,) = list_runs(single.with_(protocol=name), "benchmark", tmp_path / name)
-        run = replace(run, candidates=run.members * 2)
+        run = replace(run, members=run.members * 2)
         run.execute()
         a, b = (m["curve"]["validation_loss"] for m in results.read(run.path)["members"])
         assert (a == b) is equal
