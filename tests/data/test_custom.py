@@ -4,6 +4,7 @@ import shutil
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import photographs
 import pytest
 from photographs import copy, listed, pictures  # noqa: F401  fixtures
@@ -184,6 +185,20 @@ def test_errors_are_one_line(message, copy, tmp_path):
         custom.install(tmp_path, "mine", WRONG[message](copy) or copy)
     assert message in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "mine").exists(), "an incomplete data set is never left"
+
+
+def test_pictures_of_nearly_one_colour_are_counted(copy):
+    source = np.random.default_rng(0)
+    for number in range(3):
+        Image.fromarray(source.integers(4096, size=(40, 40), dtype=np.uint16)).save(copy / f"cat/{number}.png")
+        Image.new("RGB", (9, 9), (number, 200, 0)).save(copy / f"coffee/{number}.png")
+    empty = Image.new("RGBA", (40, 40))
+    for name in ("a", "b"):
+        empty.putalpha(Image.fromarray(source.integers(256, size=(40, 40), dtype=np.uint8)))
+        empty.save(copy / f"rocket/{name}.png")
+    *_, described = custom.split(copy, 1)
+    assert (described["alike"], described["one_colour"]) == (1, 8)
+    assert custom.describe("mine", described).endswith("; with the pixels of another: 1; nearly one colour: 8")
 
 
 def test_names_and_damaged_descriptions(pictures, tmp_path):
