@@ -48,29 +48,23 @@ def _analysed(read: Callable[[Path, str], Sequence]) -> Callable[..., Results]:
     return lambda root, profile, paper: {name: ([], group) for name, group in by_backbone(read(root, profile)).items()}
 
 
-def _components(root, profile: str, paper: Published) -> Results:
-    runs = components.load(root, profile)
-    return {group[0]["backbone"]: ([], components.values(runs)) for group in list(runs.values())[:1]}
-
-
-def _tuned(make: Callable[[components.Runs], pd.DataFrame]) -> Callable[..., Results]:
-    """Return the loader of VeRA, PVeRA and its variants, tuned alike."""
+def _components(read: Callable[[Path, str], components.Runs], make=components.values) -> Callable[..., Results]:
+    """Return the loader of VeRA, PVeRA and its variants; `make` computes what contrasts take."""
 
     def load(root, profile: str, paper: Published) -> Results:
-        runs = tuned.load(root, profile)
+        runs = read(root, profile)
         return {group[0]["backbone"]: ([], make(runs)) for group in list(runs.values())[:1]}
 
     return load
 
 
 def _all_tuned(root, profile: str, paper: Published) -> Results:
-    scores = tuned.all_methods(root, profile)
-    return {} if scores.empty else {"tiny": ([], scores)}
+    return {backbone: ([], scores) for backbone, scores in tuned.all_methods(root, profile).items()}
 
 
 def _by_error(root, profile: str, paper: Published) -> Results:
     tasks = tuned.draws_by_task(root, profile)
-    return {} if tasks.empty else {"tiny": ([], tasks)}
+    return {} if tasks.empty else {tasks["backbone"].iloc[0]: ([], tasks)}
 
 
 def _baselines(root, profile: str, paper: Published) -> Results:
@@ -101,11 +95,12 @@ def logarithms(runs: list[dict]) -> pd.DataFrame:
 TUNED = ("Tuned alike", "Tuned alike, all methods", "Tuned alike, calibration")
 TOPICS = {
     **{name: Topic("not in the paper", "tuned", "tuned", "train --experiments tuned_vectors", load)
-       for name, load in zip(TUNED, (_tuned(components.values), _all_tuned, _tuned(tuned.calibration)), strict=True)},
+       for name, load in zip(TUNED, (_components(tuned.load), _all_tuned, _components(tuned.load, tuned.calibration)),
+                             strict=True)},
     "Uncertainty by error rate": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
                                        "analyse --experiments uncertainty", _by_error),
     "Components": Topic("not in the paper", "components", "components",
-                        "train --experiments components equal_budget", _components),
+                        "train --experiments components equal_budget", _components(components.load)),
     "Published protocol": Topic("Table 1", "protocol", "published", "train --experiments published",
                                 _trained(_points, "published")),
     "Main table": Topic("Table 1", "main_table", "main", "train", _trained(_points, "benchmark")),

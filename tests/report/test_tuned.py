@@ -41,7 +41,7 @@ def root(tmp_path):
 def test_a_task_at_chance_or_saturated_is_left_out_and_named(root):
     assert tuned.left_out(root, "mine") == {"sprites": "chance"}
     assert all("sprites" not in {run["dataset"] for run in runs} for runs in tuned.load(root, "mine").values())
-    assert "sprites" not in tuned.all_methods(root, "mine").index.unique("dataset")
+    assert "sprites" not in tuned.all_methods(root, "mine")["tiny"].index.unique("dataset")
     text = tuned.rule_table(root, "mine", "mine").markdown()
     assert (
         "| Sprites | 10.0 | 12.0 | 12.0 | 12.0 | chance |" in text

@@ -1,12 +1,11 @@
 """Version 3 of the experiment (docs/design.md): every method tuned alike, on drawn tasks and on images of VTAB-1k."""
 
-from itertools import chain
 from pathlib import Path
 
 import pandas as pd
 
 from pvera.report import analyses
-from pvera.report.scores import chosen_member, score_frame
+from pvera.report.scores import by_backbone, chosen_member, score_frame
 from pvera.report.table import Table, number, pivot_text, signed, title
 from pvera.report.tables import components, uncertainty
 from pvera.report.tables.components import TUNED, Runs
@@ -24,6 +23,11 @@ CHANCE, SATURATED = 5, 95  # points above the largest class's share, and per cen
 def sets(profile: str) -> list[str]:
     """Return the profiles whose tasks the pages of a profile show: both `SETS` on those of the first."""
     return list(SETS) if profile == next(iter(SETS)) else [profile]
+
+
+def title_of(profile: str) -> str:
+    """Return what the tasks of a profile are called; its name where it is none of `SETS`."""
+    return SETS.get(profile, profile)
 
 
 def suffix(profile: str, page: str) -> str:
@@ -49,29 +53,32 @@ def calibration(runs: Runs) -> pd.DataFrame:
     return -components.values(runs, "ace")
 
 
-def all_methods(root, profile: str) -> pd.DataFrame:
-    """Return the test accuracy (%) of the eight methods and of VeRA with dropout, rows (category, dataset, seed)."""
-    without, scores = left_out(root, profile), {}
-    for name in ("tuned", "tuned_dropout"):
-        runs = results.load_runs(root, profile, name, optional=True)
-        if runs := [run for run in runs if run["dataset"] not in without]:
-            scores[name] = 100 * score_frame(runs)
-    dropout = scores.pop("tuned_dropout", pd.DataFrame(columns=["vera"]))
-    return pd.concat([*scores.values(), dropout.rename(columns={"vera": VERA_DROPOUT})], axis=1, sort=False)
+def all_methods(root, profile: str) -> dict[str, pd.DataFrame]:
+    """Return the test accuracy (%) of the eight methods and of VeRA with dropout: a frame per backbone.
+
+    Rows (category, dataset, seed), without the tasks that `left_out` names.
+    """
+    without, frames = left_out(root, profile), {}
+    for experiment, names in {"tuned": {}, "tuned_dropout": {"vera": VERA_DROPOUT}}.items():
+        runs = results.load_runs(root, profile, experiment, optional=True)
+        for backbone, group in by_backbone(run for run in runs if run["dataset"] not in without).items():
+            frames.setdefault(backbone, []).append(100 * score_frame(group).rename(columns=names))
+    return {backbone: pd.concat(parts, axis=1, sort=False) for backbone, parts in frames.items()}
 
 
-#: Profile -> the experiment whose PVeRA adapters are drawn from.
-DRAWN_FROM = {"mini": "benchmark", "vtab_tiny": "tuned"}
+#: Profile -> the experiment whose PVeRA adapters are drawn from; of others the benchmark's.
+DRAWN_FROM = {"vtab_tiny": "tuned"}
 
 
 def draws_by_task(root, profile: str) -> pd.DataFrame:
-    """Return `uncertainty.by_task` of the profile, of both `SETS` where it is one of them; empty without draws."""
+    """Return `uncertainty.by_task` of the profile's `sets`, with the columns set and backbone; empty without draws."""
     parts = []
     for name in sets(profile):
         without = left_out(root, name)
         runs = analyses.load_draws(root, name, DRAWN_FROM.get(name, "benchmark"))
         if runs := [run for run in runs if run.record["dataset"] not in without and DRAWS in run.estimates]:
-            parts.append(uncertainty.by_task(runs, DRAWS).assign(set=SETS.get(name, name)))
+            origin = {"set": title_of(name), "backbone": runs[0].record["backbone"]}
+            parts.append(uncertainty.by_task(runs, DRAWS).assign(**origin))
     return pd.concat(parts) if parts else pd.DataFrame()
 
 
@@ -84,23 +91,26 @@ def judges(root, profile: str) -> pd.DataFrame:
     The shares stand in <root>/<profile>/largest_class.csv; empty without that file, or where a judge is not trained.
     """
     shares = Path(root) / profile / "largest_class.csv"
+    if not shares.exists():
+        return pd.DataFrame()
     runs = results.load_runs(root, profile, "tuned", optional=True)
     runs = [run for run in runs if run["method"] in JUDGES and run["seed"] == 0]
-    if not shares.exists() or {run["method"] for run in runs} != {*JUDGES}:
+    if {run["method"] for run in runs} != {*JUDGES}:
         return pd.DataFrame()
     scores = 100 * score_frame(runs).droplevel(["category", "seed"]).dropna()
     return scores.join(100 * pd.read_csv(shares, index_col="dataset")["share"].rename("largest class"))
 
 
+def judged(scores: pd.Series) -> str:
+    """Return why a task cannot tell methods apart, by its row of `judges`: at "chance", or "saturated"; else ""."""
+    if scores[[*JUDGES]].max() < scores["largest class"] + CHANCE:
+        return "chance"
+    return "saturated" if scores[[*JUDGES]].min() > SATURATED else ""
+
+
 def left_out(root, profile: str) -> dict[str, str]:
-    """Return the data sets that cannot tell methods apart, and why: at "chance", or "saturated"."""
-    reasons = {}
-    for name, row in judges(root, profile).iterrows():
-        if row[[*JUDGES]].max() < row["largest class"] + CHANCE:
-            reasons[name] = "chance"
-        elif row[[*JUDGES]].min() > SATURATED:
-            reasons[name] = "saturated"
-    return reasons
+    """Return the data sets that cannot tell methods apart, and why."""
+    return {name: reason for name, scores in judges(root, profile).iterrows() if (reason := judged(scores))}
 
 
 def rule_table(root, profile: str, page: str) -> Table | None:
@@ -108,48 +118,44 @@ def rule_table(root, profile: str, page: str) -> Table | None:
     scores = judges(root, profile)
     if scores.empty:
         return None
-    scores["left out"] = pd.Series(left_out(root, profile)).reindex(scores.index).fillna("")
-    spec = {name: (title(name).capitalize() if name == "largest class" else title(name), 1)
-            for name in ("largest class", *JUDGES)}  # fmt: skip
+    scores["left out"] = [judged(row) for _, row in scores.iterrows()]
+    spec = {
+        "largest class": ("Largest class", 1),
+        **{name: (title(name), 1) for name in JUDGES},
+        "left out": ("Left out", lambda row: row["left out"] or "no"),
+    }
     caption = (
         "Which tasks can tell methods apart: test accuracy (%) with seed 0, and the share (%) of the largest class. A "
         f"task is left out at chance, where the best is less than {CHANCE} points above that share, and saturated, "
         f"where the worst is above {SATURATED} %."
     )
-    spec["left out"] = ("Left out", lambda row: row["left out"] or "no")
     return Table(f"tuned_tasks{suffix(profile, page)}", caption, {"": scores.rename_axis("dataset")}, spec)
 
 
 # What the searches chose
 
 
-def searches(root, profile: str) -> dict[str, list[dict]]:
-    """Return the searches of learning rates with seed 0, by method or variant."""
-    variants = {experiment: name for name, (*_, experiment) in TUNED.items() if experiment != "tuned"}
-    searched: dict[str, list[dict]] = {}
-    for run in chain(*(results.load_runs(root, profile, name, optional=True) for name in ("tuned", *variants))):
-        if run["seed"] == 0 and run["chosen"]:
-            searched.setdefault(variants.get(run["experiment"], run["method"]), []).append(run)
-    return searched
-
-
 def rates(root, profile: str, page: str) -> Table | None:
     """Build the table of the learning rates that the searches chose, for the pages of profile `page`; None without."""
+    variants = {experiment: name for name, (*_, experiment) in TUNED.items() if experiment != "tuned"}
     rows = []
-    for name, runs in searches(root, profile).items():
-        for run in runs:
-            tried = sorted(member["grid"]["learning_rate"] for member in run["members"])
-            rate = run["chosen"]["grid"]["learning_rate"]
-            rows.append((name, run["dataset"], rate, rate == tried[0], rate == tried[-1]))
+    for experiment in ("tuned", *variants):
+        for run in results.load_runs(root, profile, experiment, optional=True):
+            if run["seed"] == 0 and run["chosen"]:
+                name = variants.get(experiment, run["method"])
+                tried = sorted(member["grid"]["learning_rate"] for member in run["members"])
+                rate = run["chosen"]["grid"]["learning_rate"]
+                rows.append((name, run["dataset"], rate, rate == tried[0], rate == tried[-1]))
     if not rows:
         return None
     data = pd.DataFrame(rows, columns=["searched", "dataset", "rate", "lowest", "highest"])
+    data = pd.concat([part for _, part in data.groupby("searched", sort=False)])
     cells = pivot_text(data, "searched", "dataset", lambda row: number(row["rate"]))
     edges = data.groupby("searched", sort=False)[["lowest", "highest"]].agg(["sum", "size"])
     for edge in ("lowest", "highest"):
         cells[f"At the {edge}"] = [f"{n} of {size}" for n, size in edges[edge].itertuples(index=False)]
     caption = (
-        f"{SETS.get(profile, profile)}: the learning rate that seed 0 chose by its validation loss. The last columns "
+        f"{title_of(profile)}: the learning rate that seed 0 chose by its validation loss. The last columns "
         "count how often it is the lowest or the highest tried."
     )
     return Table(f"tuned_rates{suffix(profile, page)}", caption, {"": cells.rename(components.TITLES)}, data=data)
@@ -168,7 +174,7 @@ def by_accuracy(runs: Runs, profile: str) -> str:
         means[name] = pd.DataFrame(of_task).T
     gap = (means["pvera"] - means["vera"]).mean()
     return (
-        f"{SETS.get(profile, profile)}: on the validation images of seed 0, PVeRA − VeRA is {signed(gap['loss'], 1)} "
+        f"{title_of(profile)}: on the validation images of seed 0, PVeRA − VeRA is {signed(gap['loss'], 1)} "
         f"points where the loss chooses epoch and rate, and {signed(gap['accuracy'], 1)} if the accuracy chose."
     )
 
@@ -178,6 +184,5 @@ def by_accuracy(runs: Runs, profile: str) -> str:
 
 def table(runs: Runs, profile: str, page: str) -> Table:
     """Build the table of accuracies of VeRA, PVeRA and its variants on the tasks of a profile."""
-    return components.table(
-        runs, f"tuned{suffix(profile, page)}", f"{SETS.get(profile, profile)}: {components.TUNED_CAPTION}"
-    )
+    caption = f"{title_of(profile)}: {components.TUNED_CAPTION}"
+    return components.table(runs, f"tuned{suffix(profile, page)}", caption)

@@ -17,7 +17,7 @@ from pvera.report.published import Published
 from pvera.report.scores import place
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.table import Table, interval, origin, plain, signed, title
-from pvera.report.tables.verdicts import SAME_IMAGES, Answer, Gaps, Untestable, contrast, verdict
+from pvera.report.tables.verdicts import Answer, Gaps, Untestable, contrast, unit, verdict
 from pvera.selective import auroc
 
 ALL = "All data sets"
@@ -225,7 +225,7 @@ def by_task(runs: Sequence[Draws], k: int) -> pd.DataFrame:
 
 def at_both_ends(tasks: pd.DataFrame) -> Table:
     """Build the table of the `line` of Cliff's delta at the lowest and the highest error rate of a task."""
-    ends = line(tasks, "delta", tasks["error"].agg(["min", "max"]).to_numpy())
+    ends = at_ends(tasks)
     ends.index = ["Lowest error rate", "Highest error rate"]
     spec = {
         "error": ("Incorrect (%)", 1),
@@ -245,9 +245,7 @@ def line(tasks: pd.DataFrame, value: str, errors: np.ndarray) -> pd.DataFrame:
 
     tasks: of `by_task`; those of the same images are one point.
     """
-    units = (
-        tasks[["error", value]].groupby(tasks.index.map(lambda name: SAME_IMAGES.get(name, name)), sort=False).mean()
-    )
+    units = tasks[["error", value]].groupby(tasks.index.map(unit), sort=False).mean()
     fit = OLS(units[value], add_constant(units["error"])).fit()
     ends = fit.get_prediction(add_constant(np.asarray(errors), has_constant="add")).summary_frame(LEVEL)
     ends = ends.rename(columns={"mean_ci_lower": "low", "mean_ci_upper": "high"})[["mean", "low", "high"]]
@@ -255,11 +253,16 @@ def line(tasks: pd.DataFrame, value: str, errors: np.ndarray) -> pd.DataFrame:
     return ends.assign(error=errors, verdict=verdicts)
 
 
+def at_ends(tasks: pd.DataFrame) -> pd.DataFrame:
+    """Return the `line` of Cliff's delta at the lowest and the highest error rate of a task."""
+    return line(tasks, "delta", tasks["error"].agg(["min", "max"]).to_numpy())
+
+
 def marks_errors(tasks: pd.DataFrame) -> Answer:
     """Answer whether the spread marks errors at the lowest error rate of a task; the text has the highest too."""
     if len(tasks) < 4:
         raise Untestable("fewer than four tasks: no line")
-    ends = line(tasks, "delta", tasks["error"].agg(["min", "max"]).to_numpy())
+    ends = at_ends(tasks)
     read = [f"{signed(end['mean'], 2)} at {plain(end['error'], 0)} % errors" for _, end in ends.iterrows()]
     low = ends.iloc[0]
     return Answer(

@@ -133,10 +133,15 @@ SAME_IMAGES = {
 }
 
 
+def unit(dataset: str) -> str:
+    """Return the unit of a sample to which a data set belongs."""
+    return SAME_IMAGES.get(dataset, dataset)
+
+
 def pooled(gaps: pd.DataFrame) -> np.ndarray:
     """Return differences (units, repeats) with the mean of data sets of the same images in their place."""
     if "dataset" in gaps.index.names:
-        gaps = gaps.groupby(gaps.index.get_level_values("dataset").map(lambda name: SAME_IMAGES.get(name, name))).mean()
+        gaps = gaps.groupby(gaps.index.get_level_values("dataset").map(unit)).mean()
     return gaps.to_numpy()
 
 

@@ -9,8 +9,8 @@ from pvera.adapters import METHODS
 from pvera.report.table import Table
 from pvera.study import results
 
-#: Experiments with their titles. Those whose names begin alike share a row; others have their own names as titles.
 SHARED = "tuned"  # these trainings shared their cores with other work, so their times say nothing
+#: Experiments with their titles. Those whose names begin alike share a row; others have their own names as titles.
 TITLES = {
     "tuned": "Tuned alike",
     "beta": "Search of β",
