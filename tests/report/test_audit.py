@@ -1,13 +1,10 @@
 """The audit: what it finds in the paper, and that it finds one planted inconsistency of each kind."""
 
-import shutil
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from notebook import run
 
 from pvera.report import audit, published
 from pvera.report.audit import CONTRADICTS, OPEN
@@ -67,13 +64,3 @@ def test_a_planted_change_is_found_where_it_is(check, verdict, places, table, co
 def test_exchanged_columns_are_named():
     best = audit.exchanges(published.load(FOLDER)).groupby("backbone").first().loc["dinov2_l"]
     assert best.to_dict() == {"one": "dora", "other": "lora", "before": 14, "after": 0}
-
-
-def test_the_notebook_needs_the_published_numbers_alone_and_writes_the_committed_audit(tmp_path, monkeypatch, capsys):
-    (tmp_path / "results/published").mkdir(parents=True)
-    for field in fields(published.Published):
-        shutil.copy(FOLDER / f"{field.name}.csv", tmp_path / "results/published")
-    tables, pictures = run("audit.ipynb", tmp_path, "empty", monkeypatch)
-    assert "| check | place |" in tables and not pictures
-    assert capsys.readouterr() == ("", "")
-    assert (tmp_path / "results/published/audit.csv").read_bytes() == (FOLDER / "audit.csv").read_bytes()

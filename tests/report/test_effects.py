@@ -1,4 +1,4 @@
-"""PROTOCOL.md, and the measured effects of its switches."""
+"""The measured effects of the protocols' switches."""
 
 from dataclasses import asdict
 
@@ -31,11 +31,6 @@ def paired(switch, accuracies, method="lora", reference=0.5):
         corrected: [record(corrected, method, *place, accuracy=reference) for place in places],
         switch: [record(switch, method, *place, accuracy=value) for place, value in zip(places, accuracies)],
     }
-
-
-# PROTOCOL.md
-
-# The effects
 
 
 def test_effects_by_hand():
