@@ -117,9 +117,6 @@ def test_imported_adapters_train_on_and_are_saved(tmp_path, images):
     assert torch.equal(pvera.load(make_vit(), tmp_path / "adapter.safetensors").eval()(images), model.eval()(images))
 
 
-# ---------------------------------------------------------------- heads
-
-
 # ---------------------------------------------------------------- draws
 
 

@@ -45,8 +45,7 @@ def marks(example: str, check: str) -> list:
     [pytest.param(*cell, check, marks=marks(cell[0], check)) for cell in CELLS for check in CHECKS],
 )
 def test_method_on_family(example, key, check, tmp_path):
-    arguments = (tmp_path,) if check in ("saving", "exchange") else ()
-    CHECKS[check](Case(example, key), *arguments)
+    CHECKS[check](Case(example, key), *([tmp_path] if check == "exchange" else []))
 
 
 #: Hyperparameters that change the equations.

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from encoders import as_dinov2
 from families import refused
 from pages import DOCS
 from tiny import METHODS, make_images, make_vit, perturb
@@ -60,34 +61,24 @@ def test_methods(key, tmp_path):
         torch.testing.assert_close(loaded(images), logits, rtol=1e-4, atol=1e-4)
 
 
-class Separate(nn.Module):
-    """An attention with three projections."""
+class Own(nn.Module):
+    """DINOv2 of transformers, whose attention has three projections, in a class of one's own."""
 
-    def __init__(self, fused):
+    img_size = 32
+
+    def __init__(self):
         super().__init__()
-        self.fused = [fused]
-        for name, weight, bias in zip("qkv", fused.to_qkv.weight.chunk(3), fused.to_qkv.bias.chunk(3), strict=True):
-            linear = nn.Linear(48, 48)
-            linear.weight, linear.bias = nn.Parameter(weight), nn.Parameter(bias)
-            setattr(self, f"{name}_linear", linear)
+        self.vit = as_dinov2(make_vit())
 
-    def forward(self, x):
-        qkv = torch.cat([self.q_linear(x), self.k_linear(x), self.v_linear(x)], -1)
-        q, k, v = qkv.unflatten(-1, (3, 3, -1)).permute(2, 0, 3, 1, 4)
-        attended = nn.functional.scaled_dot_product_attention(q, k, v)
-        return self.fused[0].to_out(attended.transpose(1, 2).flatten(2))
+    def forward(self, images):
+        return self.vit(images).last_hidden_state[:, 0]
 
 
 def test_three_projections_compute_what_one_does(register):
-    class Unfused(MyViT):
-        pass
-
-    register(Unfused, **MAP | {"projections": [f"attention.{name}_linear" for name in "qkv"]})
-    vit, images = own(Unfused), make_images()
-    for layer in vit.layers:
-        layer.attention = Separate(layer.attention)
-    models = [perturb(pvera.adapt(encoder, METHODS["pvera"], 5)).eval() for encoder in (own(), vit)]
-    torch.testing.assert_close(models[1](images), models[0](images))
+    projections = [f"attention.{position}_proj" for position in "qkv"]
+    register(Own, layers="vit.encoder.layer", projections=projections, attention="layer_scale1")
+    models = [perturb(pvera.adapt(encoder, METHODS["pvera"], 5)).eval() for encoder in (make_vit(), Own().eval())]
+    torch.testing.assert_close(models[1](make_images()), models[0](make_images()))
 
 
 # ---------------------------------------------------------------- refused

@@ -34,6 +34,14 @@ def test_train_samples_and_eval_takes_the_mean(images):
     assert not torch.equal(model(images), mean)
 
 
+def test_without_noise_training_takes_the_mean(images):
+    model = adapted(PVeRA(rank=8, noise=False))
+    mean = model.eval()(images)
+    torch.testing.assert_close(model.train()(images), mean)
+    with model.sampling(seed=0):
+        assert not torch.allclose(model(images), mean), "draws are still possible"
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("encoder, method", SAMPLED, ids=str)
 def test_sample(encoder, method, training):

@@ -39,7 +39,7 @@ def files(folder) -> list:
 
 def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys):
     adapter = MINI / "benchmark/tiny/digits/pvera/seed0.safetensors"
-    more = ("--data", digits, "--draws", 16, *files(tmp_path))
+    more = ("--data", digits, "--draws", 4, *files(tmp_path))
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, *more)
     assert status == 0, errors
     recorded = results.read(adapter.with_suffix(".json"))["test"]
@@ -57,10 +57,10 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
     per_class = pd.DataFrame(numbers["classes"]).set_index("class")
     assert per_class["accuracy"].tolist() == table.groupby("label")["correct"].mean().tolist()
     drawn = results.read_arrays(MINI / "uncertainty/tiny/digits/pvera/seed0.json")
-    sixteen = list(drawn["draws"]).index(16)
-    assert np.allclose(table["draws_sd"], drawn["sd"][sixteen], atol=1e-3), "the draws of the experiment"
-    assert np.mean(table["draws_prediction"] == drawn["predicted"][sixteen]) > 0.999
-    assert np.allclose(table["draws_correct"], drawn["accuracy"][sixteen], atol=0.07)
+    four = list(drawn["draws"]).index(4)
+    assert np.allclose(table["draws_sd"], drawn["sd"][four], atol=1e-3), "the draws of the experiment"
+    assert np.mean(table["draws_prediction"] == drawn["predicted"][four]) > 0.999
+    assert np.mean(table["draws_correct"] == drawn["accuracy"][four]) > 0.999
 
 
 def test_every_method_gives_the_bits_of_its_run(tmp_path):
