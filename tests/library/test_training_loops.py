@@ -175,17 +175,6 @@ def autocast(key):
     assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients)
 
 
-@tool("accumulation of gradients")
-def accumulation(key):
-    model, images = adapted(key).eval(), make_images(4)
-    model(images).square().sum().backward()
-    whole = [p.grad.clone() for p in model.members[0].trained().values()]
-    model.zero_grad()
-    for half in images.split(2):
-        model(half).square().sum().backward()
-    torch.testing.assert_close([p.grad for p in model.members[0].trained().values()], whole, rtol=1e-4, atol=1e-4)
-
-
 @tool("gradient checkpointing")
 def checkpointing(key):
     """Steps are the same, and each layer is computed twice where a gradient passes it."""

@@ -13,29 +13,11 @@ from pvera.data.image_folders import ImageData, load_split
 from pvera.study import results
 from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
-from pvera.study.training import TrainingConfig
 
 
 @pytest.fixture
 def small_profile(folder):
-    """Two methods on a data set with few images."""
-    return Profile(
-        name="small",
-        data=str(folder / "data"),
-        backbones=["tiny"],
-        datasets=["vessels"],
-        seeds=[0, 1],
-        protocol="corrected",
-        methods={
-            "pvera": {"rank": 4, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2},
-            "lora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
-        },
-        training=TrainingConfig(epochs=2),
-        experiments={
-            "beta": {"methods": ["pvera"], "seeds": [0], "grid": {"beta": [1e-2, 1e-6]}},
-            "benchmark": {"take": ["beta"], "keep": True},
-        },
-    )
+    return Profile.read(folder / "small.yaml")
 
 
 @pytest.fixture
@@ -57,7 +39,7 @@ def complete(profile: Profile, root) -> dict[str, dict]:
 
 def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen, tmp_path):
     first, second = (complete(small_profile, tmp_path / name) for name in ("a", "b"))
-    assert len(first) == 1 + 2 * 2
+    assert len(first) == 1 + 3 * 2
     for path, record in first.items():
         numbers, repeated = ({k: v for k, v in r.items() if k != "cost"} for r in (record, second[path]))
         assert numbers == repeated
