@@ -1,4 +1,4 @@
-"""docs/extending.md and docs/own-data.md work: what they say, done in a copy of the checkout, gives what they name."""
+"""Pages of docs/ work: what they say, done in a copy of the checkout, gives what they name."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import photographs
 import pytest
+from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -107,3 +108,19 @@ def test_three_commands_lead_from_own_photographs_to_a_number(checkout, tmp_path
     assert last == str(place / "pvera/seed0.safetensors")
     predicted = execute(f"python experiments/predict.py {last} {tmp_path / 'photographs/cat'}", checkout)
     assert len(predicted.splitlines()) == 1 + 2 * len(photographs.MODES)
+
+
+# The tutorial
+
+
+TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.ipynb"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tutorial_runs():
+    notebook = nbformat.read(TUTORIAL, as_version=4)
+    NotebookClient(notebook, timeout=900, kernel_name="python3").execute(cwd=TUTORIAL.parent)
+    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
+    assert float(re.search(r"test accuracy ([\d.]+) %", printed)[1]) > 30, "chance is 10 %"
+    assert float(re.search(r"loading and merging: (\S+)", printed)[1]) < 1e-4
