@@ -1,10 +1,18 @@
-"""How long trainings last, of records made by hand."""
+"""How long trainings last, the table of calibration, and effects of the protocols' switches, by hand."""
+
+import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
-from records import make_record
+from records import make_record, write_all
+from scipy.stats import t
 
-from pvera.report.tables import duration
+from pvera import METHODS
+from pvera.report.scores import score_frame
+from pvera.report.tables import calibration, duration, protocol
+from pvera.study import results
+from pvera.study.protocol import one_at_a_time
 
 NAN = float("nan")
 SHORT = {"max_epochs": 3, "patience": 20, "tolerance": 1e-3}
@@ -30,3 +38,95 @@ def test_the_limit_chooses_anew_among_the_members_of_a_grid(monkeypatch):
     run["chosen"]["epoch"] = 4
     (row,) = duration.durations([run]).to_dict("records")
     assert (row["early_loss"], row["early_accuracy"]) == (0.7, 0.3) and row["loss"] == 0.4
+
+
+# Calibration
+
+
+TEST = {"images": 10, "correct": 5, "accuracy": 0.5, "nll": 1.0, "brier": 0.5}
+
+
+def runs_of(errors):
+    """Return records of {method: {data set: ACE per seed}}; ECE is twice ACE."""
+    return [
+        make_record(method, dataset, seed, test=TEST | {"ace": ace, "ece": 2 * ace})
+        for method, of_method in errors.items()
+        for dataset, of_seeds in of_method.items()
+        for seed, ace in enumerate(of_seeds)
+    ]
+
+
+HAND = {
+    "vera": {"digits": [0.04, 0.01], "vessels": [0.16, 0.04]},
+    "pvera": {"digits": [0.01, 0.01], "vessels": [0.04, 0.04]},
+}
+
+
+def test_geometric_means_by_hand():
+    means = calibration.geometric_means(score_frame(runs_of(HAND), "ace"))
+    # (.04 .01 .16 .04)^(1/4) = .04, and (.01 .01 .04 .04)^(1/4) = .02
+    np.testing.assert_allclose(means["mean"], [0.04, 0.02])
+    np.testing.assert_allclose(means[["seed0", "seed1"]], [[0.08, 0.02], [0.02, 0.02]])
+    np.testing.assert_allclose(means["ratio"], [2, 1])
+    # PVeRA has .01 and .04, each a factor of 2 from the mean: the standard error of the logarithm is log 2
+    half = t.ppf(0.975, 1) * math.log(2)
+    np.testing.assert_allclose(means.loc["pvera", ["low", "high"]], 0.02 * np.exp([-half, half]))
+    # VeRA's ratio is 2 on each data set, 4 with one seed and 1 with the other
+    half = t.ppf(0.975, 2) * math.log(4) / math.sqrt(2) / math.sqrt(2 * 2)
+    np.testing.assert_allclose(means.loc["vera", ["ratio_low", "ratio_high"]], 2 * np.exp([-half, half]))
+
+
+def test_the_floor_is_the_geometric_mean_of_drawn_labels(tmp_path):
+    """With one image of confidence 0.8, a drawn label is off by 0.2 in 80 of 100 draws and by 0.8 in the others."""
+    runs = runs_of({"pvera": {"digits": [0.5], "vessels": [0.5]}})
+    for path, record in zip(write_all(tmp_path, runs), runs):
+        results.write(path, record, np.array([[0.8, 0.2]]), np.array([0]))
+    floors = calibration.floors(tmp_path, runs)
+    expected = 0.2**0.8 * 0.8**0.2
+    for metric in ("ace", "ece"):
+        np.testing.assert_allclose(floors[metric], expected, rtol=0.15)
+    floors["ace"].loc[("natural", "digits", 0), "pvera"] = 0.09
+    floors["ace"].loc[("specialized", "vessels", 0), "pvera"] = 0.01
+    assert calibration.calibration(runs, floors).data["ace_floor"].item() == pytest.approx(0.03)
+
+
+# Effects of the protocols' switches
+
+
+def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5):
+    rules = one_at_a_time()[switch].protocol
+    place = {"experiment": f"protocol_{switch}", "protocol": rules.name, "config": {"protocol": asdict(rules)}}
+    run = make_record(method, dataset, seed, grid={"rank": [8]}, **place)
+    run["config"]["members"][0]["method"] |= asdict(METHODS[method]()) | rules.adapters.get(method, {})
+    run["test"] |= {"accuracy": accuracy, "ece": 0.1, "ace": 0.1}
+    run["members"][0]["best_validation_loss"] = 1.0
+    return run | {"config_hash": results.config_hash(run["config"])}
+
+
+def paired(switch, accuracies, method="lora", reference=0.5):
+    """Return {switch: runs}: runs of `switch` and of its reference, one pair per accuracy."""
+    places = [("digits", 0), ("digits", 1), ("vessels", 0), ("vessels", 1)][: len(accuracies)]
+    corrected = one_at_a_time()[switch].reference
+    return {
+        corrected: [record(corrected, method, *place, accuracy=reference) for place in places],
+        switch: [record(switch, method, *place, accuracy=value) for place, value in zip(places, accuracies)],
+    }
+
+
+def test_effects_by_hand():
+    runs = paired("lora_same_draw", [0.52, 0.54, 0.5, 0.56]) | {
+        "own_draws": paired("own_draws", [0.51, 0.49, 0.5, 0.52])["own_draws"]
+    }
+    table = protocol.summary(protocol.differences(runs)).set_index(["switch", "metric"])
+    row = table.loc[("lora_same_draw", "accuracy")]
+    assert row["mean"] == pytest.approx(3) and row["pairs"] == 4 and row["methods"] == 1
+    spread = np.std([2, 4, 0, 6], ddof=1) / 2 * t.ppf(0.975, 3)
+    assert (row["low"], row["high"]) == pytest.approx((3 - spread, 3 + spread))
+    # Chance: +1, -1, 0 and +2 around zero, so ±1.70 for a mean of four.
+    assert row["noise"] == pytest.approx(t.ppf(0.975, 4) * np.sqrt(6 / 4 / 4))
+    assert row["mean"] > row["noise"] and not row["beyond"], "the interval contains zero"
+    assert not table.loc[("own_draws", "accuracy"), "beyond"] and table.loc[("lora_same_draw", "ece"), "mean"] == 0
+    runs["lora_same_draw"][0] |= {"chosen": None, "test": None}  # diverged
+    pairs = protocol.differences(runs)
+    assert pairs.loc[pairs["switch"] == "lora_same_draw", "accuracy"].isna().tolist() == [True, False, False, False]
+    assert protocol.summary(pairs).set_index(["switch", "metric"]).loc["lora_same_draw", "pairs"].eq(3).all()
