@@ -14,8 +14,8 @@ from unittest.mock import Mock
 import huggingface_hub
 import pytest
 import scripts
-import vtab_like
 from PIL import Image
+from rehearsal import write_vtab
 
 from pvera.data import image_folders, inputs, store, tasks, vtab, vtab_sources
 from pvera.errors import InputError
@@ -42,7 +42,7 @@ def call(capsys):
 def whole(tmp_path_factory):
     """KITTI with all of its test images; no test changes it."""
     root = tmp_path_factory.mktemp("vtab")
-    vtab_like.write(root, ["kitti"], 711)
+    write_vtab(root, ["kitti"], 711)
     return root
 
 
@@ -152,7 +152,7 @@ def own_data(root) -> None:
 def test_accepted_data_train_under_another_name(tmp_path, call):
     """A source need not hold all 19 data sets; the acceptance covers no other difference."""
     own_data(tmp_path / "mine")
-    vtab_like.write(tmp_path / "mine", ["cifar"], side=32)
+    write_vtab(tmp_path / "mine", ["cifar"], side=32)
     root, arguments = tmp_path / "data", ("--root", tmp_path / "data", "--source", tmp_path / "mine")
     code, output, _ = call(*arguments)
     assert code == 1 and {state(output, name) for name in ("cifar", "eurosat")} == {"left out"}
@@ -177,11 +177,11 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
 
 
 def test_the_copies_are_distinguished_by_content(tmp_path):
-    vtab_like.write(tmp_path, ["caltech101"], suffix="jpg")
+    write_vtab(tmp_path, ["caltech101"], suffix="jpg")
     assert vtab.copy_name(tmp_path) is None, "its originals are JPEG files"
-    vtab_like.write(tmp_path, ["cifar"], suffix="jpg")
+    write_vtab(tmp_path, ["cifar"], suffix="jpg")
     assert vtab.copy_name(tmp_path) == "lossy"
-    vtab_like.write(tmp_path, ["kitti"])
+    write_vtab(tmp_path, ["kitti"])
     assert vtab.copy_name(tmp_path) == vtab.copy_name(tmp_path, "caltech101") == "mixed"
     assert [vtab.copy_name(tmp_path, name) for name in ("cifar", "kitti", "svhn")] == ["lossy", "lossless", None]
     for split in image_folders.SPLITS:

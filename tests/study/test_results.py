@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 from records import make_record, write_all
-from small import profile_with
+from small import profile_with, until
 
 from pvera import InputError
 from pvera.files import sha256
@@ -207,9 +207,8 @@ def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
             assert not free
         other = threading.Thread(target=work, args=(plan,))
         other.start()
-        while len(executed) < len(others):
-            assert other.is_alive()
-        other.join(2)
+        until(lambda: len(executed) == len(others) or not other.is_alive())
+        other.join(1)
         assert other.is_alive() and executed == others
         execute(mine)
     other.join()
