@@ -1,5 +1,6 @@
 """The demonstration suite: its published pixels, its masks, and its folders."""
 
+import functools
 import json
 
 import numpy as np
@@ -13,6 +14,11 @@ QUICK = ("digits", "nuclei", "counting")  # the tasks of the profile `demo`; all
 EACH = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in suite.RECIPES]
 
 
+@functools.cache
+def made(name: str) -> dict[str, suite.Part]:
+    return suite.make(suite.RECIPES[name])
+
+
 def test_four_tasks_of_each_category():
     categories = [recipe.category for recipe in suite.RECIPES.values()]
     assert sorted(categories) == sorted(("natural", "specialized", "structured") * 4)
@@ -21,7 +27,7 @@ def test_four_tasks_of_each_category():
 @pytest.mark.parametrize("name", EACH)
 def test_the_published_pixels_and_their_masks(name):
     """The two means inside and outside a mask explain more of its image than those of another image's mask."""
-    recipe, parts, task = suite.RECIPES[name], suite.make(suite.RECIPES[name]), tasks.task(name)
+    recipe, parts, task = suite.RECIPES[name], made(name), tasks.task(name)
     assert suite.digests(parts)["all"] == recipe.sha256
     assert (task.test_images, task.classes) == (len(parts["test"].labels), len(recipe.classes))
     seen = [{image.tobytes() for image in part.images} for part in parts.values()]
@@ -61,7 +67,8 @@ def test_digests_tell_splits_labels_and_pixels_apart():
         assert [split for split in whole if whole[split] != changed[split]] == ["test", "all"]
 
 
-def test_script_makes_one_task_once_and_nothing_for_bad_input(tmp_path, capsys):
+def test_script_makes_one_task_once_and_nothing_for_bad_input(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(suite, "make", lambda recipe: made(recipe.name))
     arguments, folder = ("--root", tmp_path, "--task", "counting"), tmp_path / "counting"
     assert "'colour'" in scripts.refusal("make_suite", capsys, *arguments, "colour")
     folder.mkdir()

@@ -16,8 +16,6 @@ from timm.models.vision_transformer import VisionTransformer
 import pvera
 from pvera.data.image_folders import ImageData
 from pvera.study import training
-from pvera.study.plan import list_runs
-from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED
 
 GOLDEN = Path(__file__).parent
@@ -80,7 +78,7 @@ def member_tensors(tensors: dict, kind: str, method: str, member: int) -> dict:
 
 
 def published_method(key: str, start: dict) -> pvera.adapters.Method:
-    """Build the method like a profile of the published protocol, with the size of the tensors `start`."""
+    """Build the method of the published protocol with the size of the tensors `start`."""
     sizes = {
         "lora": lambda: {"rank": start["layers.0.A"].shape[-1]},
         "vera": lambda: {"rank": start["layers.0.d"].shape[-1]},
@@ -88,17 +86,7 @@ def published_method(key: str, start: dict) -> pvera.adapters.Method:
         "adaptformer": lambda: {"ratio": 48 // len(start["layers.0.branch.down.bias"])},
     }
     sizes |= {"dora": sizes["lora"], "pvera": sizes["vera"]}
-    profile = Profile(
-        name="golden",
-        data="none",
-        backbones=["tiny"],
-        datasets=["cifar"],
-        seeds=[0],
-        protocol="published",
-        methods={key: sizes.get(key, dict)()},
-    )
-    (run,) = list_runs(profile, "benchmark", "results")
-    return run.members[0].method
+    return pvera.METHODS[key](**PUBLISHED.adapters.get(key, {}) | sizes.get(key, dict)())
 
 
 @torch.no_grad()

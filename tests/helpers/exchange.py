@@ -1,12 +1,10 @@
 """Adapters of this package and of PEFT on equal backbones, and PEFT's configurations."""
 
 import json
-import warnings
 
 import peft
 import torch
 from encoders import as_dinov2
-from safetensors.torch import load_file
 from tiny import make_vit, perturb
 
 import pvera
@@ -23,23 +21,6 @@ FUSED, SEPARATE = ["attn.qkv"], ["q_proj", "v_proj"]
 
 def trained(method, library="timm", seed=0):
     return perturb(pvera.adapt(BACKBONES[library][0](), method, CLASSES, seed), seed).eval()
-
-
-def peft_loaded(folder, library):
-    """Load the folder with PEFT, which warns of missing tensors."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = peft.PeftModel.from_pretrained(BACKBONES[library][1](), folder).eval()
-    assert not [w for w in caught if "missing adapter keys" in str(w.message)]
-    return model
-
-
-def logits_of(model, images, folder, library):
-    """Return PEFT's logits. timm's head is part of the model, the other one is in the folder."""
-    if library == "timm":
-        return model(images)
-    head = load_file(folder / "head.safetensors")
-    return model(images).last_hidden_state[:, 0] @ head["weight"].T + head["bias"]
 
 
 def peft_made(config, library="timm", seed=0):

@@ -5,8 +5,6 @@ import io
 import pandas as pd
 from records import make_record
 
-from pvera.report import claims
-
 # Correct answers of 10 000, per seed.
 HAND = {
     "linear": {"digits": [4900, 5100], "textures": [8000, 8000], "vessels": [1000, 1000]},
@@ -35,12 +33,6 @@ def lines(table, source=False):
 
 def parsed(table):
     return pd.read_csv(io.StringIO(table.csv()))
-
-
-def judged(topic, data):
-    """Return the judged claims of a topic on the results that its contrasts take, by their texts."""
-    rows = [claim.judge(data) for claim in claims.CLAIMS if claim.topic == topic]
-    return pd.DataFrame(rows).set_index("claim")
 
 
 def cells(table, panel=0):

@@ -52,18 +52,14 @@ MODES = {
 }
 
 
-def make(folder: Path, count: int = 24, classes=tuple(CLASSES)) -> dict[str, Image.Image]:
-    """Write `count` pictures per class, the modes in turn; return the crops by path below `folder`."""
-    crops_by_path = {}
-    for name in classes:
+def make(folder: Path, count: int) -> None:
+    """Write `count` pictures per class, the modes in turn."""
+    for name in CLASSES:
         (folder / name).mkdir(parents=True)
         for index, picture in enumerate(crops(name, count)):
             mode = list(MODES)[index % len(MODES)]
             suffix, write = MODES[mode]
-            path = f"{name}/{mode}{index}{suffix}"
-            write(picture, folder / path)
-            crops_by_path[path] = picture
-    return crops_by_path
+            write(picture, folder / f"{name}/{mode}{index}{suffix}")
 
 
 def listed(pictures) -> list[tuple[str, str, str]]:

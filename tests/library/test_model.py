@@ -197,7 +197,7 @@ PRECISIONS = {
 
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
 @pytest.mark.parametrize("key", ["pvera", "dora", "ia3", "adaptformer"])
-def test_a_backbone_of_another_precision(key, dtype, tmp_path):
+def test_a_backbone_of_another_precision(key, dtype):
     trained, tolerance = PRECISIONS[dtype]
     images, labels = make_images(4), torch.arange(4)
     exact = adapted(key).eval()(images)
@@ -215,12 +215,6 @@ def test_a_backbone_of_another_precision(key, dtype, tmp_path):
     for name, parameter in model.members[0].trained().items():
         assert parameter.grad.isfinite().all() and parameter.grad.any(), name
     model.eval()
-    pvera.save(model, tmp_path / "adapter.safetensors")
-    loaded = pvera.load(make_vit().to(dtype), tmp_path / "adapter.safetensors").eval()
-    if trained == torch.float32:
-        assert torch.equal(loaded(images), logits)
-    else:
-        torch.testing.assert_close(loaded(images), logits, rtol=0, atol=1e-5)
     if key == "pvera":
         scores = pvera.sample(model, images, k=4)
         assert scores.shape == (4, 4, CLASSES) and scores.isfinite().all() and not torch.equal(scores[0], scores[1])

@@ -1,38 +1,25 @@
-"""How long trainings last, of records made by hand."""
+"""Duration of trainings, calibration, effects of the protocols' switches, and ablations, of records made by hand."""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hand import lines, parsed
-from records import make_record
+from records import make_record, write_all
+from scipy.stats import t
 
-from pvera.report.tables import duration
+from pvera import METHODS
+from pvera.report import published
+from pvera.report.plots import ablations as plots
+from pvera.report.scores import score_frame
+from pvera.report.tables import ablations, calibration, duration, protocol
+from pvera.study import results
+from pvera.study.protocol import one_at_a_time
 
 NAN = float("nan")
-LIMIT = 3
-SHORT = {"max_epochs": LIMIT, "patience": 20, "tolerance": 1e-3}
-
-
-def trained(method, losses, seed=0, dataset="digits", correct=5, status="stopped early"):
-    """A run with one member; its validation accuracy is the epoch in percent."""
-    run = make_record(method, dataset, seed, correct, grid={"rank": [4]})
-    curve = {"validation_loss": losses, "validation_accuracy": [i / 100 for i in range(1, len(losses) + 1)]}
-    run["members"][0] |= {"curve": curve, "epochs": len(losses), "status": status}
-    run["chosen"]["epoch"] = int(np.nanargmin(losses))
-    run["config"] |= SHORT
-    return run
-
-
-RUNS = [
-    trained("pvera", [1.0, 0.9, 0.8, 0.85, 0.4, 0.5]),
-    trained("pvera", [1.0, 0.9, 0.6, 0.7], seed=1, correct=7, status="epoch limit"),
-    trained("vera", [0.7, 0.5, 0.9], correct=6),
-    trained("vera", [0.5, 0.7], seed=1, correct=6),
-]
-
-
-@pytest.fixture(autouse=True)
-def limit(monkeypatch):
-    monkeypatch.setattr(duration, "LIMIT", LIMIT)
+SHORT = {"max_epochs": 3, "patience": 20, "tolerance": 1e-3}
 
 
 @pytest.mark.parametrize(
@@ -45,25 +32,167 @@ def test_kept_by_hand(losses, changes, epoch):
     assert duration.epoch_kept(np.array(losses, dtype=float), SHORT | changes) == epoch
 
 
-def test_by_hand():
-    table = duration.duration_table(RUNS)
-    assert "3 of 4 ended by patience" in table.caption
-    # PVeRA: epochs 5 and 3; the loss falls from 0.8 to 0.4 and stays at 0.6. VeRA is chosen before epoch 3.
-    assert {row[0]: row[1:] for row in lines(table)} == {
-        "VeRA": ["2 (1 to 2)", "0.00", "<ins>1.5</ins>", "<ins>1.5</ins>", "**60.0**"],
-        "PVeRA": ["4 (3 to 5)", "−0.20", "**3.0**", "**4.0**", "**60.0**"],
-    }
-    data = parsed(table)
-    assert data["early_loss"].tolist() == [0.8, 0.6, 0.5, 0.5] and data["loss"].tolist() == [0.4, 0.6, 0.5, 0.5]
-    assert data["early_accuracy"].tolist() == [0.03, 0.03, 0.02, 0.01], "at the epoch that the shorter training keeps"
-
-
-def test_the_limit_chooses_anew_among_the_members_of_a_grid():
+def test_the_limit_chooses_anew_among_the_members_of_a_grid(monkeypatch):
     """Member 0 is best after five epochs, member 1 after two; a member that diverged is not chosen."""
-    run = trained("pvera", [1.0, 0.9, 0.8, 0.85, 0.4, 0.5])
-    member = run["members"][0]
-    curve = {"validation_loss": [0.9, 0.7, 0.75], "validation_accuracy": [0.2, 0.3, 0.25]}
-    diverged = {"validation_loss": [NAN], "validation_accuracy": [NAN]}
-    run["members"] += [member | {"curve": curve, "epochs": 3}, member | {"curve": diverged, "epochs": 1}]
+    monkeypatch.setattr(duration, "LIMIT", SHORT["max_epochs"])
+    run = make_record("pvera", grid={"rank": [4, 8, 16]}, config=SHORT)
+    curves = ([1.0, 0.9, 0.8, 0.85, 0.4, 0.5], [0.9, 0.7, 0.75], [NAN]), ([0.1] * 6, [0.2, 0.3, 0.25], [NAN])
+    for member, losses, accuracies in zip(run["members"], *curves):
+        member |= {"curve": {"validation_loss": losses, "validation_accuracy": accuracies}, "epochs": len(losses)}
+    run["chosen"]["epoch"] = 4
     (row,) = duration.durations([run]).to_dict("records")
     assert (row["early_loss"], row["early_accuracy"]) == (0.7, 0.3) and row["loss"] == 0.4
+
+
+# Calibration
+
+
+TEST = {"images": 10, "correct": 5, "accuracy": 0.5, "nll": 1.0, "brier": 0.5}
+
+
+def runs_of(errors):
+    """Return records of {method: {data set: ACE per seed}}; ECE is twice ACE."""
+    return [
+        make_record(method, dataset, seed, test=TEST | {"ace": ace, "ece": 2 * ace})
+        for method, of_method in errors.items()
+        for dataset, of_seeds in of_method.items()
+        for seed, ace in enumerate(of_seeds)
+    ]
+
+
+HAND = {
+    "vera": {"digits": [0.04, 0.01], "vessels": [0.16, 0.04]},
+    "pvera": {"digits": [0.01, 0.01], "vessels": [0.04, 0.04]},
+}
+
+
+def test_geometric_means_by_hand():
+    means = calibration.geometric_means(score_frame(runs_of(HAND), "ace"))
+    # (.04 .01 .16 .04)^(1/4) = .04, and (.01 .01 .04 .04)^(1/4) = .02
+    np.testing.assert_allclose(means["mean"], [0.04, 0.02])
+    np.testing.assert_allclose(means[["seed0", "seed1"]], [[0.08, 0.02], [0.02, 0.02]])
+    np.testing.assert_allclose(means["ratio"], [2, 1])
+    # PVeRA has .01 and .04, each a factor of 2 from the mean: the standard error of the logarithm is log 2
+    half = t.ppf(0.975, 1) * math.log(2)
+    np.testing.assert_allclose(means.loc["pvera", ["low", "high"]], 0.02 * np.exp([-half, half]))
+    # VeRA's ratio is 2 on each data set, 4 with one seed and 1 with the other
+    half = t.ppf(0.975, 2) * math.log(4) / math.sqrt(2) / math.sqrt(2 * 2)
+    np.testing.assert_allclose(means.loc["vera", ["ratio_low", "ratio_high"]], 2 * np.exp([-half, half]))
+
+
+def test_the_floor_is_the_geometric_mean_of_drawn_labels(tmp_path):
+    """With one image of confidence 0.8, a drawn label is off by 0.2 in 80 of 100 draws and by 0.8 in the others."""
+    runs = runs_of({"pvera": {"digits": [0.5], "vessels": [0.5]}})
+    for path, record in zip(write_all(tmp_path, runs), runs):
+        results.write(path, record, np.array([[0.8, 0.2]]), np.array([0]))
+    floors = calibration.floors(tmp_path, runs)
+    expected = 0.2**0.8 * 0.8**0.2
+    for metric in ("ace", "ece"):
+        np.testing.assert_allclose(floors[metric], expected, rtol=0.15)
+    floors["ace"].loc[("natural", "digits", 0), "pvera"] = 0.09
+    floors["ace"].loc[("specialized", "vessels", 0), "pvera"] = 0.01
+    assert calibration.calibration(runs, floors).data["ace_floor"].item() == pytest.approx(0.03)
+
+
+# Effects of the protocols' switches
+
+
+def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5):
+    rules = one_at_a_time()[switch].protocol
+    place = {"experiment": f"protocol_{switch}", "protocol": rules.name, "config": {"protocol": asdict(rules)}}
+    run = make_record(method, dataset, seed, grid={"rank": [8]}, **place)
+    run["config"]["members"][0]["method"] |= asdict(METHODS[method]()) | rules.adapters.get(method, {})
+    run["test"] |= {"accuracy": accuracy, "ece": 0.1, "ace": 0.1}
+    run["members"][0]["best_validation_loss"] = 1.0
+    return run | {"config_hash": results.config_hash(run["config"])}
+
+
+def paired(switch, accuracies, method="lora", reference=0.5):
+    """Return {switch: runs}: runs of `switch` and of its reference, one pair per accuracy."""
+    places = [("digits", 0), ("digits", 1), ("vessels", 0), ("vessels", 1)][: len(accuracies)]
+    corrected = one_at_a_time()[switch].reference
+    return {
+        corrected: [record(corrected, method, *place, accuracy=reference) for place in places],
+        switch: [record(switch, method, *place, accuracy=value) for place, value in zip(places, accuracies)],
+    }
+
+
+def test_effects_by_hand():
+    runs = paired("lora_same_draw", [0.52, 0.54, 0.5, 0.56]) | {
+        "own_draws": paired("own_draws", [0.51, 0.49, 0.5, 0.52])["own_draws"]
+    }
+    table = protocol.summary(protocol.differences(runs)).set_index(["switch", "metric"])
+    row = table.loc[("lora_same_draw", "accuracy")]
+    assert row["mean"] == pytest.approx(3) and row["pairs"] == 4 and row["methods"] == 1
+    spread = np.std([2, 4, 0, 6], ddof=1) / 2 * t.ppf(0.975, 3)
+    assert (row["low"], row["high"]) == pytest.approx((3 - spread, 3 + spread))
+    # Chance: +1, -1, 0 and +2 around zero, so ±1.70 for a mean of four.
+    assert row["noise"] == pytest.approx(t.ppf(0.975, 4) * np.sqrt(6 / 4 / 4))
+    assert row["mean"] > row["noise"] and not row["beyond"], "the interval contains zero"
+    assert not table.loc[("own_draws", "accuracy"), "beyond"] and table.loc[("lora_same_draw", "ece"), "mean"] == 0
+    runs["lora_same_draw"][0] |= {"chosen": None, "test": None}  # diverged
+    pairs = protocol.differences(runs)
+    assert pairs.loc[pairs["switch"] == "lora_same_draw", "accuracy"].isna().tolist() == [True, False, False, False]
+    assert protocol.summary(pairs).set_index(["switch", "metric"]).loc["lora_same_draw", "pairs"].eq(3).all()
+
+
+# The rank and position ablations
+
+
+PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
+RANK = PAPER.rank.set_index("rank")
+
+# Best validation loss: data set -> seed -> rank 8, 16, 32, 64. Means over data sets, by seed:
+# 1.1, 1.0, 0.8, 0.9 and 1.3, 1.0, 1.2, 1.0.
+LOSSES = {
+    "digits": [[1.0, 0.9, 0.5, 0.8], [1.2, 0.9, 1.0, 0.9]],
+    "vessels": [[1.2, 1.1, 1.1, 1.0], [1.4, 1.1, 1.4, 1.1]],
+}
+RANKS = [8, 16, 32, 64]
+
+
+def ablation_runs(losses=LOSSES, values=RANKS, name="rank", softmax_in_loss=False):
+    runs = []
+    for dataset, seeds in losses.items():
+        for seed, losses_of_seed in enumerate(seeds):
+            run = make_record(
+                "pvera", dataset, seed, grid={name: values}, config={"protocol": {"softmax_in_loss": softmax_in_loss}}
+            )
+            for member, loss in zip(run["members"], losses_of_seed):
+                member["best_validation_loss"] = loss
+                member["adapter_parameters"] = 100 * (1 + values.index(member["grid"][name]))
+            runs.append(run)
+    return runs
+
+
+def test_by_hand():
+    table = ablations.ablation(ablation_runs(), "rank", RANK)
+    data = parsed(table)
+    np.testing.assert_allclose(data["loss"], [1.2, 1.0, 1.0, 0.95])
+    # From r = 32, by seed: +0.3, +0.2, 0, +0.1 and +0.1, -0.2, 0, -0.2.
+    np.testing.assert_allclose(data["above_reference"], [0.2, 0, 0, -0.05], atol=1e-6)
+    # By data set: +0.35 and +0.05, then +0.15 and -0.15; s / √2 of two values is half their distance
+    half = t.ppf(0.975, 1) * 0.15
+    np.testing.assert_allclose([data["low"][0], data["high"][1], data["low"][2]], [0.2 - half, half, np.nan], rtol=1e-5)
+    # Equal lowest losses: the first, here 16 twice.
+    assert data["lowest"].tolist() == [0, 2, 1, 1] and data["parameters"].tolist() == [100, 200, 300, 400]
+    cells = {row[0]: row[1:] for row in lines(table)}
+    assert cells["Loss, here"] == ["1.200", "<ins>1.000</ins>", "<ins>1.000</ins>", "**0.950**"]
+    assert cells["Trainable parameters, paper"] == ["21 504", "24 576", "30 720", "43 008"]
+    assert list(table.texts()[""]) == ["r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)"]
+    assert "takes the softmax twice" in table.caption
+
+
+def test_a_pair_without_every_value_enters_no_mean():
+    runs = ablation_runs({"digits": LOSSES["digits"], "vessels": [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]})
+    np.testing.assert_allclose(ablations.by_seed(ablations.losses(runs, "rank")).loc[1], LOSSES["digits"][1])
+    caption = ablations.ablation(runs, "rank", RANK).caption
+    assert "Of 4 pairs, 3 have every value and enter the means." in caption
+
+
+def test_trainings_that_learned_nothing_are_counted():
+    """With ten classes, equal scores have the loss log 10 = 2.303; a training above 95 % of it learned nothing."""
+    runs = ablation_runs({"digits": [[1.0, 2.18, 1.2, 2.3], [1.1, 2.2, 1.1, 1.0]]})
+    assert parsed(ablations.ablation(runs, "rank", RANK))["failed"].tolist() == [0, 1, 0, 1]
+    here, _ = plots.of_runs(runs, "rank", RANK["loss"], "Rank r").axes
+    assert [(text.get_position()[0], text.get_text()) for text in here.texts] == [(1, "1×"), (3, "1×")]

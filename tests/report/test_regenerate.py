@@ -1,17 +1,21 @@
-"""The committed tables and figures of `mini` follow from the committed results."""
+"""The committed tables, figures, claims and audit follow from the committed results, by the notebooks."""
 
 import io
 import re
 import shutil
+import warnings
+from dataclasses import fields
 from functools import partialmethod
 from pathlib import Path
 
+import IPython.display
 import matplotlib
 import nbformat
-import notebook
 import numpy as np
 import pandas as pd
 import pytest
+from IPython.display import Image as Shown
+from IPython.display import Markdown
 from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.metrics import accuracy_score
@@ -19,6 +23,7 @@ from sklearn.metrics import accuracy_score
 from pvera.report import claims, plots, published
 from pvera.report.notebook import Page
 from pvera.report.table import Table
+from pvera.report.tables import out_of_distribution, uncertainty
 from pvera.study import results
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +38,53 @@ NOTEBOOKS = sorted(path.stem for path in (ROOT / "analysis").glob("*.ipynb"))
 SAME_PIXELS = matplotlib.__version__.startswith("3.11.")
 
 
+def execute(name: str) -> None:
+    """Execute the code cells of analysis/`name`.ipynb in this process, which is faster than a kernel."""
+    notebook, names = nbformat.read(ROOT / f"analysis/{name}.ipynb", as_version=4), {}
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            exec(cell.source, names)
+
+
+def displayed(name: str, root: Path, monkeypatch) -> str:
+    """Execute a notebook as if the repository lay at `root`, without pictures; return its Markdown.
+
+    A warning is an error.
+    """
+    (root / "pyproject.toml").touch()
+    shown: list = []
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    monkeypatch.setenv("PVERA_PROFILE", "empty")
+    monkeypatch.chdir(root)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        execute(name)
+    assert {type(thing) for thing in shown} <= {Markdown, Shown}
+    return "\n".join(thing.data for thing in shown if isinstance(thing, Markdown))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def computed_once():
+    """Tables, figures and claims compare the same samples: each comparison is computed once."""
+
+    def remembered(function):
+        results = {}
+
+        def remember(x, y):
+            key = np.asarray(x).tobytes(), np.asarray(y).tobytes()
+            if key not in results:
+                results[key] = function(x, y)
+            return results[key]
+
+        return remember
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((out_of_distribution, "rank_sum"), (uncertainty, "rank_sum"), (uncertainty, "auroc")):
+            patch.setattr(module, name, remembered(getattr(module, name)))
+        yield
+
+
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name not in ("audit", "claims")])
 def test_every_table_and_figure_follows_from_the_results(name, tmp_path, monkeypatch):
     """The tables of a notebook are the committed ones, and so are the pixels of its figures."""
@@ -42,10 +94,7 @@ def test_every_table_and_figure_follows_from_the_results(name, tmp_path, monkeyp
     monkeypatch.setattr(Page, "draw", partialmethod(draw_and_compare, tmp_path))
     monkeypatch.delenv("PVERA_PROFILE", raising=False)
     monkeypatch.chdir(ROOT / "analysis")
-    names = {}
-    for cell in nbformat.read(f"{name}.ipynb", as_version=4).cells:
-        if cell.cell_type == "code":
-            exec(cell.source, names)
+    execute(name)
     assert tables
     for table in tables:
         same(table.csv(), (COMMITTED / f"{table.name}.csv").read_text(), f"{table.name}.csv")
@@ -69,22 +118,53 @@ def draw_and_compare(page: Page, folder: Path, figure: Figure, name: str, width:
         assert different < 20, f"{name}.png has {different} other pixels"
 
 
-def test_the_page_of_claims_follows_from_the_results():
-    paper = published.load(RESULTS / "published")
-    rows, others = claims.judged(RESULTS, "mini", paper), claims.on_other_sets(RESULTS, "mini", paper)
-    same(claims.csv(rows), (COMMITTED / "claims.csv").read_text(), "claims.csv")
-    same(claims.page(rows, "mini", others), (COMMITTED / "claims.md").read_text(), "claims.md")
+@pytest.fixture(scope="module")
+def judged():
+    return claims.judged(RESULTS, "mini", published.load(RESULTS / "published"))
+
+
+def test_the_page_of_claims_follows_from_the_results(judged):
+    others = claims.on_other_sets(RESULTS, "mini", published.load(RESULTS / "published"))
+    same(claims.csv(judged), (COMMITTED / "claims.csv").read_text(), "claims.csv")
+    same(claims.page(judged, "mini", others), (COMMITTED / "claims.md").read_text(), "claims.md")
+
+
+def test_every_line_of_the_registry_is_judged_once(judged):
+    assert {claim.topic for claim in claims.CLAIMS} == set(claims.TOPICS) == set(judged["topic"])
+    assert len(judged) == len(claims.CLAIMS) + sum(claim.topic == "Cost" for claim in claims.CLAIMS)  # two backbones
+    assert not judged.duplicated(["backbone", "claim"]).any()
+    assert {*judged["notebook"]} <= {*NOTEBOOKS}
+
+
+def test_the_page_of_claims_links_to_notebooks(judged):
+    page, listed = claims.page(judged, "mini"), judged[judged["page"]]
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(links) == len(listed) <= 24
+    assert all((COMMITTED / link).resolve().is_file() for link in links)
+    assert "nan" not in page and "{" not in page
+    assert set(listed.loc[listed["topic"] == "Cost", "backbone"]) == {"dinov2_b"}
 
 
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name not in ("audit", "speed")])
 def test_without_results_a_notebook_names_the_command_that_makes_them(name, tmp_path, monkeypatch):
     shutil.copytree(RESULTS / "paper/cost", tmp_path / "results/paper/cost")  # needs no run and is committed
-    text, _ = notebook.run(f"{name}.ipynb", tmp_path, "empty", monkeypatch)
+    shutil.copytree(RESULTS / "published", tmp_path / "results/published")
+    text = displayed(name, tmp_path, monkeypatch)
     (command,) = re.findall(r"`python experiments/(\w+\.py) --profile empty.*?` makes them", text)
     assert (ROOT / "experiments" / command).is_file()
     assert "nan" not in text and "None" not in text
     tables = {path.stem for path in (tmp_path / "results").rglob("empty/tables/*.csv")}
     assert all("published" in table or table in ("cost", "cost_claims", "claims") for table in tables), "the paper's"
+
+
+def test_the_audit_needs_the_published_numbers_alone(tmp_path, monkeypatch, capsys):
+    (tmp_path / "results/published").mkdir(parents=True)
+    for field in fields(published.Published):
+        shutil.copy(RESULTS / f"published/{field.name}.csv", tmp_path / "results/published")
+    assert "| check | place |" in displayed("audit", tmp_path, monkeypatch)
+    assert capsys.readouterr() == ("", "")
+    audit = "results/published/audit.csv"
+    assert (tmp_path / audit).read_bytes() == (ROOT / audit).read_bytes()
 
 
 @pytest.mark.parametrize("experiment", ["benchmark", "language", "full_sets"])

@@ -1,4 +1,4 @@
-"""docs/extending.md and docs/own-data.md work: what they say, done in a copy of the checkout, gives what they name."""
+"""Pages of docs/ and profiles work: what they say, done in a copy of the checkout, gives what they name."""
 
 import json
 import os
@@ -6,11 +6,19 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
 import photographs
 import pytest
+from nbclient import NotebookClient
+
+from pvera.data import tasks
+from pvera.processes import cores
+from pvera.study import results
+from pvera.study.plan import list_runs
+from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -107,3 +115,84 @@ def test_three_commands_lead_from_own_photographs_to_a_number(checkout, tmp_path
     assert last == str(place / "pvera/seed0.safetensors")
     predicted = execute(f"python experiments/predict.py {last} {tmp_path / 'photographs/cat'}", checkout)
     assert len(predicted.splitlines()) == 1 + 2 * len(photographs.MODES)
+
+
+# The tutorial
+
+
+TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.ipynb"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tutorial_runs():
+    notebook = nbformat.read(TUTORIAL, as_version=4)
+    NotebookClient(notebook, timeout=900, kernel_name="python3").execute(cwd=TUTORIAL.parent)
+    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
+    assert float(re.search(r"test accuracy ([\d.]+) %", printed)[1]) > 30, "chance is 10 %"
+    assert float(re.search(r"loading and merging: (\S+)", printed)[1]) < 1e-4
+
+
+# The profile `paper`, shrunk: the rehearsal does every stage of it
+
+
+PAPER = Profile.read(ROOT / "experiments" / "profiles" / "paper.yaml")
+
+
+def test_the_rehearsal_is_the_paper_in_small():
+    rehearsal = Profile.read(ROOT / "experiments/profiles/rehearsal.yaml")
+    for key in ("analyses", "methods", "protocol", "precision", "learning_rate", "choose"):
+        assert getattr(rehearsal, key) == getattr(PAPER, key), key
+    of_paper = {name: experiment for name, experiment in PAPER.experiments.items() if not experiment.on_request}
+    elsewhere = {"backbones": None, "datasets": None}
+    assert {name: experiment.model_copy(update=elsewhere) for name, experiment in rehearsal.experiments.items()} == {
+        name: experiment.model_copy(update=elsewhere) for name, experiment in of_paper.items()
+    }
+    for key in ("backbones", "datasets", "methods", "experiments"):
+        assert getattr(rehearsal.language, key) == getattr(PAPER.language, key), key
+    assert len({tasks.task(name).category for name in rehearsal.datasets}) == 3
+    assert (rehearsal.images, rehearsal.training.epochs) == (16, 1)
+
+
+@pytest.mark.parametrize("name", ["vtab_tiny", "vtab_small"])
+def test_a_profile_without_a_cluster_lists_runs_of_each_experiment_that_takes_no_choice(name, tmp_path):
+    profile = Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
+    for experiment, described in profile.experiments.items():
+        assert described.take or list_runs(profile, experiment, tmp_path), experiment
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes(tmp_path):
+    for name in ("pvera", "experiments", "analysis"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "results").mkdir()
+    for name in ("published", "paper", "performance", "bfloat16", "mini"):
+        (tmp_path / "results" / name).symlink_to(ROOT / "results" / name)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    started = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "experiments/rehearsal.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    seconds, busy = time.monotonic() - started, max(1, os.getloadavg()[1] / cores())
+    assert seconds < 600 * busy, f"{seconds:.0f} seconds, while programs shared {busy:.1f} to one core"
+
+    runs = {
+        name: results.load_runs(tmp_path / "results", "rehearsal", name) for name in ("benchmark", "rank", "position")
+    }
+    assert {name: len(listed) for name, listed in runs.items()} == {"benchmark": 3 * 8 * 2, "rank": 2, "position": 2}
+    for name in ("uncertainty", "out_of_distribution", "latents", "cost", "language", "language_beta"):
+        assert list((tmp_path / "results/rehearsal" / name).rglob("*.json")), name
+    tables = list((tmp_path / "results/rehearsal/tables").glob("*.md"))
+    assert {"main", "detailed", "grid", "rank", "position", "language", "uncertainty"} <= {path.stem for path in tables}
+    assert all("ehearsal" in path.read_text().partition("\n")[0] for path in tables)
+    main = (tmp_path / "results/rehearsal/tables/main.md").read_text()
+    assert "seeds 0, 1" in main and "48 runs" in main
+    assert {"main_test_vit.png", "rank.png", "main_table.ipynb"} <= {
+        path.name for path in (tmp_path / "figures/rehearsal").iterdir()
+    }

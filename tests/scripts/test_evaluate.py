@@ -1,19 +1,28 @@
-"""experiments/evaluate.py: the numbers that a run recorded, on known data sets and on one's own pictures."""
+"""experiments/evaluate.py, predict.py and publish.py: recorded numbers, pictures without labels, cards of adapters."""
 
 import json
+import os
+import re
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import huggingface_hub
 import numpy as np
 import pandas as pd
+import photographs
 import pytest
 import scripts
+import torch
+import yaml
 from own_pictures import require_unseen
-from photographs import copy, pictures  # noqa: F401  fixtures
+from photographs import listed, pictures  # noqa: F401  a fixture
 from sklearn.metrics import accuracy_score
-from tiny import METHODS
-from trained import make_profile
+from tiny import METHODS, perturb
+from trained import make_adapters, make_profile
 
+import pvera
 from pvera import InputError, backbones
 from pvera.data import custom, inputs, suite, tasks
 from pvera.study import results
@@ -39,7 +48,7 @@ def files(folder) -> list:
 
 def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys):
     adapter = MINI / "benchmark/tiny/digits/pvera/seed0.safetensors"
-    more = ("--data", digits, "--draws", 16, *files(tmp_path))
+    more = ("--data", digits, "--draws", 4, *files(tmp_path))
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, *more)
     assert status == 0, errors
     recorded = results.read(adapter.with_suffix(".json"))["test"]
@@ -57,10 +66,10 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
     per_class = pd.DataFrame(numbers["classes"]).set_index("class")
     assert per_class["accuracy"].tolist() == table.groupby("label")["correct"].mean().tolist()
     drawn = results.read_arrays(MINI / "uncertainty/tiny/digits/pvera/seed0.json")
-    sixteen = list(drawn["draws"]).index(16)
-    assert np.allclose(table["draws_sd"], drawn["sd"][sixteen], atol=1e-3), "the draws of the experiment"
-    assert np.mean(table["draws_prediction"] == drawn["predicted"][sixteen]) > 0.999
-    assert np.allclose(table["draws_correct"], drawn["accuracy"][sixteen], atol=0.07)
+    four = list(drawn["draws"]).index(4)
+    assert np.allclose(table["draws_sd"], drawn["sd"][four], atol=1e-3), "the draws of the experiment"
+    assert np.mean(table["draws_prediction"] == drawn["predicted"][four]) > 0.999
+    assert np.mean(table["draws_correct"] == drawn["accuracy"][four]) > 0.999
 
 
 def test_every_method_gives_the_bits_of_its_run(tmp_path):
@@ -138,3 +147,146 @@ def test_unsuitable_input_is_one_line(tmp_path, capsys, monkeypatch):
             if "backbone" in case:
                 patch.setattr("timm.create_model", offline)
             assert message in scripts.refusal("evaluate", capsys, *arguments, "--data", tmp_path / "data"), case
+
+
+# Pictures without labels, wherever they lie and whatever their names and states
+
+
+NAMES = sorted(photographs.CLASSES)
+BACKBONE = ("--backbone", "tiny")
+NAMED = (*BACKBONE, "--classes", *NAMES)
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    """A random adapter without a record."""
+    adapter = tmp_path_factory.mktemp("adapter") / "alone.safetensors"
+    pvera.save(perturb(pvera.adapt(backbones.load("tiny").model, pvera.PVeRA(rank=8), 4), scale=0.3), adapter)
+    return adapter
+
+
+@pytest.fixture
+def new(pictures, tmp_path):
+    """A folder with twenty pictures."""
+    folder = tmp_path / "new" / "deeper"
+    folder.mkdir(parents=True)
+    for path, label, _ in listed(pictures)[::4]:
+        shutil.copy(pictures / path, folder / f"{label} {Path(path).name}")
+    return folder
+
+
+def predicted(capsys, tmp_path, *arguments, status=0) -> tuple[pd.DataFrame, str]:
+    """Return the table that predict.py wrote, and its errors."""
+    output = tmp_path / "new.csv"
+    ended, printed, errors = scripts.outcome("predict", capsys, *arguments, "--output", output)
+    assert ended == status, errors
+    table = pd.read_csv(output)
+    assert f"{output}: {len(table)} pictures" in printed
+    return table, errors
+
+
+def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, capsys):
+    table, _ = predicted(capsys, tmp_path, adapter, new.parent, *NAMED, "--draws", 4)
+    custom.install(tmp_path, "mine", pictures)
+    frozen = backbones.load("tiny")
+    (split,) = inputs.load(tmp_path, "mine", frozen, ["test"])
+    evaluation = score(predict(SavedAdapter(adapter, frozen), split, NAMES), split.labels)
+    known = evaluation.table().set_index(
+        pd.Index([path.removeprefix("images/").replace("/", " ") for path in split.names])
+    )
+    table.index = [Path(path).name for path in table.path]
+    both = known.index.intersection(table.index)
+    assert len(table) == 20 and len(both) > 2 and (known.prediction[both] == table.prediction[both]).all()
+    assert np.allclose(known.confidence[both], table.confidence[both], atol=1e-4)
+    draws = ["draws_sd", "draws_prediction", "interval_low", "interval_high"]
+    assert list(table) == ["path", "prediction", "confidence", *draws]
+    assert (table.draws_sd > 0).all() and (table.interval_low < table.interval_high).all()
+    assert set(table.draws_prediction) <= set(NAMES)
+
+
+def test_a_picture_that_cannot_be_read_is_named_and_the_rest_is_written(adapter, new, tmp_path, capsys):
+    whole, _ = predicted(capsys, tmp_path, adapter, new, *NAMED, "--draws", 2)
+    for index in (3, 7):
+        Path(whole.path[index]).write_bytes(Path(whole.path[index]).read_bytes()[:100])
+    table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED, "--draws", 2, status=1)
+    assert table.equals(whole.drop([3, 7]).reset_index(drop=True)), "also the draws of the others"
+    assert errors.count("\n") == 1 and all(f"image {whole.path[index]} cannot be read" in errors for index in (3, 7))
+
+
+def test_files_globs_and_what_is_left_out(adapter, new, tmp_path, capsys):
+    elsewhere = shutil.copytree(new, tmp_path / "elsewhere")
+    shutil.copytree(elsewhere, new / "@eaDir")
+    (new / "more").symlink_to(elsewhere)
+    (new / "notes.txt").write_text("none")
+    table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED)
+    assert len(table) == 40 and errors == "left out: 20 hidden, 1 without an image's suffix\n"
+    table, _ = predicted(capsys, tmp_path, adapter, new.parent / "**" / "*.png", *NAMED)
+    assert len(table) == 2 * len(list(new.glob("*.png"))) > 0
+    odd = next(new.glob("*.png")).rename(new / "@eaDir" / os.fsdecode(b"caf\xe9.png"))  # hidden, but named
+    table, _ = predicted(capsys, tmp_path, adapter, odd, *NAMED)
+    assert table.path.tolist() == [rf"{new}/@eaDir/caf\udce9.png"]
+    assert "Name them in the order" in scripts.refusal("predict", capsys, adapter, odd, *BACKBONE)
+    for wrong, message in ((tmp_path / "none", "does not exist"), (new / "notes.txt", "cannot be read")):
+        assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED)
+
+
+# Cards of adapters, and their way to the hub
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """PVeRA with random weights and without a record, and the options that say what the record would."""
+    profile = make_profile(tmp_path, ["vessels"], seeds=[0], methods={"pvera": {"rank": 8}})
+    make_adapters(profile, tmp_path / "results")
+    adapter = tmp_path / "results/mine/benchmark/tiny/vessels/pvera/seed0.safetensors"
+    data = ("--data", tmp_path / "data", "--backbone", "tiny", "--data-set", "vessels", "--device", "cpu")
+    return (shutil.copy(adapter, tmp_path / "alone.safetensors"), *data)
+
+
+def published(capsys, *arguments) -> str:
+    status, output, errors = scripts.outcome("publish", capsys, *arguments)
+    assert status == 0, errors
+    return output
+
+
+def test_the_card_agrees_with_the_file(alone, tmp_path, capsys, monkeypatch):
+    published(capsys, *alone, "--output", tmp_path / "out", "--license", "cc-by-4.0")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.md", "adapter.safetensors"}
+    assert (tmp_path / "out/adapter.safetensors").read_bytes() == Path(alone[0]).read_bytes()
+    _, metadata, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
+    metadata = yaml.safe_load(metadata)
+    assert (metadata["license"], metadata["library_name"]) == ("cc-by-4.0", "pvera")
+    assert metadata["pipeline_tag"] == "image-classification" and "pvera" in metadata["tags"]
+
+    scripts.execute("evaluate", *alone, "--metrics", tmp_path / "m.json")
+    computed = json.loads((tmp_path / "m.json").read_text())
+    (entry,) = metadata["model-index"][0]["results"]
+    scores = {metric["type"]: metric["value"] for metric in entry["metrics"]}
+    assert scores == {key: pytest.approx(computed["metrics"][key], abs=1e-6) for key in scores}
+    assert set(scores) == {"accuracy", "nll", "brier", "ece", "ace"} and entry["dataset"]["split"] == "test"
+    for row in computed["classes"]:
+        assert f"| {row['class']} | {row['images']} | {row['accuracy']:.4f} |" in text
+    assert "- Hyperparameters: rank 8, alpha 16.0" in text and "- Protocol: unknown" in text
+
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path / "out")
+    names = {"images": torch.zeros(2, 3, 32, 32)}
+    exec(code, names)
+    expected = pvera.load(backbones.load("tiny").model, alone[0]).eval()(names["images"])
+    assert torch.equal(names["logits"], expected) and expected.shape == (2, 4)
+
+
+def test_it_is_pushed_with_its_card(alone, tmp_path, capsys, monkeypatch):
+    hub, options = MagicMock(), (*alone, "--output", tmp_path / "out", "--repository", "me/a")
+    for name in ("create_repo", "upload_folder"):
+        monkeypatch.setattr(huggingface_hub, name, getattr(hub, name))
+    hub.create_repo.return_value = "https://huggingface.co/me/a"
+    assert "pushed: https://huggingface.co/me/a" in published(capsys, *options)
+    hub.create_repo.assert_called_once_with("me/a", private=False, exist_ok=True)
+    hub.upload_folder.assert_called_once_with(repo_id="me/a", folder_path=tmp_path / "out")
+    assert f"{tmp_path / 'out'} exists" in scripts.refusal("publish", capsys, *options)
+
+    shutil.rmtree(tmp_path / "out")
+    hub.create_repo.side_effect = OSError("403\nForbidden")
+    refused = scripts.outcome("publish", capsys, *options)
+    assert refused[0] == 2 and refused[2].startswith("error: cannot push to me/a: 403 Forbidden; `hf auth login`")

@@ -1,54 +1,40 @@
-"""The pretraining of the small backbone end to end, on a folder of two classes."""
+"""Weights: the pretraining of the small backbone, and the conversion of a ViT's from ONNX."""
 
 import json
-from io import BytesIO
 
 import numpy as np
+import onnx
 import pretrain_tiny
 import pytest
 import safetensors
+import safetensors.torch
+import scripts
+import torch
 from PIL import Image
 
 from pvera import backbones
 from pvera.errors import InputError
 
-NOISE = np.random.default_rng(0)
 
-
-def member(mean, size=32):
-    """Return a picture of noise around a mean."""
-    pixels = NOISE.normal(mean, 40, (size, size, 3)).clip(0, 255).astype(np.uint8)
-    content = BytesIO()
-    Image.fromarray(pixels).save(content, "png")
-    return content.getvalue()
-
-
-@pytest.fixture
-def source(tmp_path):
-    """2 x 40 pictures; brightness alone tells the classes apart."""
+def test_pretraining_ends_with_weights_that_load_and_repeats_bit_for_bit(tmp_path, monkeypatch):
+    """On 2 x 24 pictures of noise; brightness alone tells the classes apart."""
+    noise = np.random.default_rng(0)
     for name, mean in {"dark": 90, "light": 160}.items():
         (tmp_path / "source" / name).mkdir(parents=True)
-        for number in range(40):
-            (tmp_path / "source" / name / f"{number}.png").write_bytes(member(mean))
-    return tmp_path / "source"
-
-
-@pytest.fixture
-def pretrain(source, monkeypatch):
-    """Return a function that trains for a short time and returns the metadata of the weights."""
+        for number in range(24):
+            pixels = noise.normal(mean, 40, (32, 32, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "source" / name / f"{number}.png")
     for name, value in {"HELD_OUT": 8, "BATCH_SIZE": 16, "EPOCHS": 8}.items():
         monkeypatch.setattr(pretrain_tiny, name, value)
 
-    def pretrain(output, source=source):
-        monkeypatch.setattr("sys.argv", ["pretrain_tiny.py", "--source", str(source), "--output", str(output)])
+    def pretrain(output) -> dict:
+        """Train for a short time and return the metadata of the weights."""
+        arguments = ["pretrain_tiny.py", "--source", tmp_path / "source", "--output", output]
+        monkeypatch.setattr("sys.argv", list(map(str, arguments)))
         pretrain_tiny.main()
         with safetensors.safe_open(output, "pt") as file:
             return {key: json.loads(value) for key, value in file.metadata().items()}
 
-    return pretrain
-
-
-def test_pretraining_ends_with_weights_that_load_and_repeats_bit_for_bit(pretrain, tmp_path):
     output = tmp_path / "weights.safetensors"
     metadata = pretrain(output)
     assert metadata["weights_sha256"] == backbones.load("tiny", weights=output).weights_sha256
@@ -58,3 +44,63 @@ def test_pretraining_ends_with_weights_that_load_and_repeats_bit_for_bit(pretrai
     with pytest.raises(InputError, match="exists: remove it"):
         pretrain(output)
     assert output.read_bytes() == before
+
+
+# Conversion
+
+
+SMALL = ("vit_small_patch14_dinov2", {"img_size": 28, "embed_dim": 12})
+TOP = {"cls_token": "embeddings.cls_token", "patch_embed.proj.": "embeddings.patch_embeddings.projection."}
+LAYER = {
+    "attn.proj.": "attention.output.dense.",
+    "ls1.gamma": "layer_scale1.lambda1",
+    "ls2.gamma": "layer_scale2.lambda1",
+}
+
+
+def write(file, state) -> None:
+    """Write a graph of weights with timm's names: matrices and positions without names, in nodes that have them."""
+    nodes, initializers = [], []
+
+    def add(name, tensor, read_by=""):
+        held = f"onnx::{len(initializers)}" if read_by else name
+        initializers.append(onnx.numpy_helper.from_array(tensor.numpy(), held))
+        node = f"/{name.removesuffix('.weight').replace('.', '/').replace('layer/', 'layer.')}/{read_by}"
+        nodes.append(onnx.helper.make_node(read_by or "Add", ["x", held], ["y"], node if read_by else "/other/Add"))
+
+    for name, tensor in state.items():
+        top, _, rest = name.rpartition("blocks.")
+        for old, new in (LAYER if rest else {**TOP, "norm.": "layernorm."}).items():
+            name = name.replace(old, new)
+        name = f"backbone.{name.replace('blocks.', 'encoder.layer.')}"
+        if "qkv" in name:
+            for part, third in zip(("query", "key", "value"), tensor.chunk(3)):
+                matrix = third.T.contiguous() if third.ndim == 2 else third
+                named = name.replace("attn.qkv", f"attention.attention.{part}")
+                add(named, matrix, "MatMul" if third.ndim == 2 else "")
+        elif "pos_embed" in name:
+            add("backbone.embeddings", tensor[:, 1:], "Reshape")
+            add("backbone.embeddings", tensor[:, :1], "Concat")
+        elif tensor.ndim == 2:
+            add(name, tensor.T.contiguous(), "MatMul")
+        else:
+            add(name, tensor)
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "vit", [], [], initializers)), file)
+
+
+def test_each_tensor_arrives_under_timms_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(backbones.NAMES, "dinov2_s", SMALL)
+    state = backbones.load("dinov2_s", pretrained=False).model.state_dict()
+    source = torch.Generator().manual_seed(0)
+    state = {name: torch.randn(tensor.shape, generator=source) for name, tensor in state.items()}
+    write(tmp_path / "vit.onnx", state)
+    scripts.execute("convert_vits", tmp_path / "vit.onnx", tmp_path / "vit.safetensors")
+    converted = safetensors.torch.load_file(tmp_path / "vit.safetensors")
+    assert converted.keys() == state.keys() and all(torch.equal(converted[name], state[name]) for name in state)
+    loaded = backbones.load("dinov2_s", weights=tmp_path / "vit.safetensors").model.state_dict()
+    assert all(torch.equal(loaded[name], state[name]) for name in state)
+
+    del state["blocks.7.ls2.gamma"]
+    write(tmp_path / "vit.onnx", state)
+    refusal = scripts.refusal("convert_vits", capsys, tmp_path / "vit.onnx", tmp_path / "other.safetensors")
+    assert "it lacks 'blocks.7.ls2.gamma'" in refusal and not (tmp_path / "other.safetensors").exists()

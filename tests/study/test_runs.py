@@ -1,14 +1,23 @@
-"""Runs, from a profile to result files: records, repetition, members, adapters."""
+"""Runs, from a profile to result files: records, repetition, members, adapters; hashes of data are never stale."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
+import safetensors.torch
+import scripts
 import torch
+import trained
+from sklearn.metrics import matthews_corrcoef
+from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
+from trained import make_profile
 
 import pvera
-from pvera import backbones
+from pvera import InputError, backbones
+from pvera.adapters.base import matching
+from pvera.data import glue, image_folders, inputs, store
 from pvera.data.image_folders import ImageData, load_split
 from pvera.study import results
 from pvera.study.plan import list_runs
@@ -18,24 +27,7 @@ from pvera.study.training import TrainingConfig
 
 @pytest.fixture
 def small_profile(folder):
-    """Two methods on a data set with few images."""
-    return Profile(
-        name="small",
-        data=str(folder / "data"),
-        backbones=["tiny"],
-        datasets=["vessels"],
-        seeds=[0, 1],
-        protocol="corrected",
-        methods={
-            "pvera": {"rank": 4, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2},
-            "lora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
-        },
-        training=TrainingConfig(epochs=2),
-        experiments={
-            "beta": {"methods": ["pvera"], "seeds": [0], "grid": {"beta": [1e-2, 1e-6]}},
-            "benchmark": {"take": ["beta"], "keep": True},
-        },
-    )
+    return Profile.read(folder / "small.yaml")
 
 
 @pytest.fixture
@@ -57,7 +49,7 @@ def complete(profile: Profile, root) -> dict[str, dict]:
 
 def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen, tmp_path):
     first, second = (complete(small_profile, tmp_path / name) for name in ("a", "b"))
-    assert len(first) == 1 + 2 * 2
+    assert len(first) == 1 + 3 * 2
     for path, record in first.items():
         numbers, repeated = ({k: v for k, v in r.items() if k != "cost"} for r in (record, second[path]))
         assert numbers == repeated
@@ -119,3 +111,216 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
         run.execute()
         a, b = (m["curve"]["validation_loss"] for m in results.read(run.path)["members"])
         assert (a == b) is equal
+
+
+# Hashes of data, kept in the store
+
+
+@pytest.fixture
+def profile(tmp_path, monkeypatch):
+    """On weights in a file; the store is the test's own."""
+    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+    state = backbones.load("tiny").model.state_dict()
+    safetensors.torch.save_file(state, tmp_path / "mine.safetensors")
+    return make_profile(
+        tmp_path,
+        ["digits"],
+        seeds=[0],
+        weights={"tiny": str(tmp_path / "mine.safetensors")},
+        training=TrainingConfig(epochs=1),
+    )
+
+
+def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
+    root = tmp_path / "results"
+    search = {"methods": ["pvera"], "grid": {"beta": [1e-4, 1e-2]}}
+    profile = profile.with_(experiments={"beta": search, "benchmark": {"take": ["beta"], "keep": True}})
+    (search,) = list_runs(profile, "beta", root)
+    search.execute()
+    trainings = list_runs(profile, "benchmark", root)
+    for run in trainings:
+        run.execute()
+    (analysis,) = list_runs(profile, "uncertainty", root)
+    analysis.execute()
+    done = (search, *trainings, analysis)
+    scripts.forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(image_folders, "load_split", None)
+        assert {run.state() for run in done} == {"done"}
+    (tmp_path / "data/digits/images/test3.png").touch()
+    scripts.forget()
+    assert {run.state() for run in done} == {"done"}, "the same pixels, read anew"
+    state = safetensors.torch.load_file(tmp_path / "mine.safetensors")
+    safetensors.torch.save_file(state | {"norm.bias": state["norm.bias"] + 1}, tmp_path / "mine.safetensors")
+    scripts.forget()
+    assert {run.state() for run in done} == {"different"}
+
+
+def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(profile, tmp_path):
+    """Data that stays loaded keeps the digest of what was read."""
+    run, other = list_runs(profile.with_(methods={"linear": {}}, seeds=[0, 1]), "benchmark", tmp_path / "results")
+    run.execute()
+    image = tmp_path / "data/digits/images/test5.png"
+    image.write_bytes((tmp_path / "data/digits/images/test6.png").read_bytes())
+    other.execute()
+    scripts.forget()
+    first, second = (results.read(run_.path)["config"]["data_sha256"] for run_ in (run, other))
+    assert first == second and run.state() == other.state() == "different"
+
+
+def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):
+    image = tmp_path / "data/digits/images/test5.png"
+    image.write_bytes(b"")
+    planned = list_runs(profile, "benchmark", tmp_path / "results")
+    inputs.prepare(planned, decode=False)
+    with pytest.raises(InputError, match="images/test5.png cannot be read"):
+        inputs.prepare(planned)
+    image.unlink()
+    with pytest.raises(InputError, match="images/test5.png does not exist"):
+        inputs.prepare(planned, decode=False)
+
+
+# The language experiment
+
+
+@pytest.fixture
+def text_profile(tmp_path, encoder_folder, text_folder):
+    """A profile file."""
+    path = tmp_path / "small.yaml"
+    path.write_text(f"""
+data: unused
+backbones: [tiny]
+datasets: [digits]
+seeds: [0, 1]
+protocol: corrected
+methods: {{adaptformer: {{}}, lora: {{grid: {{rank: [2, 4]}}, most_chosen: 4}}, pvera: {{rank: 4}}}}
+learning_rate: 1.0e-2
+language: {{data: {text_folder}, backbones: [minilm], datasets: [cola], schedule: {{epochs: 1}},
+           weights: {{minilm: {encoder_folder}}},
+           experiments: {{language_beta: {{methods: [pvera], seeds: [0], grid: {{beta: [1.0e-2, 1.0e-4]}}}},
+                          language: {{take: [language_beta], keep: true}}}}}}
+""")
+    return path
+
+
+def arguments(text_profile, *more) -> list:
+    return ["--profile", text_profile, "--device", "cpu", "--results", text_profile.parent / "results", *more]
+
+
+def test_from_the_profile_to_the_result_files(text_profile, encoder, text_folder, capsys):
+    text, root = Profile.read(text_profile).of_language().with_(seeds=[0]), text_profile.parent / "results"
+    for experiment in ("language_beta", "language"):
+        for run in list_runs(text, experiment, root):
+            run.execute()
+            assert run.state() == "done" and run.pool == "mean"
+    (search,) = results.load_runs(root, "small", "language_beta")
+    lora, run = results.load_runs(root, "small", "language")
+    assert len(lora["members"]) == 2 and run["category"] == "language" and run["config"]["max_length"] == 30
+    assert {m["beta"] for m in run["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
+    probabilities, labels = results.read_predictions(results.path_of(root, run))
+    (test,) = inputs.load(text_folder, "cola", encoder, ["test"])
+    assert labels.tolist() == test.labels.tolist()
+    assert run["test"]["matthews"] == pytest.approx(matthews_corrcoef(labels, probabilities.argmax(1)), abs=0.1)
+    scripts.execute("train_language", *arguments(text_profile, "--seeds", "0", "--list"))
+    assert "small, language: 2 of 2 runs are there" in capsys.readouterr().out
+
+
+BAD_TEXT = {
+    "without GLUE's files": (["--datasets", "rte"], "train.tsv does not exist"),
+    "images": (["--datasets", "vessels"], "'vessels' is a data set of images"),
+    "no section": (["--profile", "demo"], "profile 'demo' has no language experiment"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TEXT)
+def test_bad_input_is_one_line_and_exit_code_2(text_profile, text_folder, case, capsys, monkeypatch):
+    cause, message = BAD_TEXT[case]
+    monkeypatch.setitem(glue.GLUE, "rte", replace(glue.GLUE["rte"], folder="elsewhere"))
+    assert message in scripts.refusal("train_language", capsys, *arguments(text_profile, *cause))
+
+
+# A user's ninth method works everywhere that the paper's eight methods work
+
+
+class BiasAdapter(pvera.Adapter):
+    def __init__(self, method, dim):
+        super().__init__()
+        self.method = method
+        self.bias = torch.nn.Parameter(torch.zeros(len(method.targets), dim))
+
+    def project(self, x, y, positions):
+        targets, at = matching(self.method.targets, positions)
+        parts = list(y.unbind(2))
+        for i, j in zip(targets, at):
+            parts[j] = parts[j] + self.bias[i].to(y.dtype)
+        return torch.stack(parts, 2)
+
+    def merge_projection(self, weight, bias, positions):
+        targets, at = matching(self.method.targets, positions)
+        bias[at] += self.bias[targets]
+        return weight, bias
+
+
+@dataclass(frozen=True)
+class Bias(pvera.Method):
+    """A learned bias on some of query, key and value."""
+
+    key: ClassVar[str] = "bias"
+    title: ClassVar[str] = "Bias"
+    targets: str = "qv"
+
+    def adapter(self, layer, index, shared, seed):
+        return BiasAdapter(self, layer.dim)
+
+
+@pytest.fixture
+def registered():
+    pvera.register(Bias)
+    yield
+    del pvera.METHODS["bias"]
+
+
+def test_a_ninth_method_is_trained_and_its_adapter_loads_and_merges(registered, tmp_path):
+    methods, config = {"bias": {"grid": {"targets": ["q", "qv"]}}}, TrainingConfig(epochs=2)
+    profile = trained.make_profile(
+        tmp_path, ["digits"], seeds=[0], training=config, methods=methods, learning_rate=1e-2
+    )
+    (run,) = list_runs(profile, "benchmark", tmp_path / "results")
+    run.execute()
+    assert run.state() == "done"
+    frozen = backbones.load("tiny")
+    before = {name: p.clone() for name, p in frozen.model.named_parameters()}
+    model = pvera.load(frozen.model, results.beside(run.path, results.ADAPTER)).eval()
+    record = results.read(run.path)
+    assert model.members[0].method == Bias(**record["chosen"]["grid"])
+    assert all(layer.bias.abs().max() > 0 for layer in model.members[0].layers), "it was trained"
+    images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        adapted = model(images)
+        torch.testing.assert_close(model.merge_()(images), adapted, rtol=1e-4, atol=1e-4)
+        model.unmerge_().unload()
+    kept, _ = results.read_predictions(run.path)
+    assert len(kept) == trained.IMAGES and record["test"]["images"] == trained.IMAGES
+    for name, parameter in frozen.model.named_parameters():
+        torch.testing.assert_close(parameter, before[name], msg=name)
+
+
+def test_refused_registrations(registered):
+    def method(**attributes) -> type:
+        return dataclass(frozen=True)(type("Other", (pvera.Method,), attributes))
+
+    class Bare(Bias):
+        key: ClassVar[str] = "bare"
+
+    before = dict(pvera.METHODS)
+    for cls, says in (
+        (method(key="pvera", title="Other"), "Other: the key 'pvera' is that of PVeRA; choose another"),
+        (method(title="Nameless"), "Other lacks a key: write key: ClassVar"),
+        (Bare, "no method: derive it from pvera.Method and decorate it as a frozen"),
+        (Bias(), "no method"),
+    ):
+        with pytest.raises(InputError, match=says):
+            pvera.register(cls)
+    assert before == pvera.METHODS
+    assert pvera.register(Bias) is Bias, "registering again is no error: workers and notebooks import modules again"
+    assert tuple(pvera.METHODS)[:8] == pvera.PAPER_METHODS and len(pvera.PAPER_METHODS) == 8
