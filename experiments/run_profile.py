@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 
 import cost
 import execute_notebooks
-import front_page
 import make_suite
 import make_texts
 import prepare_vtab
@@ -57,10 +56,7 @@ def main() -> None:
     cost.count(RESULTS, name)
     if texts:
         train_texts(profile)
-    in_place = name == "mini"  # the committed notebooks are those of mini, and so are the numbers of README and docs
-    execute_notebooks.execute(ROOT, name, in_place)
-    if in_place:
-        front_page.write(ROOT)
+    execute_notebooks.execute(ROOT, name, name == "mini")  # the committed notebooks are those of mini
 
     tables = Path("results", name, "tables")
     for table in sorted(tables.glob("main*.md")):

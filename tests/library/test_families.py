@@ -6,11 +6,12 @@ import pytest
 import timm
 import torch
 import transformers
-from families import CHECKS, OPTIONS, VARIANTS, Case, make, refused
+from families import CHECKS, CLASSES, OPTIONS, VARIANTS, Case, close, make, make_inputs, refused
 from pages import table
 from tiny import METHODS
 
-from pvera import AdaptFormer, DoRA, LoRA, PVeRA, VeRA
+import pvera
+from pvera import AdaptFormer, DoRA, Linear, LoRA, PVeRA, VeRA
 
 #: Example -> what its head reads, and the page's column of what is refused.
 FAMILIES = {
@@ -82,6 +83,36 @@ def test_variants_of_timms_vision_transformer(example, key, check):
 @pytest.mark.parametrize("example, key", [(e, k) for e in EXAMPLES for k in METHODS if (e, k) not in CELLS])
 def test_method_that_does_not_fit_is_refused(example, key):
     assert METHODS[key].title in refused(make(example), method=METHODS[key])
+
+
+# ---------------------------------------------------------------- what the head reads
+
+READS = {
+    "class token": lambda encoder, tokens: tokens[:, 0],
+    "first token": lambda encoder, tokens: tokens[:, 0],
+    "mean of class and distillation token": lambda encoder, tokens: (tokens[:, 0] + tokens[:, 1]) / 2,
+    "mean of the patches": lambda encoder, tokens: tokens[:, encoder.num_prefix_tokens :].mean(1),
+    "class token behind the last LayerNorm": lambda encoder, tokens: encoder.post_layernorm(tokens[:, 0]),
+    "attention pooling of all tokens": lambda encoder, tokens: getattr(encoder, "attn_pool", encoder.head)(tokens),
+    "attention pooling of the patches": lambda encoder, tokens: encoder.attn_pool(
+        tokens[:, encoder.num_prefix_tokens :]
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example, reads", [(example, FAMILIES[example][0]) for example in EXAMPLES])
+@torch.no_grad()
+def test_head_reads(example, reads):
+    encoder = make(example)
+    inputs = make_inputs(encoder)
+    if isinstance(encoder, transformers.PreTrainedModel):
+        output = encoder(inputs) if isinstance(inputs, torch.Tensor) else encoder(**inputs)
+        tokens = output.last_hidden_state
+    else:
+        tokens = encoder.forward_features(inputs)
+    expected = getattr(encoder, "fc_norm", torch.nn.Identity())(READS[reads](encoder, tokens))
+    close(pvera.adapt(encoder, Linear(), CLASSES).eval().features(inputs)[0], expected)
 
 
 # ---------------------------------------------------------------- the page

@@ -12,12 +12,15 @@ from pathlib import Path
 import nbformat
 import photographs
 import pytest
+import safetensors.torch
+import scripts
 from nbclient import NotebookClient
+from rehearsal import write_vtab
 
-from pvera.data import tasks
+from pvera import backbones
+from pvera.data import tasks, vtab
 from pvera.processes import cores
 from pvera.study import results
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,11 +157,30 @@ def test_the_rehearsal_is_the_paper_in_small():
     assert (rehearsal.images, rehearsal.training.epochs) == (16, 1)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ["vtab_tiny", "vtab_small"])
-def test_a_profile_without_a_cluster_lists_runs_of_each_experiment_that_takes_no_choice(name, tmp_path):
+def test_the_profiles_without_a_cluster_train_all_that_they_list(name, tmp_path):
+    """Two data sets that differ from VTAB-1k: searches first, then what takes their choices."""
+    data, datasets = tmp_path / "data", ["eurosat", "kitti"]
+    write_vtab(data, datasets, suffix="jpg", side=64)
+    scripts.execute("prepare_vtab", "--root", data, "--accept")
+    options = ["--profile", name, "--datasets", *datasets, "--data", data, "--results", tmp_path / "results"]
+    if name == "vtab_small":
+        weights = tmp_path / "random.safetensors"
+        safetensors.torch.save_file(backbones.load("dinov2_s", pretrained=False).model.state_dict(), weights)
+        options += ["--weights", f"dinov2_s={weights}", "--precision", "float32"]
+    scripts.execute("train", *options, "--epochs", 1, "--images", 16, "--seeds", 0, "--device", "cpu", "--workers", 1)
     profile = Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
-    for experiment, described in profile.experiments.items():
-        assert described.take or list_runs(profile, experiment, tmp_path), experiment
+    for folder in {experiment.folder or name for name, experiment in profile.experiments.items()}:
+        runs = results.load_runs(tmp_path / "results", name, folder)
+        assert {run["dataset"] for run in runs} == set(datasets) and {run["data_copy"] for run in runs} == {
+            vtab.DIFFERS
+        }
+    tuned = results.load_runs(tmp_path / "results", name, "tuned")
+    assert {run["method"] for run in tuned} == profile.methods.keys()
+    rates = {len(run["members"]) for run in tuned if run["seed"] == 0}
+    assert rates == {len(profile.experiments["tuned_dropout"].grid["learning_rate"])}
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import functools
 import re
 from pathlib import Path
 
-import front_page
 import numpy as np
 import pandas as pd
 import peft
@@ -303,18 +302,3 @@ def test_numbers_of_readme_are_those_of_results():
 def test_readme_counts_the_trainings_of_the_demonstration():
     runs = [run for experiment in DEMO.experiments for run in list_runs(DEMO, experiment, "results")]
     assert f"{len(runs)} trainings" in (ROOT / "README.md").read_text()
-
-
-FILLED = "# A\n\n<!-- program: t.md -->\n\nnew\n\n<!-- end -->\n\nB\n\n<!-- program: t.md -->\n\nnew\n\n<!-- end -->\n"
-
-
-def test_tables_are_those_of_the_results(tmp_path, capsys):
-    assert not front_page.outdated(ROOT), "run `python experiments/front_page.py`"
-    page = tmp_path / "docs/page.md"
-    page.parent.mkdir()
-    (tmp_path / "t.md").write_text("new\n")
-    page.write_text(FILLED.replace("new", "", 1).replace("new", "old"))
-    assert scripts.outcome("front_page", capsys, "--root", tmp_path)[:2] == (0, "docs/page.md: written\n")
-    assert page.read_text() == FILLED
-    (tmp_path / "t.md").unlink()
-    assert "t.md does not exist" in scripts.refusal("front_page", capsys, "--root", tmp_path)

@@ -132,7 +132,6 @@ STEPS = {
     "cost": "count",
     "make_texts": "install",
     "execute_notebooks": "execute",
-    "front_page": "write",
 }
 
 
@@ -172,10 +171,10 @@ def test_demo(steps, capsys, tmp_path):
     assert "analyse" not in steps("demo", "--experiments=benchmark")
 
 
-def test_mini_has_text_committed_notebooks_and_the_front_page(steps, tmp_path):
+def test_mini_has_text_and_committed_notebooks(steps, tmp_path):
     done = steps("mini")
     assert list(done) == ["make_suite", "train", "analyse", "cost", "make_texts", "train_language",
-                          "execute_notebooks", "front_page"]  # fmt: skip
+                          "execute_notebooks"]  # fmt: skip
     assert done["execute_notebooks"] == (tmp_path, "mini", True)
 
 

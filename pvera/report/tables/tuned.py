@@ -42,12 +42,6 @@ def load(root, profile: str) -> dict[str, list[dict]]:
     return {name: kept for name, of in runs.items() if (kept := [r for r in of if r["dataset"] not in without])}
 
 
-def complete(root, profile: str) -> dict[str, Runs]:
-    """Return the runs of `load` of each of the `sets` on which all of `TUNED` are trained."""
-    runs = {name: load(root, name) for name in sets(profile)}
-    return {name: of_set for name, of_set in runs.items() if of_set.keys() == TUNED.keys()}
-
-
 def calibration(runs: Runs) -> pd.DataFrame:
     """Return minus the ACE (points) per component, so that a difference above zero is a lower error."""
     return -components.values(runs, "ace")

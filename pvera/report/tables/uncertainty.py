@@ -224,18 +224,21 @@ def by_task(runs: Sequence[Draws], k: int) -> pd.DataFrame:
 
 
 def at_both_ends(tasks: pd.DataFrame) -> Table:
-    """Build the table of the `line` of Cliff's delta at the lowest and the highest error rate of a task."""
+    """Build the table of the lines of Cliff's delta and of AUROC at the lowest and the highest error rate of a task."""
     ends = at_ends(tasks)
+    ends = ends.join(line(tasks, "auroc", ends["error"]).drop(columns=["error", "verdict"]).add_prefix("auroc_"))
     ends.index = ["Lowest error rate", "Highest error rate"]
     spec = {
         "error": ("Incorrect (%)", 1),
         "mean": ("Cliff's delta, 16 draws", lambda row: interval(row["mean"], row["low"], row["high"], 2)),
+        "auroc_mean": ("AUROC", lambda row: interval(row["auroc_mean"], row["auroc_low"], row["auroc_high"], 2)),
         "verdict": ("The spread marks errors", lambda row: row["verdict"]),
     }
     caption = (
         "Does the spread of the draws mark errors? Cliff's delta by a least-squares line through the tasks, with its "
         "95 % interval, at the lowest and the highest error rate of a task. Above zero the spread is higher where the "
-        "prediction is incorrect."
+        "prediction is incorrect. AUROC: for detecting incorrect predictions by the spread, in the same way; 0.5 is "
+        "chance."
     )
     return Table("uncertainty_by_error", caption, {"": ends}, spec)
 

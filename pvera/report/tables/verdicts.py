@@ -22,8 +22,7 @@ RULE = (
     "the interval lies above zero, fails where it lies below, and is undecided otherwise. Two steps "
     "of PVeRA are equal where the interval lies within ±1 point. Where several comparisons "
     "decide, such as the highest of eight, the interval is that of the closest one, and the verdict is stricter: it is "
-    "corrected for their number. Could be shown: the true difference that would be told from zero in 80 of 100 "
-    "repetitions with other data sets."
+    "corrected for their number."
 )
 #: The columns of a judged claim in CSV files, and their values before it is judged.
 FIELDS: dict[str, Any] = {
@@ -221,6 +220,5 @@ SHOWN = {
     "reading": ("Effect", lambda row: row["reading"]),
     "these_low": ("On these tasks", partial(_scope, "these_")),
     "low": ("On tasks like these", partial(_scope, "")),
-    "could_be_shown": ("Could be shown", lambda row: plain(row["could_be_shown"], row["digits"])),
     "scale": ("Scale", lambda row: ", ".join(filter(None, [row["scale"], row["cut"]])) or NOTHING),
 }
