@@ -164,7 +164,7 @@ def test_the_profiles_without_a_cluster_train_all_that_they_list(name, tmp_path)
     """Two data sets that differ from VTAB-1k: searches first, then what takes their choices."""
     data, datasets = tmp_path / "data", ["eurosat", "kitti"]
     write_vtab(data, datasets, suffix="jpg", side=64)
-    scripts.execute("prepare_vtab", "--root", data, "--accept")
+    scripts.execute("prepare_vtab", "--root", data, "--datasets", *datasets, "--accept")
     options = ["--profile", name, "--datasets", *datasets, "--data", data, "--results", tmp_path / "results"]
     if name == "vtab_small":
         weights = tmp_path / "random.safetensors"
