@@ -153,7 +153,7 @@ def judged(differences, **options):
         ([[-5, -6], [-6, -7], [-5, -7]], FAILS, "the others: −6.0 points"),
         ([[5, 6], [-6, 1], [5, 7]], UNDECIDED, "the others: +3.0 points"),
         ([[-0.04], [-0.04]], UNDECIDED, "the others: 0.0 points"),  # no spread says nothing of the next data set
-        ([[5, 6]], UNTESTABLE, "fewer than two data sets: no interval"),
+        ([[5]], UNTESTABLE, "fewer than two data sets: no interval"),
         ([[NAN, NAN], [NAN, NAN]], UNTESTABLE, "no runs to compare"),
     ],
 )
@@ -171,6 +171,12 @@ def test_the_two_scopes_are_judged_apart():
     half = t.ppf(0.975, 1) * np.std([10, 0.5], ddof=1) / np.sqrt(2)
     assert (row["low"], row["difference"], row["high"]) == pytest.approx((5.25 - half, 5.25, 5.25 + half))
     assert [row[f"seed{seed}"] for seed in range(3)] == pytest.approx([5.2, 5.35, 5.2])
+
+
+def test_one_data_set_is_judged_by_its_seeds_alone():
+    row = judged({"": [[2.0, 3.0, 4.0]]})
+    assert (row["these_verdict"], row["verdict"], row["scale"]) == (HOLDS, None, "1 data set, 3 seeds")
+    assert row["these_low"] == pytest.approx(3 - t.ppf(0.975, 2) / np.sqrt(3)) and np.isnan(row["low"])
 
 
 @pytest.mark.parametrize("margin, verdict", [(0.7, UNDECIDED), (0.8, EQUAL)])

@@ -96,28 +96,28 @@ class Claim:
         arrays = {name: (gaps.T if over_seeds else gaps).to_numpy() for name, gaps in contrasts.items()}
         effect = weakest_contrast(arrays)
         sample = effect if over_seeds else weakest_contrast({name: pooled(gaps) for name, gaps in contrasts.items()})
-        if np.isnan(sample.others.bounds).any():
+        gaps, scopes = contrasts[effect.name], {}
+        if not np.isnan(sample.others.bounds).any():
+            scopes["these_" if over_seeds else ""] = sample.others
+        if self.units == "data sets" and gaps.columns.name == "seed" and not np.isnan(effect.these.bounds).any():
+            scopes["these_"] = effect.these
+        if not scopes:
             raise Untestable(f"fewer than two {self.units}: no interval")
         if sample.detectable >= self.limit:
             raise Untestable(
                 f"the measure ends {plain(self.limit, self.digits)} from zero, and no difference below "
                 f"{plain(sample.detectable, self.digits)} could be shown with {sample.units} {self.units}"
             )
-        gaps, mean = contrasts[effect.name], self.convert(effect.mean)
+        mean = self.convert(effect.mean)
         read = self.effect.format(size=plain(abs(mean), self.digits), signed=signed(mean, self.digits))
         row = {"reading": f"{effect.name}: {read}" if effect.name else read, "difference": mean}
-        row["scale"] = f"{effect.units} {self.units}"
+        row["scale"] = f"{effect.units} {self.units if effect.units > 1 else self.units.removesuffix('s')}"
         if self.units in ("data sets", "models"):
             row["scale"] += ", 1 seed" if effect.repeats == 1 else f", {effect.repeats} seeds"
-        if over_seeds:
-            scopes = {"these_": effect.others}
-        else:
-            scopes = {"": sample.others}
+        if not over_seeds:
             row["could_be_shown"] = self.convert(sample.detectable)
         if gaps.columns.name == "seed":
             row |= {f"seed{seed}": self.convert(gap) for seed, gap in gaps.mean().items()}
-            if self.units == "data sets" and not np.isnan(effect.these.bounds).any():
-                scopes["these_"] = effect.these
         for scope, estimate in scopes.items():
             row[f"{scope}verdict"] = verdict(estimate.bounds, self.margin)
             row |= {f"{scope}low": self.convert(estimate.low), f"{scope}high": self.convert(estimate.high)}
