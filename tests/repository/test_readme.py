@@ -206,7 +206,8 @@ def hours(*datasets: str) -> float:
     return float(spent.loc[spent["dataset"].isin(datasets), "seconds"].sum() / 7200)
 
 
-PAPER = published.load(ROOT / "results/published").accuracies("dinov2_b")
+PUBLISHED = published.load(ROOT / "results/published")
+PAPER = PUBLISHED.accuracies("dinov2_b")
 NUMBER = re.compile(r"[−+-]?\d+(?:,\d{3})*(?:\.\d+)?")
 NAMES = re.compile(r"95 %|Python 3\.\d+")  # a level, a version
 LEAD = (PAPER.loc["pvera"] - PAPER.loc["vera"]).mean()
@@ -256,7 +257,7 @@ NUMBERS = [
     ("| 6 to 10 minutes", minutes("bash run_tests.sh")),
 ]
 
-IMAGES = claims.judged(ROOT / "results", "vtab_tiny", published.load(ROOT / "results/published"), "tuned")
+IMAGES = claims.judged(ROOT / "results", "vtab_tiny", PUBLISHED, "tuned")
 #: Differences, and intervals of both scopes; also of the differences the other way round.
 EFFECTS = [
     *(
