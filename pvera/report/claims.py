@@ -17,7 +17,7 @@ from pvera.report.table import NOTHING, Table, texts, title
 from pvera.report.tables import ablations, baselines, benchmark, components, cost, language, latents, tuned
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as draws
-from pvera.report.tables.verdicts import EXACT, FIELDS, RULE, SHOWN, UNTESTABLE, Claim, Contrast, below, lead
+from pvera.report.tables.verdicts import FIELDS, RULE, SHOWN, UNTESTABLE, Claim, Contrast, below, lead
 from pvera.study import markdown, results
 
 Results = dict[str, tuple[list[dict], Any]]  # backbone -> trainings behind the claims, and what contrasts take
@@ -138,7 +138,8 @@ def calibrated(of: Sequence[str], *over: str) -> Contrast:
 
 AUROC, NATS, NLL = "AUROC {signed}", "{signed} nats", "NLL gain {signed}"
 
-_alike, _alike_all, _alike_calibrated = (partial(Claim, name, effect="{signed} points") for name in TUNED)
+_alike, _alike_all = (partial(Claim, name, effect="{signed} points") for name in TUNED[:2])
+_alike_calibrated = partial(Claim, TUNED[2], effect="ACE lower by {signed} points")
 _main = partial(Claim, "Main table", effect="{signed} points")
 _part = partial(Claim, "Components", effect="{signed} points")
 _rank = partial(ablations.named, "rank")
@@ -154,20 +155,19 @@ _text = partial(Claim, "Language", effect="{signed} points")
 
 #: The first of a topic is its primary question.
 CLAIMS = (
-    _alike("PVeRA is more accurate than VeRA, both tuned alike", components.gap("PVeRA − VeRA")),
-    _alike("The noise makes PVeRA more accurate (β = 0), tuned alike",
-           components.gap("with noise − without (β = 0)")),
+    _alike("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA"), place="Table 1"),
+    _alike("The noise makes PVeRA more accurate (β = 0)", components.gap("with noise − without (β = 0)")),
     _alike("PVeRA is more accurate than VeRA with half of its latent dropped",
            components.gap("PVeRA − VeRA with dropout"), margin=1),
-    _alike("Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0), tuned alike",
+    _alike("Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0)",
            components.gap("σ learned − σ = 1 (β = 0)"), margin=1),
-    _alike("The KL term makes PVeRA more accurate, tuned alike", components.gap("with KL term − without"), margin=1),
-    _alike_all("PVeRA has the highest average of eight, all tuned alike", lead("pvera", *OTHERS)),
-    _alike_all("PVeRA has the highest average of nine, with VeRA with dropout",
+    _alike("The KL term makes PVeRA more accurate", components.gap("with KL term − without"), margin=1),
+    _alike_all("PVeRA has the highest average", lead("pvera", *OTHERS), place="Table 1"),
+    _alike_all("PVeRA has the highest average, VeRA with dropout among the methods",
                lead("pvera", *OTHERS, tuned.VERA_DROPOUT)),
-    _alike_calibrated("PVeRA has a lower calibration error (ACE) than VeRA", components.gap("PVeRA − VeRA")),
-    _alike_calibrated("PVeRA has a lower calibration error (ACE) than VeRA with dropout",
-                      components.gap("PVeRA − VeRA with dropout")),
+    _alike_calibrated("PVeRA is better calibrated than VeRA", components.gap("PVeRA − VeRA"),
+                      place="Section 4.3, Figure 4"),
+    _alike_calibrated("PVeRA is better calibrated than VeRA with dropout", components.gap("PVeRA − VeRA with dropout")),
     Claim("Uncertainty by error rate", "The spread of 16 draws marks errors where the model is mostly correct",
           draws.marks_errors, digits=2),
     _main("PVeRA has the highest average", lead("pvera")),
@@ -189,9 +189,9 @@ CLAIMS = (
           lead("pvera"), "{signed} points", page=False),
     _part("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA"), place="Table 1"),
     _part("The noise makes PVeRA more accurate (β = 0)", components.gap("with noise − without (β = 0)")),
-    _part("Noise of fixed size, σ = 1, makes PVeRA more accurate (β = 0) †",
+    _part("Noise of fixed size, σ = 1, makes PVeRA more accurate (β = 0)",
           components.gap("σ = 1 − no noise (β = 0)"), page=False),
-    _part("Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0) †",
+    _part("Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0)",
           components.gap("σ learned − σ = 1 (β = 0)"), margin=1),
     _part("The KL term makes PVeRA more accurate", components.gap("with KL term − without"), margin=1),
     _part("The KL term makes PVeRA more accurate where the search chose one",
@@ -296,15 +296,18 @@ def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:
     ]  # fmt: skip
 
 
-def body(rows: pd.DataFrame, notebooks: str, others: Mapping[str, pd.DataFrame] | None = None) -> str:
+def body(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, pd.DataFrame] | None = None) -> str:
     """Return the page of claims without its title.
 
     notebooks: their folder as seen from the page. others: rows of the claims about methods tuned alike, on other sets
-    of tasks, by the set's name.
+    of tasks, by the set's name. A claim that has the same text under the paper's own search stands once, with both.
     """
     is_alike = rows["topic"].isin(TUNED)
-    sets = {"": rows[is_alike]} | {name: part[part["topic"].isin(TUNED)] for name, part in (others or {}).items()}
-    rows = rows[rows["page"] & ~is_alike].reset_index(drop=True)
+    repeated = ~is_alike & rows["claim"].isin(rows.loc[is_alike, "claim"])
+    own = tuned.title_of(profile)
+    sets = {f"{name}, tuned alike": part for name, part in ({own: rows[is_alike]} | dict(others or {})).items()}
+    sets[f"{own}, the paper's search"] = rows[repeated]
+    rows = rows[rows["page"] & ~is_alike & ~repeated].reset_index(drop=True)
     usual = rows["backbone"].iloc[0]
     other = [title(name) if name not in ("", usual) else "" for name in rows["backbone"]]
     scale = [", ".join(filter(None, both)) for both in zip(other, rows["scale"], strict=True)]
@@ -312,38 +315,50 @@ def body(rows: pd.DataFrame, notebooks: str, others: Mapping[str, pd.DataFrame] 
     if rows["found"].any():
         cells.insert(1, "Found", rows["found"])
     note = (
-        f"{UNTESTABLE.capitalize()}: results or a definition are missing, or no result could decide; the effect "
-        f"says which. The {(rows['scale'] != EXACT).sum()} claims that are measured are not corrected for each other. "
-        "†: asked after trials had suggested the answer. Further claims stand in the notebooks alone, to which the "
-        "links lead."
+        f"{UNTESTABLE.capitalize()}: results or a definition are missing, or no result could decide; the effect says "
+        "which. Intervals are not corrected for the number of claims. Further claims stand in the notebooks, to which "
+        "the links lead. What learning σ adds was asked of the paper's search after trials had suggested the answer."
     )
     if usual:
         note = f"The backbone is {title(usual)} where no other is named. {note}"
-    alike = ["## Every method tuned alike", _side_by_side(sets, notebooks)]
-    return "\n\n".join([*alike, "## Other claims", markdown.table(list(cells), _escaped(cells)), RULE, note]) + "\n"
+    tables = {"Accuracy and calibration": _side_by_side(sets, notebooks), "Other claims": _table(cells)}
+    return "\n\n".join([*(f"## {name}\n\n{table}" for name, table in tables.items() if table), RULE, note]) + "\n"
 
 
 def _side_by_side(sets: Mapping[str, pd.DataFrame], notebooks: str) -> str:
-    """Return the table of the same claims on several sets of tasks."""
-    first = next(iter(sets.values())).reset_index(drop=True)
-    cells = _links(first, notebooks)
-    for name, rows in sets.items():
-        shown = texts(
-            rows.reset_index(drop=True), {key: SHOWN[key] for key in ("reading", "these_low", "low", "scale")}
-        )
-        scale = shown.pop("Scale")
-        shown["Effect"] = shown["Effect"].where(scale == NOTHING, shown["Effect"] + " (" + scale + ")")
-        cells = cells.join(shown.add_prefix(f"{name}: " if name else ""))
-    return markdown.table(list(cells), _escaped(cells))
+    """Return the table of the same claims on several sets of tasks, without rows and columns that nothing tests.
+
+    Empty where nothing is tested.
+    """
+    rows = pd.concat([part.assign(set=name) for name, part in sets.items()])
+    if len(set(rows["backbone"]) - {""}) > 1:
+        rows["set"] += [f", {title(name)}" if name else "" for name in rows["backbone"]]
+    tested = rows[rows["verdict"] != UNTESTABLE]
+    if tested.empty:
+        return ""
+    rows = rows[rows["claim"].isin(tested["claim"]) & rows["set"].isin(tested["set"])]
+    cells = rows.assign(cell=rows.apply(_cell, axis=1)).pivot(index="claim", columns="set", values="cell")
+    links = _links(rows, notebooks).set_index(rows["claim"])
+    links = links[~links.index.duplicated()]
+    return _table(links.join(cells[rows["set"].unique()]).fillna(NOTHING))
+
+
+def _cell(row: pd.Series) -> str:
+    """Return effect, scale, and the verdict of each scope that has one, in lines."""
+    if row["verdict"] == UNTESTABLE:
+        return f"{UNTESTABLE}: {row['reading']}"
+    scopes = {"on these": SHOWN["these_low"][1](row), "on tasks like these": SHOWN["low"][1](row)}
+    lines = [f"{row['reading']} ({row['scale']})" if row["scale"] else row["reading"]]
+    return "<br>".join(lines + [f"{name}: {cell}" for name, cell in scopes.items() if cell != NOTHING])
+
+
+def _table(cells: pd.DataFrame) -> str:
+    return markdown.table(list(cells), cells.map(lambda text: text.replace("|", r"\|")).to_numpy().tolist())
 
 
 def _links(rows: pd.DataFrame, notebooks: str) -> pd.DataFrame:
     links = "[" + rows["claim"] + f"]({notebooks}" + rows["notebook"] + ".ipynb) (" + rows["place"] + ")"
     return links.to_frame("Claim")
-
-
-def _escaped(cells: pd.DataFrame) -> list[list[str]]:
-    return cells.map(lambda text: text.replace("|", r"\|")).to_numpy().tolist()
 
 
 def on_other_sets(root, profile: str, paper: Published) -> dict[str, pd.DataFrame]:
@@ -359,7 +374,7 @@ def csv(rows: pd.DataFrame) -> str:
 
 def page(rows: pd.DataFrame, profile: str, others: Mapping[str, pd.DataFrame] | None = None) -> str:
     """Return the page of all claims, for a file below results/<profile>/tables; others: as in `body`."""
-    return f"# The paper's claims, on the results of `{profile}`\n\n{body(rows, '../../../analysis/', others)}"
+    return f"# The paper's claims, on the results of `{profile}`\n\n{body(rows, profile, '../../../analysis/', others)}"
 
 
 def write(rows: pd.DataFrame, root, profile: str, others: Mapping[str, pd.DataFrame] | None = None) -> None:

@@ -211,7 +211,7 @@ PAPER = PUBLISHED.accuracies("dinov2_b")
 NUMBER = re.compile(r"[−+-]?\d+(?:,\d{3})*(?:\.\d+)?")
 NAMES = re.compile(r"95 %|Python 3\.\d+")  # a level, a version
 LEAD = (PAPER.loc["pvera"] - PAPER.loc["vera"]).mean()
-POWER = cell("claims", "could_be_shown", claim="PVeRA is more accurate than VeRA")
+POWER = cell("claims", "could_be_shown", topic="Components", claim="PVeRA is more accurate than VeRA")
 AUDIT = [len(table("published/audit")), len(rows("published/audit", verdict=CONTRADICTS))]
 SOFTMAX = [cell("protocol", "mean", switch="softmax_in_loss", metric=metric) for metric in ("accuracy", "ece")]
 DEMO = Profile.read(ROOT / "experiments/profiles/demo.yaml")

@@ -22,7 +22,8 @@ RULE = (
     "the interval lies above zero, fails where it lies below, and is undecided otherwise. Two steps "
     "of PVeRA are equal where the interval lies within ±1 point. Where several comparisons "
     "decide, such as the highest of eight, the interval is that of the closest one, and the verdict is stricter: it is "
-    "corrected for their number."
+    "corrected for their number. Test images stay: others, 2,000 of each data set, would add a standard error of about "
+    "0.7 points on one data set, and 0.2 on the mean of twelve."
 )
 #: The columns of a judged claim in CSV files, and their values before it is judged.
 FIELDS: dict[str, Any] = {
