@@ -84,10 +84,22 @@ class AdapterFolder:
         """The positions of the modules, in the order of "qkv"."""
         return sorted({positions for _, positions in self.modules}, key=["qkv", "q", "k", "v", "mlp"].index)
 
-    def stack(self, name: str, positions: str, shape: tuple[int, ...]) -> Tensor:
+    def stack(self, name: str, positions: str, *shape: int) -> Tensor:
         """Return the tensors `name` of all layers, (layers, *shape). InputError where one is missing or differs."""
         tensors = [tensors.get(name) for (_, at), tensors in sorted(self.modules.items()) if at == positions]
         return torch.stack([self.shaped(name, tensor, shape) for tensor in tensors])
+
+    def by_position(self, name: str, *shape: int, rows: bool = False) -> dict[str, Tensor]:
+        """Return the tensors `name` (layers, *shape) of "q", "k" and "v", as far as they are adapted.
+
+        A fused layer's tensor is that of all three, or with `rows` holds their rows one after the other.
+        """
+        found: dict[str, Tensor] = {}
+        for positions in set(self.positions) - {"mlp"}:
+            count = len(positions) if rows else 1
+            parts = self.stack(name, positions, count * shape[0], *shape[1:]).unflatten(1, (count, -1)).unbind(1)
+            found |= dict(zip(positions, parts if rows else parts * len(positions), strict=True))
+        return {position: found[position] for position in "qkv" if position in found}
 
     def shaped(self, name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> Tensor:
         """Return `tensor`. InputError unless it is there and has that shape, which backbone and rank decide."""

@@ -55,11 +55,11 @@ def of_timm(name: str):
 @pytest.mark.parametrize(
     "make_encoder, message",
     [
-        (lambda: torch.nn.Linear(3, 3), f"Linear {FORM}'Linear' object has no attribute 'blocks'"),
+        (lambda: torch.nn.Linear(3, 3), f"Linear {FORM}Linear has no attribute `blocks`"),
         (lambda: make_vit(depth=0), "VisionTransformer has no layers"),
         (with_separate_projections, "VisionTransformer has layers of widths [4, 24]"),
         (of_timm("swin_tiny_patch4_window7_224"), f"SwinTransformer {FORM}"),
-        (of_timm("vit_base_patch16_xp_224"), f"VisionTransformer {FORM}'ParallelScalingBlock' object"),
+        (of_timm("vit_base_patch16_xp_224"), f"VisionTransformer {FORM}ParallelScalingBlock has no"),
         (of_timm("vit_large_patch16_sapiens2"), "makes k by Linear(in_features=1024, out_features=512, bias=True)"),
         (of_timm("hiera_tiny_224"), "Hiera makes q, k, v by Linear(in_features=96, out_features=576, bias=True)"),
         (of_timm("samvit_base_patch16"), "pools in a head of its own"),
