@@ -20,18 +20,8 @@ TRAINING = {"train800": 800, "val200": 200}  # images
 #: Classes that the 1,000 images show where these are not all: SUN397 has 309 in train800 and 136 in val200.
 SHOWN = {"sun397": 325}
 #: Data sets whose originals are stored without loss. Originals of the others are JPEG files, as in both copies.
-LOSSLESS_ORIGINALS = (
-    "cifar",
-    "svhn",
-    "patch_camelyon",
-    "clevr_count",
-    "clevr_dist",
-    "dsprites_loc",
-    "dsprites_ori",
-    "kitti",
-    "smallnorb_azi",
-    "smallnorb_ele",
-)
+LOSSLESS_ORIGINALS = ("cifar", "svhn", "patch_camelyon", "clevr_count", "clevr_dist", "dsprites_loc", "dsprites_ori",
+                      "kitti", "smallnorb_azi", "smallnorb_ele")  # fmt: skip
 DIFFERS = "differs from VTAB-1k"
 
 

@@ -116,9 +116,9 @@ MASK = torch.tensor([[1], [0], [1]]) * TEXT["attention_mask"]  # the second text
         ({}, "first", "texts are a mapping of tensors"),
         ({"input_ids": torch.zeros(0, 4)}, "first", "at least one text"),
         ({"input_ids": [[1, 2]]}, "first", "return_tensors='pt'"),
-        (TEXT | {"attention_mask": MASK}, "first", "the first token of a text is padding: pad on the right"),
+        (TEXT | {"attention_mask": MASK}, "first", "padding comes first, or alone, in a text: pad on the right"),
         ({name: tensor.flip(1) for name, tensor in TEXT.items()}, "first", "pad on the right"),
-        (TEXT | {"attention_mask": MASK}, "mean", "a text is padding alone"),
+        (TEXT | {"attention_mask": MASK}, "mean", "padding comes first, or alone, in a text"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
