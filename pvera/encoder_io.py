@@ -72,20 +72,20 @@ def reads_text(encoder: nn.Module) -> bool:
 
 def require_inputs(inputs: Any, encoder: nn.Module) -> None:
     """Raise InputError unless `inputs` are a batch of images, or of texts where the encoder reads text."""
-    text = reads_text(encoder)
-    if not isinstance(inputs, Mapping if text else Tensor):
-        wanted = "texts, as a tokenizer's mapping" if text else "images, as a tensor"
-        raise InputError(f"the model takes {wanted}, not {type(inputs).__name__}")
-    if isinstance(inputs, Mapping):
-        if not inputs or not all(isinstance(t, Tensor) and t.shape[0] for t in inputs.values()):
+    if reads_text(encoder):
+        texts = list(inputs.values()) if isinstance(inputs, Mapping) else []
+        if not texts or not all(isinstance(tensor, Tensor) and tensor.shape[0] for tensor in texts):
             raise InputError(
-                "texts are a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
-                "returns with return_tensors='pt'"
+                "the model takes texts: a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
+                f"returns with return_tensors='pt', not {type(inputs).__name__}"
             )
-    elif inputs.ndim != 4 or not inputs.shape[0] or not inputs.is_floating_point():
+    elif not isinstance(inputs, Tensor) or inputs.ndim != 4 or not inputs.shape[0] or not inputs.is_floating_point():
+        given = (
+            f"{inputs.dtype} of shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else type(inputs).__name__
+        )
         raise InputError(
-            "images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
-            f"{inputs.dtype} of shape {tuple(inputs.shape)}"
+            "the model takes images: a floating-point tensor (batch, 3, height, width) of at least one image, not "
+            + given
         )
 
 

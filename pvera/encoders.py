@@ -146,25 +146,21 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     for last in (layer.mlp_out for layer in layers):
         if not isinstance(last, nn.Linear) or last.out_features != widths[0]:
             raise InputError(f"{name}: {described(last)} is no linear layer to the width {widths[0]} at an MLP's end")
-    if names is TIMM and not is_own(encoder):
-        _check_head(encoder, widths[0])
+    head = getattr(encoder, "head", None)
+    if names is not TIMM or is_own(encoder):
+        return layers
+    if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
+        if getattr(encoder, "num_classes", 1):
+            raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
+        raise InputError(f"{name} is not supported: it pools in a head of its own ({type(head).__name__})")
+    if getattr(encoder, "head_hidden_size", widths[0]) != widths[0]:
+        raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {widths[0]}")
     return layers
 
 
 def described(module: nn.Module) -> str:
     """Return class and options of a module in one line."""
     return f"{type(module).__name__}({' '.join(module.extra_repr().split())})"
-
-
-def _check_head(encoder: nn.Module, dim: int) -> None:
-    """Raise InputError unless `encoder` returns one feature vector of width `dim` for each image or text."""
-    name, head = type(uncompiled(encoder)).__name__, getattr(encoder, "head", None)
-    if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
-        if getattr(encoder, "num_classes", 1):
-            raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
-        raise InputError(f"{name} is not supported: it pools in a head of its own ({type(head).__name__})")
-    if getattr(encoder, "head_hidden_size", dim) != dim:
-        raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {dim}")
 
 
 class Names(NamedTuple):

@@ -111,8 +111,7 @@ def training_attention(encoder: nn.Module) -> Iterator[None]:
     In half precision their backward pass takes down to a fifth of the time. They keep the attention scores in memory.
     """
     half = torch.is_autocast_enabled("cpu") and next(encoder.parameters()).device.type == "cpu"
-    patches = getattr(getattr(encoder, "patch_embed", None), "num_patches", SHORT)
-    plain = half and patches < SHORT
+    plain = half and getattr(getattr(encoder, "patch_embed", None), "num_patches", SHORT) < SHORT
     layers: list[Any] = [module for module in encoder.modules() if plain and getattr(module, "fused_attn", False)]
     for layer in layers:
         layer.fused_attn = False

@@ -142,7 +142,8 @@ class AdaptedModel(nn.Module):
         if self._merged is not None and self.active != self._merged:
             raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
         self._require_layers()
-        active = self.active if self._adapts else self.active[:1]
+        adapts = not self.merged and bool(self.members[0].layers[0].sites)
+        active = self.active if adapts else self.active[:1]  # one pass where no adapter changes the backbone
         if not isinstance(inputs, Tensor):
             return self._text_features(inputs, active)
         images = inputs.repeat(len(active), 1, 1, 1) if len(active) > 1 else inputs
@@ -375,11 +376,6 @@ class AdaptedModel(nn.Module):
         adapters = [adapter for member in chosen for adapter in member.stochastic_layers]
         with with_settings(adapters, with_kl=False):
             yield
-
-    @property
-    def _adapts(self) -> bool:
-        """Whether adapters change what the backbone computes."""
-        return not self.merged and bool(self.members[0].layers[0].sites)
 
     def _require_layers(self) -> None:
         """Raise InputError where a hooked layer was replaced, and so has lost its adapter.

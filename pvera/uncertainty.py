@@ -28,13 +28,8 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
 
 
 #: Stored types of `Estimates`; fp16's relative precision suits widths near zero.
-STORED: dict[str, type[np.generic]] = {
-    "sd": np.float16,
-    "accuracy": np.float16,
-    "predicted": np.int16,
-    "centre": np.float16,
-    "width": np.float16,
-}
+STORED: dict[str, type[np.generic]] = dict.fromkeys(("sd", "accuracy", "predicted", "centre", "width"), np.float16)
+STORED |= {"predicted": np.int16}
 
 
 @dataclass(frozen=True)

@@ -139,9 +139,9 @@ def scale_at(y: Tensor, scale: Tensor, at: list[int], shift: Tensor | None = Non
 
     A scale near one would lose its last digits in half precision, so only the result has y's precision.
     """
-    return change_at(
-        y, at, lambda i, part: part * scale[i] if shift is None else torch.addcmul(shift[i], part, scale[i])
-    )
+    if shift is None:
+        return change_at(y, at, lambda i, part: part * scale[i])
+    return change_at(y, at, lambda i, part: torch.addcmul(shift[i], part, scale[i]))
 
 
 def full_precision(tensor: Tensor) -> Tensor:

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any, NamedTuple
 
-POSITIONS = "qkv"
-
 
 class Rule(NamedTuple):
     """The rule of a hyperparameter.
@@ -37,20 +35,15 @@ def positive_or_none() -> Any:
 
 
 def share(default: float) -> Any:
-    return option(
-        default, "a number from 0 and below 1", lambda value: value == 0 or (_is_positive(value) and value < 1)
-    )
+    return option(default, "a number from 0 and below 1", lambda value: value == 0 or _is_positive(value) and value < 1)
 
 
 def positions(default: str) -> Any:
-    def ordered(value: str) -> str:
-        return "".join(sorted(value, key=POSITIONS.index))
-
     return option(
         default,
         "different letters out of q, k, v",
-        lambda value: isinstance(value, str) and 0 < len(value) == len(set(value) & set(POSITIONS)),
-        ordered,
+        lambda value: isinstance(value, str) and 0 < len(value) == len(set(value) & set("qkv")),
+        lambda value: "".join(sorted(value, key="qkv".index)),
     )
 
 

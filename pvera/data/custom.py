@@ -116,13 +116,18 @@ def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
 def install(root: str | Path, name: str, source: str | Path, seed: int | None = None) -> dict:
     """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
 
+    InputError as `split`, and for a name that is taken or cannot name a folder of results.
+
     seed: as for `split`; None for the seed of the lists that lie there, else 0. Lists that are right stay untouched.
     """
-    folder = _folder(root, name)
-    before = manifest(root, name)
-    if seed is None:
-        seed = drawn_from(before) or 0
-    table, described = split(source, seed)
+    if name in TASKS:
+        raise InputError(f"{name!r} is the name of a data set that is known already; choose another name for yours")
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
+    folder, before = Path(os.path.abspath(root)) / name, manifest(root, name)
+    if folder.exists() and before is None:
+        raise InputError(f"{folder} exists and is no data set that --data-set wrote: remove it, or choose another name")
+    table, described = split(source, (drawn_from(before) or 0) if seed is None else seed)
     pictures = Path(described["source"])
     lists = {}
     for part, of_part in table.groupby("part"):
@@ -224,18 +229,6 @@ def _folders(place: Path) -> list[Path]:
     """Return the folders in `place` that are not hidden."""
     with explained(f"{place} cannot be read"):
         return sorted(path for path in place.iterdir() if path.is_dir() and not is_hidden(path.name))
-
-
-def _folder(root: str | Path, name: str) -> Path:
-    """Return the folder of the data set. InputError for a name that is taken or cannot name a folder of results."""
-    if name in TASKS:
-        raise InputError(f"{name!r} is the name of a data set that is known already; choose another name for yours")
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
-    folder = Path(os.path.abspath(root)) / name
-    if folder.exists() and not (folder / MANIFEST).exists():
-        raise InputError(f"{folder} exists and is no data set that --data-set wrote: remove it, or choose another name")
-    return folder
 
 
 def _digest(table: pd.DataFrame) -> str:

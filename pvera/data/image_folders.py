@@ -233,11 +233,8 @@ def listed(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str
     digest = hashlib.sha256(f"decoder {DECODER}, {size}, Pillow {PIL.__version__}\n".encode())
     for path, label in label_of.items():
         file = f"{folder}/{path}"
-        try:
+        with explained(f"image {file} cannot be read"):
             state = store.state(file)
-        except (OSError, ValueError) as error:
-            reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-            raise InputError(f"image {file} {reason}") from None
         digest.update(f"{path} {label} {state}\n".encode())
     of_folder = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
     return label_of, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"

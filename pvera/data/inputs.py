@@ -21,16 +21,16 @@ import torch
 
 from pvera import backbones, metrics, text_encoders
 from pvera.backbones import Backbone
-from pvera.data import glue, image_folders, store, tokenized, vtab
+from pvera.data import glue, image_folders, store, vtab
 from pvera.text_encoders import Encoder
 
 PARTS = ("train", "validation", "test")  # what a run reads, in this order
 
 
 #: A split in memory or in the store: labels (n,) int64; key; content(), all that training and testing read.
-Split = image_folders.ImageSplit | tokenized.TextSplit
+Split = image_folders.ImageSplit | glue.TextSplit
 #: A split on a device: labels (n,); `data[index]` is a batch as the frozen model reads it.
-Data = image_folders.ImageData | tokenized.TextData
+Data = image_folders.ImageData | glue.TextData
 
 
 class Kind(NamedTuple):
@@ -90,7 +90,7 @@ def _load_images(root: str | Path, name: str, part: str, frozen: Backbone, first
 def _load_texts(root: str | Path, name: str, part: str, frozen: Encoder, first: int | None) -> Split:
     """Load validation and test texts in order of length, so that their batches need little padding."""
     texts = glue.load_split(root, name, part)
-    split = tokenized.encode(frozen, texts.take(range(len(texts))[:first]))
+    split = glue.tokenized(frozen, texts.take(range(len(texts))[:first]))
     return split if part == "train" else split.by_length()
 
 
@@ -103,7 +103,7 @@ def keys(root: str | Path, name: str, reading: dict, parts: Sequence[str] = PART
     if name in glue.GLUE:
         for part in parts:
             glue.load_split(root, name, part)
-        return [tokenized.TextSplit.key] * len(parts)
+        return [glue.TextSplit.key] * len(parts)
     splits = [image_folders.SPLIT_OF[part] for part in parts]
     places = [image_folders.listed(root, name, split, reading["image_size"])[1] for split in splits]
     return places if first is None else [f"{place}, first {first}" for place in places]

@@ -67,19 +67,17 @@ def images(place: str, undecoded) -> np.memmap:
     cannot be written; no half-written file is left.
     """
     file = folder() / f"{place}.npy"
-    decoded = _open(file)
-    if decoded is None:
-        split = file.stem.rpartition("-")[0]
-        with writing(f"decoded images to {folder()} (--cache names another folder)"):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(file.with_name(f"{split}.lock")):
-                decoded = _open(file)  # another process may have made it meanwhile
-                if decoded is None:
-                    _make(file, undecoded)
-                    for outdated in set(file.parent.glob(f"{split}-*")) - {file}:
-                        outdated.unlink()
-                    decoded = _open(file)
-    return decoded
+    if (decoded := _open(file)) is not None:
+        return decoded
+    split = file.stem.rpartition("-")[0]
+    with writing(f"decoded images to {folder()} (--cache names another folder)"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_name(f"{split}.lock")):
+            if _open(file) is None:  # another process may have made it meanwhile
+                _make(file, undecoded)
+                for outdated in set(file.parent.glob(f"{split}-*")) - {file}:
+                    outdated.unlink()
+            return np.lib.format.open_memmap(file, mode="r")
 
 
 def read(images: np.ndarray, part: slice) -> np.ndarray:

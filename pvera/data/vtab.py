@@ -95,17 +95,14 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
         expected = TRAINING.get(split, task.test_images)
         if len(splits[split]) != expected:
             findings.append(f"{split}: {len(splits[split])} images, not {expected}")
-    classes = {"training": (tuple(TRAINING), SHOWN.get(name, task.classes)), "test": (("test",), task.classes)}
-    for part, (names, expected) in classes.items():
+    for part, names, expected in (
+        ("training", TRAINING, SHOWN.get(name, task.classes)),
+        ("test", ["test"], task.classes),
+    ):
         labels = {label for split in names for label in splits.get(split, {}).values()}
         if len(labels) < expected:
             findings.append(f"{part}: images of {len(labels)} classes, not {expected}")
-    paths = {split: set(map(os.path.normpath, label_of)) for split, label_of in splits.items()}
-    for split, other in (("test", "train800"), ("test", "val200"), ("val200", "train800")):
-        if shared := paths.get(split, set()) & paths.get(other, set()):
-            findings.append(f"{split}: {len(shared)} images are {other} images as well, one is {min(shared)}")
-    if images:
-        for split, of_split in paths.items():
-            if missing := [path for path in of_split if not (folder / path).is_file()]:
-                findings.append(f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}")
+    for split, label_of in splits.items() if images else ():
+        if missing := [path for path in label_of if not (folder / path).is_file()]:
+            findings.append(f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}")
     return findings

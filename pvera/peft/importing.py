@@ -49,27 +49,21 @@ def import_peft(
         raise InputError(f"{folder}: its head reads the class token alone, and distilled DeiT has two heads")
     if adapter.modules.keys() != {(i, p) for i in range(len(layers)) for p in adapter.positions}:
         raise InputError(f"{folder} does not adapt the same projections in each of the backbone's {len(layers)} layers")
+    if adapter.config["peft_type"] != "IA3" and "mlp" in adapter.positions:
+        raise InputError(f"{folder} adapts the MLP: only adapters of queries, keys and values can be read")
     method, tensors = IMPORTS[adapter.config["peft_type"]](adapter, layers)
-    num_classes = _classes(adapter, layers[0].dim, num_classes)
-    for name, tensor in (adapter.head or {}).items():
-        tensors[f"head.{name}"] = tensor
+    if adapter.head is not None:
+        classes, width = adapter.head["weight"].shape
+        if width != layers[0].dim:
+            raise InputError(f"{folder}: its head reads {width} features, and the backbone has {layers[0].dim}")
+        if num_classes not in (None, classes):
+            raise InputError(f"{folder}: its head has {classes} classes, not {num_classes}")
+        num_classes, tensors = classes, tensors | {f"head.{name}": tensor for name, tensor in adapter.head.items()}
+    if num_classes is None:
+        raise InputError(f"{folder} holds no head: give num_classes, and train the new head")
     model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
     model.members[0].fill(tensors)
     return model.eval()
-
-
-def _classes(adapter: AdapterFolder, dim: int, num_classes: int | None) -> int:
-    """Return the number of classes of the folder's head, or of the one asked for. InputError where both differ."""
-    if adapter.head is None:
-        if num_classes is None:
-            raise InputError(f"{adapter.path} holds no head: give num_classes, and train the new head")
-        return num_classes
-    classes, width = adapter.head["weight"].shape
-    if width != dim:
-        raise InputError(f"{adapter.path}: its head reads {width} features, and the backbone has {dim}")
-    if num_classes not in (None, classes):
-        raise InputError(f"{adapter.path}: its head has {classes} classes, not {num_classes}")
-    return classes
 
 
 def _columns(adapter: AdapterFolder, B: dict[str, Tensor], others: set[str]) -> dict[str, list[int]]:
@@ -85,15 +79,8 @@ def _columns(adapter: AdapterFolder, B: dict[str, Tensor], others: set[str]) -> 
     return dict.fromkeys(targets if adapter.positions == ["qkv"] else B, list(range(adapter.config["r"])))
 
 
-def _require_projections(adapter: AdapterFolder) -> None:
-    """Raise InputError for an adapter of the MLP."""
-    if "mlp" in adapter.positions:
-        raise InputError(f"{adapter.path} adapts the MLP: only adapters of queries, keys and values can be read")
-
-
 def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     """Read VeRA and PVeRA."""
-    _require_projections(adapter)
     key, dim, rank = adapter.config["peft_type"].lower(), layers[0].dim, adapter.config["r"]
     fused, halves = adapter.positions == ["qkv"], 2 if key == "pvera" else 1
     A, B = _projections(adapter, {f"{key}_A": (halves * rank, dim), f"{key}_B": (dim * (3 if fused else 1), rank)})
@@ -129,7 +116,6 @@ def _projections(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> 
 
 def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     """Read LoRA and DoRA."""
-    _require_projections(adapter)
     dim, rank, dora = layers[0].dim, adapter.config["r"], bool(adapter.config.get("use_dora"))
     A = adapter.by_position("lora_A", rank, dim)
     B = adapter.by_position("lora_B", dim, rank, rows=True)

@@ -107,13 +107,13 @@ MASK = torch.tensor([[1], [0], [1]]) * TEXT["attention_mask"]  # the second text
 @pytest.mark.parametrize(
     "inputs, pool, message",
     [
-        ([1], None, "the model takes images, as a tensor, not list"),
-        (TEXT, None, "the model takes images, as a tensor, not dict"),
+        ([1], None, "the model takes images: a floating-point tensor"),
+        (TEXT, None, "of at least one image, not dict"),
         (torch.zeros(0, 3, 32, 32), None, "at least one image, not torch.float32 of shape"),
         (torch.zeros(3, 32, 32), None, "(batch, 3, height, width)"),
         (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), None, "floating-point tensor"),
-        (make_images(2), "first", "the model takes texts, as a tokenizer's mapping, not Tensor"),
-        ({}, "first", "texts are a mapping of tensors"),
+        (make_images(2), "first", "return_tensors='pt', not Tensor"),
+        ({}, "first", "the model takes texts: a mapping of tensors"),
         ({"input_ids": torch.zeros(0, 4)}, "first", "at least one text"),
         ({"input_ids": [[1, 2]]}, "first", "return_tensors='pt'"),
         (TEXT | {"attention_mask": MASK}, "first", "padding comes first, or alone, in a text: pad on the right"),
