@@ -96,15 +96,12 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
             "or is another model, in another precision, or with an adapter merged into it"
         )
     _require_same_features(backbone, path, described, tensors.pop(FEATURES))
-    if described["method"] not in METHODS:
-        raise InputError(
-            f"{path} holds the method {described['method']!r}, which is not registered: import the module "
-            "that defines it first"
-        )
+    if (key := described["method"]) not in METHODS:
+        raise InputError(f"{path} holds the method {key!r}, which is not registered: import its module first")
     try:
-        method = METHODS[described["method"]](**described["hyperparameters"])
+        method = METHODS[key](**described["hyperparameters"])
     except TypeError as error:
-        raise InputError(f"{path} holds a hyperparameter that {described['method']} does not have: {error}") from None
+        raise InputError(f"{path} holds a hyperparameter that {key} does not have: {error}") from None
     num_classes, seed = described["num_classes"], described["seed"]
     member = Member(method, layers, num_classes, seed)
     named: dict[str, Tensor] = dict(member.trained())

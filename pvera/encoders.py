@@ -77,8 +77,7 @@ class EncoderLayer:
     @property
     def bias_apart(self) -> Tensor:
         """The biases (3 d) that lie apart from the fused layer, in the order of "qkv"."""
-        biases = self.biases
-        return torch.cat([biases.get(p, torch.zeros_like(biases["q"])) for p in "qkv"])
+        return torch.cat([self.biases.get(p, torch.zeros_like(self.biases["q"])) for p in "qkv"])
 
 
 def not_plain(linear: nn.Linear) -> str:

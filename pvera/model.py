@@ -77,10 +77,8 @@ class AdaptedModel(nn.Module):
 
     def __init__(self, encoder: nn.Module, method: Method | Sequence[Method], num_classes: int, seed, pool: str):
         super().__init__()
-        if pool not in POOLS:
-            raise InputError(f"pool must be one of {', '.join(POOLS)}, not {pool!r}")
-        if pool != "first" and not reads_text(encoder):
-            raise InputError(f"pool={pool!r} is for text; of images, the backbone pools")
+        if pool not in POOLS or (pool != "first" and not reads_text(encoder)):
+            raise InputError(f"pool must be one of {', '.join(POOLS)}, not {pool!r}; of images, the backbone pools")
         require_plain(encoder)
         self.single = isinstance(method, Method)
         methods, seeds = grid(method, seed)

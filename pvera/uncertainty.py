@@ -97,10 +97,8 @@ def summarise(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
     # A mean is at most one, so it decides among equal counts alone.
     predicted = (counts + 0.5 * probabilities.mean(0)).argmax(1)
     low, high = t_interval(np.take_along_axis(probabilities, predicted[None, :, None], 2)[..., 0])
-    votes = counts / len(probabilities)
-    return {
-        "sd": probabilities.max(2).std(0, ddof=1), "predicted": predicted, "low": low, "high": high, "votes": votes
-    }  # fmt: skip
+    spread = probabilities.max(2).std(0, ddof=1)
+    return {"sd": spread, "predicted": predicted, "low": low, "high": high, "votes": counts / len(probabilities)}
 
 
 def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -168,11 +168,8 @@ def describe(name: str, described: dict) -> str:
     """Return one line about a data set from its description."""
     counts = ", ".join(f"{count} {part}" for part, count in described["images"].items())
     line = f"{name}: {len(described['classes'])} classes; images: {counts}; {describe_split(described['split'])}"
-    if described["left_out"]:
-        line += f"; left out: {describe_left_out(described['left_out'])}"
-    if described["alike"]:
-        line += f"; with the pixels of another: {described['alike']}"
-    return line
+    found = {"left out": describe_left_out(described["left_out"]), "with the pixels of another": described["alike"]}
+    return "; ".join([line, *(f"{what}: {count}" for what, count in found.items() if count)])
 
 
 def describe_left_out(left_out: dict[str, int]) -> str:

@@ -4,8 +4,8 @@
     batch = train.data(frozen, device)[:16]                           # as the frozen model reads it
     inputs.digest([train, validation, test])                          # "data_sha256" of result files
 
-The store keeps the hash of data under the keys of its splits (`digest`): whether a run is done is known without
-pixels. This process looks at each file once, and the last backbone and the last data stay loaded for the next run.
+The store keeps the hash of data under the keys of its splits, so whether a run is done is known without pixels. The
+last backbone and the last data stay loaded for the next run.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
     <cache>/store/digests/<key>.json
 
 `<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the checkout (without one, in the home folder). A
-key hashes all that the content depends on, files by size and times, so a file of that name is never outdated. It gets
-the name when all of it is on the disk. VTAB-1k at 224 pixels takes 61 GB.
+key hashes all that the content depends on, files by size and times. VTAB-1k at 224 pixels takes 61 GB.
 """
 
 from __future__ import annotations

@@ -95,10 +95,8 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
         expected = TRAINING.get(split, task.test_images)
         if len(splits[split]) != expected:
             findings.append(f"{split}: {len(splits[split])} images, not {expected}")
-    for part, names, expected in (
-        ("training", TRAINING, SHOWN.get(name, task.classes)),
-        ("test", ["test"], task.classes),
-    ):
+    classes = {"training": (TRAINING, SHOWN.get(name, task.classes)), "test": (["test"], task.classes)}
+    for part, (names, expected) in classes.items():
         labels = {label for split in names for label in splits.get(split, {}).values()}
         if len(labels) < expected:
             findings.append(f"{part}: images of {len(labels)} classes, not {expected}")

@@ -91,7 +91,7 @@ def test_backbones(make_encoder, message):
         ({"method": [LoRA(), LoRA()], "seed": [0]}, "as many seeds"),
         ({"method": [LoRA(), IA3()]}, "members of a grid must adapt the same places"),
         ({"method": Bottleneck(ratio=25)}, "ratio 25 leaves no hidden unit of width 24"),
-        ({"pool": "mean"}, "is for text; of images, the backbone pools"),
+        ({"pool": "mean"}, "not 'mean'; of images, the backbone pools"),
         ({"pool": "max"}, "pool must be one of first, mean, not 'max'"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
