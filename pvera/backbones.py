@@ -58,11 +58,7 @@ default_cfgs = generate_default_cfgs(
 def vit_tiny_patch8_32(pretrained: bool = False, **options) -> VisionTransformer:
     """Build the small backbone, (batch, 3, 32, 32) -> (batch, 96); see weights/vit_tiny_patch8_32.md."""
     model: Any = build_model_with_cfg(
-        VisionTransformer,
-        TINY,
-        pretrained,
-        pretrained_filter_fn=checkpoint_filter_fn,
-        **TINY_ARCHITECTURE | options,
+        VisionTransformer, TINY, pretrained, pretrained_filter_fn=checkpoint_filter_fn, **TINY_ARCHITECTURE | options
     )
     for block in model.blocks:
         block.attn.fused_attn = False  # plain products of 17 tokens train 2 to 8 times as fast on a CPU

@@ -134,8 +134,6 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
         advice = bare if _is_of(cls, "transformers") and not known else HELP
         raise InputError(f"{name} has layers of another form than those that are adapted: {error}; {advice}") from None
     for linear, positions in (projection for layer in layers for projection in layer.projections):
-        if callable(getattr(linear, "weight", None)):  # torch's quantised layers
-            raise InputError(f"{name} is quantised by {type(linear).__module__}: take 8-bit layers that are nn.Linear")
         if not isinstance(linear, nn.Linear) or linear.out_features != len(positions) * linear.in_features:
             what = f"{', '.join(positions)} by {described(linear)}"
             raise InputError(f"{name} makes {what}, and not each at the input's width; {HELP}")

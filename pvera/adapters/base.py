@@ -49,11 +49,11 @@ class Method:
 
     def __post_init__(self):
         for field in fields(self):
-            if rule := field.metadata.get("rule"):
-                value = getattr(self, field.name)
-                if not rule.holds(value):
-                    raise InputError(f"{self.title}: {field.name} must be {rule.must}, not {value!r}")
-                object.__setattr__(self, field.name, rule.form(value))
+            if "rule" in field.metadata:
+                value, (must, holds, form) = getattr(self, field.name), field.metadata["rule"]
+                if not holds(value):
+                    raise InputError(f"{self.title}: {field.name} must be {must}, not {value!r}")
+                object.__setattr__(self, field.name, form(value))
 
     def shared(self, dim: int, seed: int) -> nn.Module | None:
         """Return the module that all layers of one model share (VeRA's and PVeRA's frozen A and B), or None."""

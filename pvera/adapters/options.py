@@ -3,23 +3,17 @@
 import math
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 
-class Rule(NamedTuple):
-    """The rule of a hyperparameter.
+def option(
+    default: Any, must: str, holds: Callable[[Any], bool], form: Callable[[Any], Any] = lambda value: value
+) -> Any:
+    """Return a dataclass's field with a default and the rule that `Method` checks.
 
     must: the rule in words.   holds: whether a value keeps it.   form: the one form of equal values.
     """
-
-    must: str
-    holds: Callable[[Any], bool]
-    form: Callable[[Any], Any] = lambda value: value
-
-
-def option(default: Any, *rule: Any) -> Any:
-    """Return a dataclass's field with a default and the parts of a `Rule`, which `Method` checks."""
-    return field(default=default, metadata={"rule": Rule(*rule)})
+    return field(default=default, metadata={"rule": (must, holds, form)})
 
 
 def positive_int(default: int) -> Any:

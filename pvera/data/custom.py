@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from pvera import files
 from pvera.data import image_folders, store
-from pvera.data.image_folders import SPLIT_OF
+from pvera.data.image_folders import SPLIT_OF, name_errors
 from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, explained, writing
 
@@ -32,7 +32,6 @@ PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
-SHOWN = 5  # names in an error
 #: Folders of Synology, QNAP, macOS, Windows and fsck, in small letters: thumbnails and what was deleted.
 SYSTEM = {"@eadir", "#recycle", "@recycle", "@recently-snapshot", "__macosx", "$recycle.bin", "lost+found",
           "system volume information"}  # fmt: skip
@@ -95,12 +94,12 @@ def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
         table["part"] = table.part.where(parts == "test", table.content.map(drawn))
         described |= {"drawn": dict(shares), "seed": seed}
     if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
-        raise InputError(f"{source} has no training picture of {_name_few(untrained)}")
+        raise InputError(f"{source} has no training picture of {name_errors(untrained)}")
     for column, where in (("label", "with different labels"), ("part", "in two splits")):
         unequal = table.groupby("content")[column].transform("nunique") > 1
         if unequal.any():
             raise InputError(
-                f"{source} has equal pictures {where} ({_name_few([*table.path[unequal]])}): keep one of each"
+                f"{source} has equal pictures {where} ({name_errors([*table.path[unequal]])}): keep one of each"
             )
     return table, {
         "source": os.path.abspath(source),
@@ -255,11 +254,6 @@ def _content(path: Path) -> tuple[str, str]:
     """Return the SHA-256 of a file and of its pixels. InputError where it cannot be decoded."""
     image = image_folders.as_displayed(path)
     return files.sha256(path), hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
-
-
-def _name_few(names: list[str]) -> str:
-    """Return a few of the names."""
-    return ", ".join(map(ascii, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _draw(label: str, contents: list[str], shares: dict[str, float], seed: int) -> dict[str, str]:

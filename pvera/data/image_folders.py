@@ -179,8 +179,8 @@ def require_readable(images: Iterable) -> None:
         raise InputError(name_errors(errors))
 
 
-def name_errors(errors: Collection[InputError]) -> str:
-    """Return the first errors in one line, and how many more there are."""
+def name_errors(errors: Collection) -> str:
+    """Return the first errors or names in one line, and how many more there are."""
     more = f"; and {len(errors) - REFUSED} more" if len(errors) > REFUSED else ""
     return "; ".join(map(str, [*errors][:REFUSED])) + more
 

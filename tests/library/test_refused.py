@@ -65,7 +65,10 @@ def of_timm(name: str):
         (of_timm("samvit_base_patch16"), "pools in a head of its own"),
         (of_timm("qwen3_vit_88m_enc"), "not one vector of the layers' width"),
         (lambda: make_vit(num_classes=10), "create it with num_classes=0"),
-        (lambda: torch.ao.quantization.quantize_dynamic(make_vit(), inplace=True), "is quantised by torch"),
+        (
+            lambda: torch.ao.quantization.quantize_dynamic(make_vit(), inplace=True),
+            "makes q, k, v by DynamicQuantizedLinear(",
+        ),
         (lambda: BertForSequenceClassification(BertConfig(**SIZE)), "take one of BertModel, RobertaModel"),
         (lambda: GPT2Model(GPT2Config(vocab_size=50, n_positions=8, n_embd=24, n_layer=1, n_head=2)), FORM),
         # It has BERT's module names, but its norms are in other places.
