@@ -95,7 +95,16 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
             f"{path} belongs to another backbone, for inputs {inputs}; this {title} takes {input_shape(backbone)}, "
             "or is another model, in another precision, or with an adapter merged into it"
         )
-    _require_same_features(backbone, path, described, tensors.pop(FEATURES))
+    shape, expected = described["input_shape"], tensors.pop(FEATURES)
+    with explained(f"{path}: the backbone does not take inputs of shape {tuple(shape)}, as it did in training"):
+        features = example_features(backbone, shape, described["pool"]).cpu()
+    half = {features.dtype, expected.dtype} & {torch.float16, torch.bfloat16}
+    difference = (features.double() - expected.double()).norm()
+    if not difference <= (HALF_TOLERANCE if half else TOLERANCE) * expected.double().norm():  # NaN is another one
+        raise InputError(
+            f"{path}: the backbone has the weights of training, but computes something else from them: look at its "
+            "pooling, number of heads, activation, and statistics of normalisation"
+        )
     if (key := described["method"]) not in METHODS:
         raise InputError(f"{path} holds the method {key!r}, which is not registered: import its module first")
     try:
@@ -115,20 +124,6 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
     model = adapt(backbone, method, num_classes, seed, described["pool"])
     model.members[0].fill(tensors)
     return model.eval()
-
-
-def _require_same_features(backbone: nn.Module, path: Path, described: dict, expected: Tensor) -> None:
-    """Raise InputError unless `backbone` computes the `expected` features, up to rounding."""
-    shape = described["input_shape"]
-    with explained(f"{path}: the backbone does not take inputs of shape {tuple(shape)}, as it did in training"):
-        features = example_features(backbone, shape, described["pool"]).cpu()
-    half = {features.dtype, expected.dtype} & {torch.float16, torch.bfloat16}
-    difference = (features.double() - expected.double()).norm()
-    if not difference <= (HALF_TOLERANCE if half else TOLERANCE) * expected.double().norm():
-        raise InputError(
-            f"{path}: the backbone has the weights of training, but computes something else from them: look at its "
-            "pooling, number of heads, activation, and statistics of normalisation"
-        )
 
 
 def _read(path: Path) -> tuple[dict, dict]:

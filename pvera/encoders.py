@@ -43,10 +43,6 @@ class EncoderLayer:
     def dim(self) -> int:
         return self.projections[0][0].in_features
 
-    @property
-    def hidden_dim(self) -> int:
-        return self.mlp_out.in_features
-
     def projection(self, position: str) -> tuple[Tensor, Tensor]:
         """Return views of the frozen weight (d_out, d_in) and bias (d_out) of "q", "k" or "v".
 

@@ -19,8 +19,7 @@ def temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
     probabilities: (N, C) of a validation split, a softmax or a mean of several; labels: (N,).
     """
-    logs, targets = _logs(probabilities), np.asarray(labels, np.int64)
-    log_p, target = torch.from_numpy(logs), torch.from_numpy(targets)
+    log_p, target = torch.from_numpy(_logs(probabilities)), torch.from_numpy(np.asarray(labels, np.int64))
 
     def loss(log_temperature: float) -> float:
         return F.cross_entropy(log_p / np.exp(log_temperature), target).item()

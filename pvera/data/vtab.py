@@ -69,11 +69,11 @@ def require(root: str | Path, name: str) -> None:
     findings = check(root, name, images=False)
     if set(findings) <= set(read_record(root).get(name, ())):
         return
-    command, there = f"python experiments/prepare_vtab.py --root {root} --datasets {name}", (Path(root) / name).exists()
+    folder, command = Path(root) / name, f"python experiments/prepare_vtab.py --root {root} --datasets {name}"
     advice = f"`{command}` lists all differences; with --accept it is used as it is, and results say so"
-    if not there:
+    if not folder.exists():
         advice = f"`{command}` installs it from the hub, with --source COPY from an archive or a folder"
-    raise InputError(f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; {advice}")
+    raise InputError(f"{folder} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; {advice}")
 
 
 def check(root: str | Path, name: str, images: bool = True) -> list[str]:

@@ -40,9 +40,7 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     The head becomes PEFT's module to save `head` where the backbone has a place for it: give PEFT timm's model made
     with `num_classes`. Otherwise it lies in head.safetensors, for the encoder's features.
 
-    InputError for AdaptFormer, Bottleneck, linear probing and methods of one's own, which PEFT does not have, for DoRA
-    with norms over the output dimension, as in the published protocol, and for timm's models with biases beside
-    attn.qkv (BEiT, EVA), where PEFT's adapters have no effect.
+    InputError for what PEFT does not have: docs/peft.md lists it.
     """
     require_adapted(model, "export_peft")
     member = model.only_member("exported")

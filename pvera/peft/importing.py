@@ -38,9 +38,8 @@ def import_peft(
     num_classes: number of classes of a new head, from `seed`, where the folder holds none.
     pool: of text, as `adapt` takes it; None: what `export_peft` wrote into the folder, else the first token.
 
-    InputError, with the backbone unchanged, for other methods and options, for an adapter of another backbone's width
-    or depth, for timm's models with biases beside attn.qkv, where PEFT's adapters have no effect, and for a head
-    that the folder lacks or that does not read d features.
+    InputError, with the backbone unchanged, for all that docs/peft.md lists as refused, for an adapter of another
+    backbone's width or depth, and for a head that the folder lacks or that does not read d features.
     """
     adapter = read(folder, IMPORTS)
     layers = encoder_layers(backbone)
@@ -147,7 +146,7 @@ def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     scales = adapter.by_position("ia3_l", layers[0].dim, 1, rows=True)
     if "q" in scales and not torch.equal(scales["q"], torch.ones_like(scales["q"])):
         raise InputError(f"{adapter.path} scales queries, which (IA)³ does not")
-    hidden = adapter.stack("ia3_l", "mlp", 1, layers[0].hidden_dim)
+    hidden = adapter.stack("ia3_l", "mlp", 1, layers[0].mlp_out.in_features)
     tensors = {f"layers.{i}.l_kv": torch.stack([scales[p][i, :, 0] for p in "kv"]) for i in range(len(layers))}
     return IA3(), tensors | {f"layers.{i}.l_ff": hidden[i, 0] for i in range(len(layers))}
 
