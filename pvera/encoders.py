@@ -139,9 +139,9 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     for last in (layer.mlp_out for layer in layers):
         if not isinstance(last, nn.Linear) or last.out_features != widths[0]:
             raise InputError(f"{name}: {described(last)} is no linear layer to the width {widths[0]} at an MLP's end")
-    head = getattr(encoder, "head", None)
     if names is not TIMM or is_own(encoder):
         return layers
+    head = getattr(encoder, "head", None)
     if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
         if getattr(encoder, "num_classes", 1):
             raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
@@ -181,9 +181,9 @@ class Names(NamedTuple):
 def _three(module: str) -> list[str]:
     """Return the names of separate layers of queries, keys and values in a module."""
     forms = (
-        "{0}.q_proj {0}.k_proj {0}.v_proj",
         "{0}.query {0}.key {0}.value",
         "{0}.query_proj {0}.key_proj {0}.value_proj",
+        "{0}.q_proj {0}.k_proj {0}.v_proj",
     )
     return [form.format(module) for form in forms]
 
@@ -191,10 +191,8 @@ def _three(module: str) -> list[str]:
 _MLP_OUT = ("mlp.fc2", "mlp.down_proj")  # the latter ends a gated MLP (SwiGLU) of transformers
 TIMM = Names("blocks", ["attn.qkv", *_three("attn")], "attn", "mlp", ["mlp.fc2"], "norm2")
 # Each residual connection of BERT ends in a LayerNorm.
-_BERT = Names(
-    "encoder.layer", _three("attention.self"), "attention.output.dense", "output.dense", ["output.dense"], None
-)
-_BERT = _BERT._replace(text=True)
+_OUT = "output.dense"
+_BERT = Names("encoder.layer", _three("attention.self"), f"attention.{_OUT}", _OUT, [_OUT], mlp_norm=None, text=True)
 _DINOV2 = Names("encoder.layer", _three("attention"), "attention.o_proj", "mlp", _MLP_OUT, "norm2")
 _CLIP = Names("encoder.layers", _three("self_attn"), "self_attn.out_proj", "mlp", _MLP_OUT, "layer_norm2", pools=True)
 #: Encoders of transformers by class name. Others have modules of the same names that compute something else.

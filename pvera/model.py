@@ -45,10 +45,8 @@ def adapt(
     pool: the features of a text: "first" token, or "mean" of all tokens but padding.
 
     The model takes images (batch, 3, height, width), or the mapping that a tokenizer returns: input_ids and
-    attention_mask, each (batch, tokens), and the encoder's other inputs. The head reads what timm's
-    `forward_head(..., pre_logits=True)` returns: the class token, the mean of the tokens, or their attention pooling.
-    For transformers it reads the first token, or CLIP's and SigLIP's `pooler_output`. Trained tensors have the
-    backbone's precision, at least fp32.
+    attention_mask, each (batch, tokens), and the encoder's other inputs. docs/backbones.md says what the head reads.
+    Trained tensors have the backbone's precision, at least fp32.
 
     InputError for a backbone that cannot be adapted and for arguments out of range.
     """
@@ -63,9 +61,9 @@ class AdaptedModel(nn.Module):
     saving while others predict is not supported.
 
     members: the grid.   active: indices of the members that a forward pass computes; all at first.
-    last_mlp_on_class_token: whether the last MLP computes the class token alone; on a backbone of four layers that
-        saves a sixth of all multiply-adds. Logits are equal up to the rounding of the products; the backbone's other
-        tokens lack that MLP. It has no effect where the features depend on other tokens, or while the model is merged.
+    last_mlp_on_class_token: whether the last MLP computes the class token alone, which on four layers saves a sixth of
+        all multiply-adds. Logits are equal up to rounding; the backbone's other tokens lack that MLP. It has no effect
+        where the features depend on other tokens, or while the model is merged.
     beta: weight of the KL term in the loss of `forward(labels=...)`.
     """
 
@@ -194,9 +192,8 @@ class AdaptedModel(nn.Module):
         """Merge the adapters (PVeRA's mean, Eq. 10) into the frozen weights: inference then costs nothing more.
 
         Takes one active member of VeRA, PVeRA, LoRA, DoRA, (IA)³ or linear probing; InputError for others. `unmerge_`
-        restores the original weights bit for bit. `state_dict` holds the original weights, merged or not;
-        `backbone.state_dict()` holds the merged ones. As of any module, both share memory with the model: what they
-        returned before the merge changes with it.
+        restores the original weights bit for bit. `state_dict` holds the original weights, merged or not, and
+        `backbone.state_dict()` the merged ones; both share memory with the model.
         """
         member = self.only_member("merged")
         self._require_backbone()
