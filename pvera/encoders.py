@@ -132,7 +132,7 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     for linear, positions in (projection for layer in layers for projection in layer.projections):
         if not isinstance(linear, nn.Linear) or linear.out_features != len(positions) * linear.in_features:
             what = f"{', '.join(positions)} by {described(linear)}"
-            raise InputError(f"{name} makes {what}, and not each at the input's width; {HELP}")
+            raise InputError(f"{name} makes {what}, and not each at the input's width by an nn.Linear; {HELP}")
     widths = sorted({layer.dim for layer in layers})
     if len(widths) != 1:
         raise InputError(f"{name} has {f'layers of widths {widths}' if layers else 'no layers'}; {HELP}")

@@ -67,7 +67,7 @@ def of_timm(name: str):
         (lambda: make_vit(num_classes=10), "create it with num_classes=0"),
         (
             lambda: torch.ao.quantization.quantize_dynamic(make_vit(), inplace=True),
-            "makes q, k, v by DynamicQuantizedLinear(",
+            "dtype=torch.qint8, ",
         ),
         (lambda: BertForSequenceClassification(BertConfig(**SIZE)), "take one of BertModel, RobertaModel"),
         (lambda: GPT2Model(GPT2Config(vocab_size=50, n_positions=8, n_embd=24, n_layer=1, n_head=2)), FORM),
