@@ -173,7 +173,7 @@ def describe(name: str, described: dict) -> str:
 
 def describe_left_out(left_out: dict[str, int]) -> str:
     """Return words for what `find` left out."""
-    return ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
 
 
 def describe_split(split: dict) -> str:
