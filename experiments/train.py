@@ -96,8 +96,8 @@ def parse(description: str, script: str, words: list[str] | None) -> Namespace:
         action="append",
         default=[],
         metavar="NAME=FOLDER",
-        help="your own pictures instead of the profile's data sets: a folder of class folders, one with splits, or "
-        "a CSV file (docs/own-data.md); may be given several times",
+        help="your own pictures instead of the profile's data sets: a folder of class folders, or "
+        "one with splits (docs/own-data.md); may be given several times",
     )
     split_seed = "draws the splits that your pictures do not have (default: as in an earlier call, else 0)"
     parser.count("--split-seed", least=0, metavar="K", help=split_seed)

@@ -22,14 +22,7 @@ from pvera.files import sha256
 
 TINY = "vit_tiny_patch8_32"
 # DINOv2's architecture for 32x32 images: pre-norm, fused qkv, class token, position embedding, layer scale.
-TINY_ARCHITECTURE: dict[str, Any] = {
-    "img_size": 32,
-    "patch_size": 8,
-    "embed_dim": 96,
-    "depth": 4,
-    "num_heads": 3,
-    "init_values": 1.0,
-}
+TINY_ARCHITECTURE: dict[str, Any] = dict(img_size=32, patch_size=8, embed_dim=96, depth=4, num_heads=3, init_values=1.0)
 
 # Short names of timm models. timm's DINOv2 takes 518 pixels; at 224 it has the paper's 257 tokens. timm's DINOv3 pools
 # by the mean; the paper's head reads the class token.
@@ -42,7 +35,6 @@ NAMES: dict[str, tuple[str, dict]] = {
     "dinov3_b": ("vit_base_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
     "dinov3_l": ("vit_large_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
 }
-SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
 default_cfgs = generate_default_cfgs(
     {
@@ -66,11 +58,7 @@ default_cfgs = generate_default_cfgs(
 def vit_tiny_patch8_32(pretrained: bool = False, **options) -> VisionTransformer:
     """Build the small backbone, (batch, 3, 32, 32) -> (batch, 96); see weights/vit_tiny_patch8_32.md."""
     model: Any = build_model_with_cfg(
-        VisionTransformer,
-        TINY,
-        pretrained,
-        pretrained_filter_fn=checkpoint_filter_fn,
-        **TINY_ARCHITECTURE | options,
+        VisionTransformer, TINY, pretrained, pretrained_filter_fn=checkpoint_filter_fn, **TINY_ARCHITECTURE | options
     )
     for block in model.blocks:
         block.attn.fused_attn = False  # plain products of 17 tokens train 2 to 8 times as fast on a CPU
@@ -107,12 +95,8 @@ def architecture(name: str, image_size: int | None = None) -> tuple[str, dict]:
     if image_size is None:
         return timm_name, options
     info: Any = shapes(name).feature_info
-    patch = info[-1]["reduction"]
-    if image_size < patch or image_size % patch:
-        below = max(image_size // patch, 1) * patch
-        raise InputError(
-            f"image_size {image_size} is no multiple of {name}'s patch size {patch}; {below} and {below + patch} are"
-        )
+    if image_size % (patch := info[-1]["reduction"]):
+        raise InputError(f"image_size {image_size} is no multiple of {name}'s patch size {patch}")
     return timm_name, options | {"img_size": image_size}
 
 
@@ -135,8 +119,6 @@ def load(
     with explained(what):  # an unknown tag
         hub = getattr(get_pretrained_cfg(timm_name), "hf_hub_id", None)
     if weights is not None:
-        if Path(weights).suffix not in SUFFIXES:
-            raise InputError(f"{weights}: weights are a file that ends in {', '.join(SUFFIXES)}")
         if not Path(weights).is_file():
             raise InputError(f"{weights}: no such file")
         what = f"{weights} does not hold the weights of {name}"
@@ -149,9 +131,15 @@ def load(
     model.eval().requires_grad_(False)
     config = model.pretrained_cfg
     file = weights_file(config) if pretrained else None
-    size, digest = image_size or input_shape(model)[1], weights_sha256(model.state_dict())
-    mean, std = tuple(config["mean"]), tuple(config["std"])
-    return Backbone(model, name, size, mean, std, digest, sha256(file) if file else None)
+    return Backbone(
+        model,
+        name,
+        image_size or input_shape(model)[1],
+        tuple(config["mean"]),
+        tuple(config["std"]),
+        weights_sha256(model.state_dict()),
+        sha256(file) if file else None,
+    )
 
 
 def shapes(name: str, image_size: int | None = None) -> nn.Module:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
@@ -90,24 +90,27 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
     layers = encoder_layers(backbone)
     require_whole(backbone)
     if described["backbone_sha256"] != _weights_sha256(backbone):
-        expected, here = (tuple(shape) for shape in (described["input_shape"], input_shape(backbone)))
-        title = type(uncompiled(backbone)).__name__
+        title, inputs = type(uncompiled(backbone)).__name__, tuple(described["input_shape"])
         raise InputError(
-            f"{path} belongs to another backbone, for inputs {expected}; this {title} takes {here}"
-            if expected != here
-            else f"{path} belongs to another backbone than this {title}, or to it in another precision or with an "
-            "adapter merged into it"
+            f"{path} belongs to another backbone, for inputs {inputs}; this {title} takes {input_shape(backbone)}, "
+            "or is another model, in another precision, or with an adapter merged into it"
         )
-    _require_same_features(backbone, path, described, tensors.pop(FEATURES))
-    if described["method"] not in METHODS:
+    shape, expected = described["input_shape"], tensors.pop(FEATURES)
+    with explained(f"{path}: the backbone does not take inputs of shape {tuple(shape)}, as it did in training"):
+        features = example_features(backbone, shape, described["pool"]).cpu()
+    half = {features.dtype, expected.dtype} & {torch.float16, torch.bfloat16}
+    difference = (features.double() - expected.double()).norm()
+    if not difference <= (HALF_TOLERANCE if half else TOLERANCE) * expected.double().norm():  # NaN is another one
         raise InputError(
-            f"{path} holds the method {described['method']!r}, which is not registered: import the module "
-            "that defines it first"
+            f"{path}: the backbone has the weights of training, but computes something else from them: look at its "
+            "pooling, number of heads, activation, and statistics of normalisation"
         )
+    if (key := described["method"]) not in METHODS:
+        raise InputError(f"{path} holds the method {key!r}, which is not registered: import its module first")
     try:
-        method = METHODS[described["method"]](**described["hyperparameters"])
+        method = METHODS[key](**described["hyperparameters"])
     except TypeError as error:
-        raise InputError(f"{path} holds a hyperparameter that {described['method']} does not have: {error}") from None
+        raise InputError(f"{path} holds a hyperparameter that {key} does not have: {error}") from None
     num_classes, seed = described["num_classes"], described["seed"]
     member = Member(method, layers, num_classes, seed)
     named: dict[str, Tensor] = dict(member.trained())
@@ -123,38 +126,19 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
     return model.eval()
 
 
-def _require_same_features(backbone: nn.Module, path: Path, described: dict, expected: Tensor) -> None:
-    """Raise InputError unless `backbone` computes the `expected` features, up to rounding."""
-    shape = described["input_shape"]
-    with explained(f"{path}: the backbone does not take inputs of shape {tuple(shape)}, as it did in training"):
-        features = example_features(backbone, shape, described["pool"]).cpu()
-    half = {features.dtype, expected.dtype} & {torch.float16, torch.bfloat16}
-    difference, expected = (features.double() - expected.double()).norm(), expected.double()
-    if not difference <= (HALF_TOLERANCE if half else TOLERANCE) * expected.norm():
-        raise InputError(
-            f"{path}: the backbone has the weights of training, but computes something else from them: look at its "
-            "pooling, number of heads, activation, and statistics of normalisation"
-        )
-
-
 def _read(path: Path) -> tuple[dict, dict]:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    try:
-        with safe_open(path, "pt") as file:
-            described = json.loads((file.metadata() or {})["pvera"])
-            if described["version"] != VERSION:
-                raise InputError(
-                    f"{path} has format version {described['version']}, not {VERSION}: use the pvera that wrote it"
-                )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it cannot be iterated
-            if described.pop("sha256") != _checksum(described, tensors):
-                raise InputError(f"{path} is damaged: its checksum does not fit")
-            return described, tensors
-    except InputError:
-        raise
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged or not an adapter file ({error})") from None
+    with explained(f"{path} is damaged or not an adapter file"), safe_open(path, "pt") as file:
+        described = json.loads((file.metadata() or {})["pvera"])
+        if described["version"] != VERSION:
+            raise InputError(
+                f"{path} has format version {described['version']}, not {VERSION}: use the pvera that wrote it"
+            )
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it cannot be iterated
+        if described.pop("sha256") != _checksum(described, tensors):
+            raise InputError(f"{path} is damaged: its checksum does not fit")
+        return described, tensors
 
 
 def _drawn(member: Member) -> dict[str, Tensor] | None:

@@ -56,13 +56,12 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
         inference = multiply_adds(model, image) - head
     sampled = multiply_adds(model.train(), image) - head if member.is_stochastic else None
     merged = multiply_adds(model.merge_(), image) - head if member.mergeable else None
-    bare = multiply_adds(model.unload(), image) if backbone is None else backbone
     return Cost(
         backbone_parameters=sum(p.numel() for p in vit.parameters()),
         adapter_parameters=numbers["adapter"],
         frozen_parameters=sum(b.numel() for b in member.buffers()),
         head_parameters=numbers["head"],
-        backbone_multiply_adds=bare,
+        backbone_multiply_adds=multiply_adds(model.unload(), image) if backbone is None else backbone,
         head_multiply_adds=head,
         inference=inference,
         sampled=sampled,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pvera.encoders import EncoderLayer, is_own, transformers_names, uncompiled
-from pvera.errors import InputError
+from pvera.errors import InputError, explained
 
 #: Features of a text: the first token, or the mean of its tokens, as sentence encoders are trained.
 POOLS = ("first", "mean")
@@ -72,20 +72,20 @@ def reads_text(encoder: nn.Module) -> bool:
 
 def require_inputs(inputs: Any, encoder: nn.Module) -> None:
     """Raise InputError unless `inputs` are a batch of images, or of texts where the encoder reads text."""
-    text = reads_text(encoder)
-    if not isinstance(inputs, Mapping if text else Tensor):
-        wanted = "texts, as a tokenizer's mapping" if text else "images, as a tensor"
-        raise InputError(f"the model takes {wanted}, not {type(inputs).__name__}")
-    if isinstance(inputs, Mapping):
-        if not inputs or not all(isinstance(t, Tensor) and t.shape[0] for t in inputs.values()):
+    if reads_text(encoder):
+        texts = list(inputs.values()) if isinstance(inputs, Mapping) else []
+        if not texts or not all(isinstance(tensor, Tensor) and tensor.shape[0] for tensor in texts):
             raise InputError(
-                "texts are a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
-                "returns with return_tensors='pt'"
+                "the model takes texts: a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
+                f"returns with return_tensors='pt', not {type(inputs).__name__}"
             )
-    elif inputs.ndim != 4 or not inputs.shape[0] or not inputs.is_floating_point():
+    elif not isinstance(inputs, Tensor) or inputs.ndim != 4 or not inputs.shape[0] or not inputs.is_floating_point():
+        given = (
+            f"{inputs.dtype} of shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else type(inputs).__name__
+        )
         raise InputError(
-            "images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
-            f"{inputs.dtype} of shape {tuple(inputs.shape)}"
+            "the model takes images: a floating-point tensor (batch, 3, height, width) of at least one image, not "
+            + given
         )
 
 
@@ -139,61 +139,44 @@ def require_residual_layers(encoder: nn.Module, layers: Sequence[EncoderLayer]) 
     if not is_own(encoder) or next(encoder.parameters()).is_meta:
         return
     title, shape = type(uncompiled(encoder)).__name__, input_shape(encoder)
-    names = {id(module): name for name, module in encoder.named_modules()}
-    calls: Counter[int] = Counter()
+    names = {module: name for name, module in encoder.named_modules()}
+    calls: Counter[nn.Module] = Counter()
     tokens: list[Tensor] = []
 
-    def refuse(module: nn.Module, what: str) -> None:
-        raise InputError(f"{title}: {names[id(module)]} {what}; docs/backbones.md says what an encoder must have")
+    def require(holds: bool, module: nn.Module, what: str) -> None:
+        if not holds:
+            raise InputError(f"{title}: {names[module]} {what}; docs/backbones.md says what an encoder must have")
 
     def count(module, args, output) -> None:
-        calls[id(module)] += 1
+        calls[module] += 1
 
     def to_zero(module, args, output) -> Tensor:
-        if not isinstance(output, Tensor) or output.shape != tokens[-1].shape:
-            refuse(module, "does not return what a layer adds to its tokens")
+        fits = isinstance(output, Tensor) and output.shape == tokens[-1].shape
+        require(fits, module, "does not return what a layer adds to its tokens")
         return torch.zeros_like(output)
 
     def require_same(module, args, output=None) -> None:
-        if not torch.equal(args[0] if output is None else output, tokens[-1]):
-            refuse(module, "does not have the tokens to which attention and MLP alone have added")
+        same = torch.equal(args[0] if output is None else output, tokens[-1])
+        require(same, module, "does not have the tokens to which attention and MLP alone have added")
 
-    handles, parts = [], []
+    handles: list[Any] = []
+    parts: dict[Any, None] = {}
     for layer in layers:
-        linears, norm = [*(linear for linear, _ in layer.projections), layer.mlp_out], layer.mlp_norm
-        parts += [*linears, layer.attention, layer.mlp, *([] if norm is None else [norm])]
+        linears = [*dict(layer.projections), layer.mlp_out]
+        parts |= dict.fromkeys([*linears, layer.attention, layer.mlp, *([layer.mlp_norm] if layer.mlp_norm else [])])
         handles.append(layer.layer.register_forward_pre_hook(lambda module, args: tokens.append(args[0])))
         handles += [part.register_forward_hook(to_zero) for part in (layer.attention, layer.mlp)]
-        if norm is not None:
-            handles += [norm.register_forward_pre_hook(require_same), layer.layer.register_forward_hook(require_same)]
-    parts = list({id(part): part for part in parts}.values())
+        if layer.mlp_norm is not None:
+            handles.append(layer.mlp_norm.register_forward_pre_hook(require_same))
+            handles.append(layer.layer.register_forward_hook(require_same))
     handles += [part.register_forward_hook(count) for part in parts]
     try:
-        features = example_features(encoder, shape)
-    except InputError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{title} does not compute an image {shape}, the size that it names: {reason}") from error
+        with explained(f"{title} does not compute an image {shape}, the size that it names"):
+            features = example_features(encoder, shape)
     finally:
         for handle in handles:
             handle.remove()
     for part in parts:
-        if calls[id(part)] != 1:
-            refuse(part, f"is called {calls[id(part)]} times in a pass, and not once")
+        require(calls[part] == 1, part, f"is called {calls[part]} times in a pass, and not once")
     if features.shape != (layers[0].dim,):
         raise InputError(f"{title} returns {len(features)} numbers for an image, not {layers[0].dim}: remove its head")
-
-
-def enable_checkpointing(encoder: Any, checkpoint_options: dict, options: dict) -> None:
-    """Let the encoder compute each layer again in the backward pass; see the method of `AdaptedModel`."""
-    if hasattr(encoder, "set_grad_checkpointing"):
-        fixed = {"use_reentrant": False, "every_n_layers": 1, "offload": False}
-        for name, value in (checkpoint_options | options).items():
-            if fixed.get(name) != value:
-                raise InputError(f"timm's encoders checkpoint every layer, without options: leave out {name}={value!r}")
-        encoder.set_grad_checkpointing()
-    elif hasattr(encoder, "gradient_checkpointing_enable"):
-        encoder.gradient_checkpointing_enable(checkpoint_options or {"use_reentrant": False}, **options)
-    else:
-        raise InputError(f"{type(encoder).__name__} has no method set_grad_checkpointing, as timm's encoders have")

@@ -5,8 +5,9 @@ class, those of one's own by `register_encoder` or timm's names. Neither package
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,10 +43,6 @@ class EncoderLayer:
     def dim(self) -> int:
         return self.projections[0][0].in_features
 
-    @property
-    def hidden_dim(self) -> int:
-        return self.mlp_out.in_features
-
     def projection(self, position: str) -> tuple[Tensor, Tensor]:
         """Return views of the frozen weight (d_out, d_in) and bias (d_out) of "q", "k" or "v".
 
@@ -76,8 +73,7 @@ class EncoderLayer:
     @property
     def bias_apart(self) -> Tensor:
         """The biases (3 d) that lie apart from the fused layer, in the order of "qkv"."""
-        biases = self.biases
-        return torch.cat([biases.get(p, torch.zeros_like(biases["q"])) for p in "qkv"])
+        return torch.cat([self.biases.get(p, torch.zeros_like(self.biases["q"])) for p in "qkv"])
 
 
 def not_plain(linear: nn.Linear) -> str:
@@ -123,28 +119,35 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     - layers that differ in width (Hiera), or keys that are narrower than queries,
     - features that are not (batch, width of the layers), or that leave a classification head.
     """
-    cls, names = type(uncompiled(encoder)), transformers_names(encoder)
-    registered, name = OWN.get(cls), cls.__name__
+    cls, known = type(uncompiled(encoder)), transformers_names(encoder)
+    name, names = cls.__name__, OWN.get(cls) or known or TIMM
+    if names.pools and not getattr(encoder, "use_head", True):
+        raise InputError(f"{name} pools nothing: create it with vision_use_head=True")
     try:
-        layers = _own(encoder, registered) if registered else _transformers(encoder, names) if names else _timm(encoder)
+        layers = [_layer(layer, names) for layer in cast(Any, encoder.get_submodule(names.layers))]
     except (AttributeError, TypeError) as error:
         bare = f"of transformers take one of {', '.join(TRANSFORMERS)}"
-        advice = bare if _is_of(cls, "transformers") and not names else HELP
+        advice = bare if _is_of(cls, "transformers") and not known else HELP
         raise InputError(f"{name} has layers of another form than those that are adapted: {error}; {advice}") from None
     for linear, positions in (projection for layer in layers for projection in layer.projections):
-        if callable(getattr(linear, "weight", None)):  # torch's quantised layers
-            raise InputError(f"{name} is quantised by {type(linear).__module__}: take 8-bit layers that are nn.Linear")
         if not isinstance(linear, nn.Linear) or linear.out_features != len(positions) * linear.in_features:
             what = f"{', '.join(positions)} by {described(linear)}"
-            raise InputError(f"{name} makes {what}, and not each at the input's width; {HELP}")
+            raise InputError(f"{name} makes {what}, and not each at the input's width by an nn.Linear; {HELP}")
     widths = sorted({layer.dim for layer in layers})
     if len(widths) != 1:
         raise InputError(f"{name} has {f'layers of widths {widths}' if layers else 'no layers'}; {HELP}")
     for last in (layer.mlp_out for layer in layers):
         if not isinstance(last, nn.Linear) or last.out_features != widths[0]:
             raise InputError(f"{name}: {described(last)} is no linear layer to the width {widths[0]} at an MLP's end")
-    if not registered and not names and not is_own(encoder):
-        _check_head(encoder, widths[0])
+    if names is not TIMM or is_own(encoder):
+        return layers
+    head = getattr(encoder, "head", None)
+    if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
+        if getattr(encoder, "num_classes", 1):
+            raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
+        raise InputError(f"{name} is not supported: it pools in a head of its own ({type(head).__name__})")
+    if getattr(encoder, "head_hidden_size", widths[0]) != widths[0]:
+        raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {widths[0]}")
     return layers
 
 
@@ -153,55 +156,96 @@ def described(module: nn.Module) -> str:
     return f"{type(module).__name__}({' '.join(module.extra_repr().split())})"
 
 
-def _check_head(encoder: nn.Module, dim: int) -> None:
-    """Raise InputError unless `encoder` returns one feature vector of width `dim` for each image or text."""
-    name, head = type(uncompiled(encoder)).__name__, getattr(encoder, "head", None)
-    if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
-        if getattr(encoder, "num_classes", 1):
-            raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
-        raise InputError(f"{name} is not supported: it pools in a head of its own ({type(head).__name__})")
-    if getattr(encoder, "head_hidden_size", dim) != dim:
-        raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {dim}")
+class Names(NamedTuple):
+    """The names of an encoder's layers and, inside a layer, of its parts (see `EncoderLayer`).
 
-
-#: Names of the separate layers of queries, keys and values.
-SEPARATE = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("query_proj", "key_proj", "value_proj"))
-
-
-def _projections(attention: Any) -> list[tuple[nn.Linear, str]]:
-    """Return the fused layer `qkv`, or the three `SEPARATE` ones. AttributeError for another module."""
-    if getattr(attention, "qkv", None) is not None:
-        return [(attention.qkv, "qkv")]
-    for names in SEPARATE:
-        if hasattr(attention, names[0]):
-            return [(getattr(attention, name), position) for name, position in zip(names, "qkv", strict=True)]
-    raise AttributeError("no layers of queries, keys and values")
-
-
-def _timm(vit: Any) -> list[EncoderLayer]:
-    layers = []
-    for block in vit.blocks:
-        # `norm2` follows the MLP in ResPostBlock, ResPostRelPosBlock and EvaBlockPostNorm.
-        kinds = [kind.__name__ for kind in type(uncompiled(block)).__mro__]
-        post_norm = any("ResPost" in kind or "PostNorm" in kind for kind in kinds)
-        norm, projections = None if post_norm else block.norm2, _projections(block.attn)
-        bias_owner = block.attn if block.attn._parameters.get("q_bias") is not None else None
-        layers.append(EncoderLayer(block, projections, block.attn, norm, block.mlp.fc2, block.mlp, bias_owner))
-    return layers
-
-
-class OwnNames(NamedTuple):
-    """The names of the parts in a class of one's own, as `register_encoder` takes them."""
+    projections, mlp_out: names in the order of preference; those of three layers stand in one text.
+    reader: the module whose first argument the projections read, where they read position embeddings as well.
+    text: whether it reads text.
+    pools: whether its `pooler_output` is read, as timm does: CLIP's class token behind the last LayerNorm, which
+        `last_hidden_state` lacks, and SigLIP's attention pooling, as it has no class token. Other poolers are trained
+        for other tasks, or not at all.
+    """
 
     layers: str
-    projections: tuple[str, ...]
+    projections: Sequence[str]
     attention: str
     mlp: str
-    mlp_out: str
+    mlp_out: Sequence[str]
     mlp_norm: str | None
+    reader: str | None = None
+    text: bool = False
+    pools: bool = False
 
 
-OWN: dict[type, OwnNames] = {}
+def _three(module: str) -> list[str]:
+    """Return the names of separate layers of queries, keys and values in a module."""
+    forms = (
+        "{0}.query {0}.key {0}.value",
+        "{0}.query_proj {0}.key_proj {0}.value_proj",
+        "{0}.q_proj {0}.k_proj {0}.v_proj",
+    )
+    return [form.format(module) for form in forms]
+
+
+_MLP_OUT = ("mlp.fc2", "mlp.down_proj")  # the latter ends a gated MLP (SwiGLU) of transformers
+TIMM = Names("blocks", ["attn.qkv", *_three("attn")], "attn", "mlp", ["mlp.fc2"], "norm2")
+# Each residual connection of BERT ends in a LayerNorm.
+_OUT = "output.dense"
+_BERT = Names("encoder.layer", _three("attention.self"), f"attention.{_OUT}", _OUT, [_OUT], mlp_norm=None, text=True)
+_DINOV2 = Names("encoder.layer", _three("attention"), "attention.o_proj", "mlp", _MLP_OUT, "norm2")
+_CLIP = Names("encoder.layers", _three("self_attn"), "self_attn.out_proj", "mlp", _MLP_OUT, "layer_norm2", pools=True)
+#: Encoders of transformers by class name. Others have modules of the same names that compute something else.
+TRANSFORMERS = {
+    "BertModel": _BERT,
+    "RobertaModel": _BERT,
+    "DebertaV2Model": _BERT._replace(reader="attention.self"),  # DeBERTa-v3's `share_att_key`
+    "Dinov2Model": _DINOV2,
+    "Dinov2WithRegistersModel": _DINOV2,
+    "DINOv3ViTModel": _DINOV2._replace(layers="model.layer"),
+    "ViTModel": _DINOV2._replace(layers="layers", mlp_norm="layernorm_after"),
+    "CLIPVisionModel": _CLIP,
+    "SiglipVisionModel": _CLIP,
+}
+#: The names in classes of one's own.
+OWN: dict[type, Names] = {}
+
+
+def transformers_names(encoder: object) -> Names | None:
+    """Return the names of an encoder of transformers, None of other encoders."""
+    kinds = [kind.__name__ for kind in type(uncompiled(encoder)).__mro__]
+    return next((TRANSFORMERS[kind] for kind in kinds if kind in TRANSFORMERS), None)
+
+
+def _layer(layer: Any, names: Names) -> EncoderLayer:
+    """Return the parts of a layer. AttributeError where it lacks one."""
+    part, post_norm, bias_owner = layer.get_submodule, names.mlp_norm is None, None
+    projections = _first(layer, names.projections)
+    attention = part(names.attention)
+    if names is TIMM:
+        # `norm2` follows the MLP in ResPostBlock, ResPostRelPosBlock and EvaBlockPostNorm.
+        post_norm = any(
+            "ResPost" in cls.__name__ or "PostNorm" in cls.__name__ for cls in type(uncompiled(layer)).__mro__
+        )
+        bias_owner = attention if attention._parameters.get("q_bias") is not None else None
+    return EncoderLayer(
+        layer=layer,
+        projections=list(zip(projections, ["qkv"] if len(projections) == 1 else "qkv", strict=True)),
+        attention=attention,
+        mlp_norm=None if post_norm else part(names.mlp_norm),
+        mlp_out=_first(layer, names.mlp_out)[0],
+        mlp=part(names.mlp),
+        bias_owner=bias_owner,
+        reader=part(names.reader) if names.reader else None,
+    )
+
+
+def _first(layer: nn.Module, choices: Sequence[str]) -> list[Any]:
+    """Return the modules of the first choice that `layer` has. AttributeError where it has none."""
+    for names in choices[:-1]:
+        with suppress(AttributeError):
+            return [layer.get_submodule(name) for name in names.split()]
+    return [layer.get_submodule(name) for name in choices[-1].split()]
 
 
 def register_encoder(
@@ -225,10 +269,10 @@ def register_encoder(
     """
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)) or _is_of(cls, "timm", "transformers"):
         raise InputError(f"register_encoder() takes a module's class of your own, not {cls!r}")
-    linears = (projections,) if isinstance(projections, str) else tuple(projections)
+    linears = [projections] if isinstance(projections, str) else list(projections)
     if len(linears) not in (1, 3):
         raise InputError(f"projections are one module that makes queries, keys and values, or three, not {linears!r}")
-    OWN[cls] = OwnNames(layers, linears, attention, mlp, mlp_out, mlp_norm)
+    OWN[cls] = Names(layers, [" ".join(linears)], attention, mlp, [mlp_out], mlp_norm)
 
 
 def is_own(encoder: nn.Module) -> bool:
@@ -239,76 +283,3 @@ def is_own(encoder: nn.Module) -> bool:
 def _is_of(cls: type, *packages: str) -> bool:
     """Return whether `cls` is derived from a class of one of these packages."""
     return any(kind.__module__.split(".")[0] in packages for kind in cls.__mro__)
-
-
-def _own(encoder: Any, names: OwnNames) -> list[EncoderLayer]:
-    layers = []
-    for layer in encoder.get_submodule(names.layers):
-        part = layer.get_submodule
-        positions = ("qkv",) if len(names.projections) == 1 else "qkv"
-        projections = [(part(name), letters) for name, letters in zip(names.projections, positions, strict=True)]
-        norm = None if names.mlp_norm is None else part(names.mlp_norm)
-        attention, mlp_out, mlp = part(names.attention), part(names.mlp_out), part(names.mlp)
-        layers.append(EncoderLayer(layer, projections, attention, norm, mlp_out, mlp))
-    return layers
-
-
-class Names(NamedTuple):
-    """Where an encoder of transformers has its layers, and a layer its parts.
-
-    out: the attention's last linear layer.
-    mlp_norm: the LayerNorm before the MLP; None where each residual connection ends in one (BERT).
-    text: whether it reads text.
-    reads_positions: whether queries and keys read position embeddings as well, with DeBERTa-v3's `share_att_key`.
-    pools: whether its `pooler_output` is read, as timm does: CLIP's class token behind the last LayerNorm, which
-        `last_hidden_state` lacks, and SigLIP's attention pooling, as it has no class token. Other poolers are trained
-        for other tasks, or not at all.
-    """
-
-    layers: str
-    attention: str
-    out: str
-    mlp_norm: str | None
-    text: bool = False
-    reads_positions: bool = False
-    pools: bool = False
-
-
-_BERT = Names("encoder.layer", "attention.self", "attention.output.dense", None, text=True)
-_DINOV2 = Names("encoder.layer", "attention", "attention.o_proj", "norm2")
-_CLIP = Names("encoder.layers", "self_attn", "self_attn.out_proj", "layer_norm2", pools=True)
-#: Encoders of transformers by class name. Others have modules of the same names that compute something else.
-TRANSFORMERS = {
-    "BertModel": _BERT,
-    "RobertaModel": _BERT,
-    "DebertaV2Model": _BERT._replace(reads_positions=True),
-    "Dinov2Model": _DINOV2,
-    "Dinov2WithRegistersModel": _DINOV2,
-    "DINOv3ViTModel": _DINOV2._replace(layers="model.layer"),
-    "ViTModel": _DINOV2._replace(layers="layers", mlp_norm="layernorm_after"),
-    "CLIPVisionModel": _CLIP,
-    "SiglipVisionModel": _CLIP,
-}
-
-
-def transformers_names(encoder: object) -> Names | None:
-    """Return the names of an encoder of transformers, None of other encoders."""
-    kinds = [kind.__name__ for kind in type(uncompiled(encoder)).__mro__]
-    return next((TRANSFORMERS[kind] for kind in kinds if kind in TRANSFORMERS), None)
-
-
-def _transformers(encoder: Any, names: Names) -> list[EncoderLayer]:
-    """Return the layers of an encoder of transformers. InputError for a SigLIP that does not pool."""
-    if not getattr(encoder, "use_head", True):
-        raise InputError(f"{type(encoder).__name__} pools nothing: create it with vision_use_head=True")
-    layers = []
-    for layer in encoder.get_submodule(names.layers):
-        attention, out = layer.get_submodule(names.attention), layer.get_submodule(names.out)
-        if names.mlp_norm is None:
-            norm, mlp, mlp_out = None, layer.output.dense, layer.output.dense
-        else:  # a gated MLP (SwiGLU) ends in down_proj
-            norm, mlp = layer.get_submodule(names.mlp_norm), layer.mlp
-            mlp_out = getattr(mlp, "fc2", None) or mlp.down_proj
-        reader = attention if names.reads_positions else None
-        layers.append(EncoderLayer(layer, _projections(attention), out, norm, mlp_out, mlp, reader=reader))
-    return layers

@@ -25,9 +25,11 @@ def writing(place: object) -> Iterator[None]:
 
 @contextmanager
 def explained(what: str, advice: str = "") -> Iterator[None]:
-    """Raise "what: reason; advice" as an InputError for any error inside: those of downloads and decoders are many."""
+    """Raise "what: reason; advice" as an InputError for any other error inside: those of decoders are many."""
     try:
         yield
+    except InputError:
+        raise
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
         reason, *more = textwrap.wrap(words, 198)  # not shorten: it drops a long path, and all after it

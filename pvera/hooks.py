@@ -6,13 +6,11 @@ Hooks leave the backbone's modules and their names untouched. Without the hooks 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from pvera.adapters import Adapter
 from pvera.encoders import EncoderLayer
@@ -21,36 +19,29 @@ from pvera.encoders import EncoderLayer
 Replaced = list[tuple[Tensor, Tensor]]
 
 
-@dataclass
-class _CallsProjection:
-    """Makes an attention call its fused layer: without a `q_bias`, it does not read that layer's weight beside it.
-
-    An instance attribute hides the parameter, which stays in the state under its name; `remove` shows it again.
-    """
-
-    attention: nn.Module
-
-    def __post_init__(self) -> None:
-        self.attention.__dict__["q_bias"] = None
-
-    def remove(self) -> None:
-        del self.attention.__dict__["q_bias"]
+#: What undoes a hook.
+Handle = Callable[[], None]
 
 
-Handle = RemovableHandle | _CallsProjection
+def _show_q_bias(attention: nn.Module) -> None:
+    del attention.__dict__["q_bias"]
 
 
 def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list[Handle]:
     """Hook `call(site, *tensors)`, which returns the new value of the last tensor, to the layer's `sites` (see
-    `adapters.base`), and return the handles.
+    `adapters.base`), and return what undoes this.
 
     The hooks are partial functions, not closures: a copy or a pickle of the model carries hooks of its own.
     """
-    handles: list[Handle] = []
+    handles: list[Any] = []
+    undo: list[Handle] = []
     if "project" in sites:
         read = _Held()
         if layer.bias_owner is not None:
-            handles.append(_CallsProjection(layer.bias_owner))
+            # Without a `q_bias`, the attention calls its fused layer; else it reads that layer's weight beside it. An
+            # instance attribute hides the parameter, which stays in the state under its name.
+            layer.bias_owner.__dict__["q_bias"] = None
+            undo.append(partial(_show_q_bias, layer.bias_owner))
             handles.append(layer.projections[0][0].register_forward_hook(partial(_add_biases, layer)))
         if layer.reader is not None:
             handles.append(layer.reader.register_forward_pre_hook(read.hold))
@@ -67,7 +58,7 @@ def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) ->
             before = _Held()  # the residual stream between the two halves of the layer
             handles.append(layer.mlp_norm.register_forward_pre_hook(before.hold))
             handles.append(module.register_forward_hook(partial(_add, call, site, before)))
-    return handles
+    return undo + [handle.remove for handle in handles]
 
 
 class _Held(threading.local):
@@ -120,8 +111,7 @@ def training_attention(encoder: nn.Module) -> Iterator[None]:
     In half precision their backward pass takes down to a fifth of the time. They keep the attention scores in memory.
     """
     half = torch.is_autocast_enabled("cpu") and next(encoder.parameters()).device.type == "cpu"
-    patches = getattr(getattr(encoder, "patch_embed", None), "num_patches", SHORT)
-    plain = half and patches < SHORT
+    plain = half and getattr(getattr(encoder, "patch_embed", None), "num_patches", SHORT) < SHORT
     layers: list[Any] = [module for module in encoder.modules() if plain and getattr(module, "fused_attn", False)]
     for layer in layers:
         layer.fused_attn = False

@@ -28,12 +28,10 @@ def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Ten
     method: Any = member.method  # only methods with a latent get beyond the first check
     if not hasattr(adapter, "latent"):
         raise InputError(f"{method.title} has no latent: only VeRA and PVeRA do")
-    for position in positions:
-        if position not in method.targets:
-            raise InputError(f"this {method.title} adapts {method.targets!r}, and so has no latent for {position!r}")
+    if missing := set(positions) - set(method.targets):
+        raise InputError(f"this {method.title} adapts {method.targets!r}, and so has no latent for {min(missing)!r}")
     if model.merged:
         raise RuntimeError("a merged model has no latent: call unmerge_() first")
-    probabilistic = hasattr(adapter, "distribution")
     inputs: list[Tensor] = []
     projection = model._layers[-1].projections[0][0]
     handle = projection.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
@@ -44,7 +42,7 @@ def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Ten
     finally:
         handle.remove()
     index = [method.targets.index(position) for position in positions]
-    if not probabilistic:
+    if not hasattr(adapter, "distribution"):
         return adapter.latent(inputs[0], index).float(), None
     mu, log_sigma = adapter.distribution(inputs[0], index)
     return mu.float(), torch.exp(log_sigma).float()
@@ -57,18 +55,13 @@ def adaptation(model: AdaptedModel, images: Tensor) -> dict[str, Tensor]:
 
         mean   over tokens and latent dimensions: the literal reading, in which signs cancel
         norm   the Euclidean length, averaged over tokens: how large the values are
-
-    Raises what `last_layer` raises.
     """
     total = last_layer(model, images, "qv")[0].sum(2)
     return {"mean": total.mean((1, 2)), "norm": total.norm(dim=2).mean(1)}
 
 
 def lengths(model: AdaptedModel, images: Tensor) -> Tensor:
-    """Return the Euclidean length of μ_q of the last layer at each patch, (n, height, width).
-
-    Raises what `last_layer` raises.
-    """
+    """Return the Euclidean length of μ_q of the last layer at each patch, (n, height, width)."""
     return _of_patches(model, last_layer(model, images, "q")[0]).norm(dim=3)
 
 
@@ -95,12 +88,8 @@ class Maps:
 
 
 def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps:
-    """Return `Maps` of images (n, 3, height, width) with `draws` draws from `seed`; VeRA has no draws.
-
-    Raises what `last_layer` raises.
-    """
+    """Return `Maps` of images (n, 3, height, width) with `draws` draws from `seed`; VeRA has no draws."""
     PCA = optional("sklearn.decomposition", "study").PCA
-
     mean, sigma = last_layer(model, images, "q")
     mu = _of_patches(model, mean).cpu()
     latents = mu.flatten(0, -2).numpy()

@@ -88,7 +88,6 @@ def grid(method: Method | Sequence[Method], seed: int | Sequence[int]) -> tuple[
     seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(methods)
     if not methods or len(seeds) != len(methods) or not all(isinstance(m, Method) for m in methods):
         raise InputError("adapt() takes one method, or a non-empty sequence of methods and as many seeds")
-    for value in seeds:
-        if type(value) is not int:
-            raise InputError(f"seed must be a whole number, or one for each member, not {value!r}")
+    if odd := [value for value in seeds if type(value) is not int]:
+        raise InputError(f"seed must be a whole number, or one for each member, not {odd[0]!r}")
     return methods, seeds

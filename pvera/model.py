@@ -13,7 +13,6 @@ from pvera.adapters.base import full_precision
 from pvera.adapters.stochastic import with_settings
 from pvera.encoder_io import (
     POOLS,
-    enable_checkpointing,
     encode_images,
     input_shape,
     pooled,
@@ -46,10 +45,8 @@ def adapt(
     pool: the features of a text: "first" token, or "mean" of all tokens but padding.
 
     The model takes images (batch, 3, height, width), or the mapping that a tokenizer returns: input_ids and
-    attention_mask, each (batch, tokens), and the encoder's other inputs. The head reads what timm's
-    `forward_head(..., pre_logits=True)` returns: the class token, the mean of the tokens, or their attention pooling.
-    For transformers it reads the first token, or CLIP's and SigLIP's `pooler_output`. Trained tensors have the
-    backbone's precision, at least fp32.
+    attention_mask, each (batch, tokens), and the encoder's other inputs. docs/backbones.md says what the head reads.
+    Trained tensors have the backbone's precision, at least fp32.
 
     InputError for a backbone that cannot be adapted and for arguments out of range.
     """
@@ -64,9 +61,9 @@ class AdaptedModel(nn.Module):
     saving while others predict is not supported.
 
     members: the grid.   active: indices of the members that a forward pass computes; all at first.
-    last_mlp_on_class_token: whether the last MLP computes the class token alone; on a backbone of four layers that
-        saves a sixth of all multiply-adds. Logits are equal up to the rounding of the products; the backbone's other
-        tokens lack that MLP. It has no effect where the features depend on other tokens, or while the model is merged.
+    last_mlp_on_class_token: whether the last MLP computes the class token alone, which on four layers saves a sixth of
+        all multiply-adds. Logits are equal up to rounding; the backbone's other tokens lack that MLP. It has no effect
+        where the features depend on other tokens, or while the model is merged.
     beta: weight of the KL term in the loss of `forward(labels=...)`.
     """
 
@@ -78,10 +75,8 @@ class AdaptedModel(nn.Module):
 
     def __init__(self, encoder: nn.Module, method: Method | Sequence[Method], num_classes: int, seed, pool: str):
         super().__init__()
-        if pool not in POOLS:
-            raise InputError(f"pool must be one of {', '.join(POOLS)}, not {pool!r}")
-        if pool != "first" and not reads_text(encoder):
-            raise InputError(f"pool={pool!r} is for text; of images, the backbone pools")
+        if pool not in POOLS or (pool != "first" and not reads_text(encoder)):
+            raise InputError(f"pool must be one of {', '.join(POOLS)}, not {pool!r}; of images, the backbone pools")
         require_plain(encoder)
         self.single = isinstance(method, Method)
         methods, seeds = grid(method, seed)
@@ -143,25 +138,24 @@ class AdaptedModel(nn.Module):
         if self._merged is not None and self.active != self._merged:
             raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
         self._require_layers()
+        adapts = not self.merged and bool(self.members[0].layers[0].sites)
+        active = self.active if adapts else self.active[:1]  # one pass where no adapter changes the backbone
         if not isinstance(inputs, Tensor):
-            return self._text_features(inputs)
-        members = len(self.active) if self._adapts else 1
-        images = inputs.repeat(members, 1, 1, 1) if members > 1 else inputs
-        return encode_images(self.backbone, images).unflatten(0, (members, -1))
+            return self._text_features(inputs, active)
+        images = inputs.repeat(len(active), 1, 1, 1) if len(active) > 1 else inputs
+        return encode_images(self.backbone, images).unflatten(0, (len(active), -1))
 
-    def _text_features(self, inputs: Mapping[str, Tensor]) -> Tensor:
+    def _text_features(self, inputs: Mapping[str, Tensor], members: list[int]) -> Tensor:
         """Make one pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
         active, mask = self.active, inputs.get("attention_mask")
         tokens = None if mask is None else mask.bool()
-        if tokens is not None and self.pool == "first" and not tokens[:, 0].all():
-            raise InputError("the first token of a text is padding: pad on the right (tokenizer.padding_side)")
-        if tokens is not None and self.pool != "first" and not tokens.any(1).all():
-            raise InputError("a text is padding alone: its attention_mask is zero throughout")
+        if tokens is not None and not (tokens[:, 0] if self.pool == "first" else tokens.any(1)).all():
+            raise InputError("padding comes first, or alone, in a text: pad on the right (tokenizer.padding_side)")
         adapters = [adapter for m in active for adapter in self.members[m].stochastic_layers]
         features = []
         with with_settings(adapters, tokens=tokens):
             try:
-                for member in active if self._adapts else active[:1]:
+                for member in members:
                     self.active = [member]
                     features.append(pooled(self.backbone, self.backbone(**inputs), self.pool, tokens))
             finally:
@@ -198,9 +192,8 @@ class AdaptedModel(nn.Module):
         """Merge the adapters (PVeRA's mean, Eq. 10) into the frozen weights: inference then costs nothing more.
 
         Takes one active member of VeRA, PVeRA, LoRA, DoRA, (IA)³ or linear probing; InputError for others. `unmerge_`
-        restores the original weights bit for bit. `state_dict` holds the original weights, merged or not;
-        `backbone.state_dict()` holds the merged ones. As of any module, both share memory with the model: what they
-        returned before the merge changes with it.
+        restores the original weights bit for bit. `state_dict` holds the original weights, merged or not, and
+        `backbone.state_dict()` the merged ones; both share memory with the model.
         """
         member = self.only_member("merged")
         self._require_backbone()
@@ -259,7 +252,19 @@ class AdaptedModel(nn.Module):
         Takes what transformers' Trainer gives, such as `every_n_layers`. InputError for values that timm's encoders,
         which have no such options, do not follow.
         """
-        enable_checkpointing(self.backbone, gradient_checkpointing_kwargs or {}, options)
+        encoder, kwargs = cast(Any, self.backbone), gradient_checkpointing_kwargs or {}
+        if hasattr(encoder, "set_grad_checkpointing"):
+            fixed = {"use_reentrant": False, "every_n_layers": 1, "offload": False}
+            for name, value in (kwargs | options).items():
+                if fixed.get(name) != value:
+                    raise InputError(
+                        f"timm's encoders checkpoint every layer, without options: leave out {name}={value!r}"
+                    )
+            encoder.set_grad_checkpointing()
+        elif hasattr(encoder, "gradient_checkpointing_enable"):
+            encoder.gradient_checkpointing_enable(kwargs or {"use_reentrant": False}, **options)
+        else:
+            raise InputError(f"{type(encoder).__name__} has no method set_grad_checkpointing, as timm's encoders have")
 
     @property
     def pretrained_cfg(self) -> Any:
@@ -302,8 +307,8 @@ class AdaptedModel(nn.Module):
         """
         if not self._unloaded:
             self.unmerge_()
-            for handle in self._handles:
-                handle.remove()
+            for undo in self._handles:
+                undo()
             self._handles, self._unloaded = [], True
             self.backbone._adapted = cast(Any, False)
         return self.backbone
@@ -316,17 +321,16 @@ class AdaptedModel(nn.Module):
         """
         if self._unloaded:
             require_plain(self.backbone)
-        active, merged = self.active, [(parameter, parameter.detach().clone()) for parameter, _ in self._replaced]
-        with torch.no_grad():
-            try:
-                self.active = []
-                for parameter, old in self._replaced:
-                    parameter.copy_(old)
-                yield self.backbone
-            finally:
-                self.active = active
-                for parameter, new in merged:
-                    parameter.copy_(new)
+        active, merged = self.active, self._merged
+        try:
+            self.unmerge_()
+            self.active = []
+            yield self.backbone
+        finally:
+            if merged is not None:
+                self.active = merged
+                self.merge_()
+            self.active = active
 
     def __enter__(self) -> "AdaptedModel":
         return self
@@ -368,11 +372,6 @@ class AdaptedModel(nn.Module):
         with with_settings(adapters, with_kl=False):
             yield
 
-    @property
-    def _adapts(self) -> bool:
-        """Whether adapters change what the backbone computes."""
-        return not self.merged and bool(self.members[0].layers[0].sites)
-
     def _require_layers(self) -> None:
         """Raise InputError where a hooked layer was replaced, and so has lost its adapter.
 
@@ -396,12 +395,12 @@ class AdaptedModel(nn.Module):
             if id(child) in linear
         ]
         for i, layer in enumerate(self._layers):
-            self._handles.append(layer.layer.register_forward_pre_hook(partial(self._begin, i)))
+            self._handles.append(layer.layer.register_forward_pre_hook(partial(self._begin, i)).remove)
             self._handles += attach(layer, self.members[0].layers[i].sites, partial(self._call, i))
         last, encoder = self._layers[-1].mlp_norm, uncompiled(self.backbone)
         # A plain ViT that takes its class token reads nothing else of the last layer.
         if last is not None and type(encoder).__name__ == "VisionTransformer" and encoder.global_pool == "token":
-            self._handles.append(last.register_forward_pre_hook(self._spare_tokens, prepend=True))
+            self._handles.append(last.register_forward_pre_hook(self._spare_tokens, prepend=True).remove)
 
     def _begin(self, index: int, layer, args) -> None:
         self._passes[index].begin()

@@ -1,6 +1,5 @@
 """Uncertainty of a finished classifier, without another training: temperature scaling and last-layer Laplace."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +19,7 @@ def temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
     probabilities: (N, C) of a validation split, a softmax or a mean of several; labels: (N,).
     """
-    logs, targets = _logs(probabilities), np.asarray(labels, np.int64)
-    log_p, target = torch.from_numpy(logs), torch.from_numpy(targets)
+    log_p, target = torch.from_numpy(_logs(probabilities)), torch.from_numpy(np.asarray(labels, np.int64))
 
     def loss(log_temperature: float) -> float:
         return F.cross_entropy(log_p / np.exp(log_temperature), target).item()
@@ -87,8 +85,8 @@ class LastLayer:
         mean, variance = self.logits(features, prior_precision)
         return (mean / (1 + torch.pi / 8 * variance).sqrt()).softmax(-1).cpu().numpy()
 
-    def choose_prior(self, features: Tensor, labels: np.ndarray, among: Sequence[float] = PRIOR_PRECISIONS) -> float:
-        """Return the prior precision with the lowest negative log-likelihood on validation features (N, D)."""
+    def choose_prior(self, features: Tensor, labels: np.ndarray) -> float:
+        """Return the prior precision of the lowest negative log-likelihood on validation features (N, D)."""
         rows = np.arange(len(labels))
-        logs = {tau: _logs(self.predict(features, tau))[rows, labels].mean() for tau in among}
-        return max(among, key=logs.__getitem__)
+        logs = {tau: _logs(self.predict(features, tau))[rows, labels].mean() for tau in PRIOR_PRECISIONS}
+        return max(logs, key=logs.__getitem__)

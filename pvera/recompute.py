@@ -1,9 +1,8 @@
 """The settings of past forward passes, for gradient checkpointing, which computes layers a second time.
 
-`torch.utils.checkpoint` calls a layer again during the backward pass. The second call must draw the same noise and see
-the same settings as the first, whatever passes lie between. Autograd numbers the operations of forward passes in order.
-The number of the operation that asks for the second call therefore tells which pass it repeats. Inside `torch.compile`
-and `torch.export` nothing is kept: the compiler repeats layers and their draws by itself.
+`torch.utils.checkpoint` calls a layer again in the backward pass, which must draw the same noise as before. Autograd
+numbers operations in order: the number of the one that asks for the second call tells which pass it repeats. Inside
+`torch.compile` and `torch.export` nothing is kept: the compiler repeats layers and their draws by itself.
 """
 
 from collections import deque

@@ -11,6 +11,6 @@ def derive(*key: object) -> int:
     return int.from_bytes(digest[:8], "little") >> 1
 
 
-def generator(*key: object, device: torch.device | str = "cpu") -> torch.Generator:
-    """Return a new generator for `key`. The same key gives the same numbers on the same kind of device."""
-    return torch.Generator(device).manual_seed(derive(*key))
+def generator(*key: object) -> torch.Generator:
+    """Return a new generator of the CPU for `key`. The same key gives the same numbers."""
+    return torch.Generator().manual_seed(derive(*key))

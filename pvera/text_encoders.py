@@ -51,11 +51,9 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     if name not in NAMES:
         raise InputError(f"unknown text encoder {name!r}; choose from {', '.join(NAMES)}")
     transformers = optional("transformers", "language")
-    source, local = NAMES[name], False
-    if weights is not None:
-        source, local = str(weights), True
-    elif name in PACKAGED:
-        source, local = str(Path(optional(source, "language").__file__).parent / "model"), True
+    source, local = str(weights or NAMES[name]), weights is not None or name in PACKAGED
+    if weights is None and local:
+        source = str(Path(optional(source, "language").__file__).parent / "model")
     hint = "" if local else f"get it elsewhere with `hf download {source}` and give its folder with --weights"
     with explained(f"cannot load {name} from {source}", hint), quiet():
         # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.

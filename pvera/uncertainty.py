@@ -28,13 +28,8 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
 
 
 #: Stored types of `Estimates`; fp16's relative precision suits widths near zero.
-STORED: dict[str, type[np.generic]] = {
-    "sd": np.float16,
-    "accuracy": np.float16,
-    "predicted": np.int16,
-    "centre": np.float16,
-    "width": np.float16,
-}
+STORED: dict[str, type[np.generic]] = dict.fromkeys(("sd", "accuracy", "predicted", "centre", "width"), np.float16)
+STORED |= {"predicted": np.int16}
 
 
 @dataclass(frozen=True)
@@ -102,10 +97,8 @@ def summarise(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
     # A mean is at most one, so it decides among equal counts alone.
     predicted = (counts + 0.5 * probabilities.mean(0)).argmax(1)
     low, high = t_interval(np.take_along_axis(probabilities, predicted[None, :, None], 2)[..., 0])
-    votes = counts / len(probabilities)
-    return {
-        "sd": probabilities.max(2).std(0, ddof=1), "predicted": predicted, "low": low, "high": high, "votes": votes
-    }  # fmt: skip
+    spread = probabilities.max(2).std(0, ddof=1)
+    return {"sd": spread, "predicted": predicted, "low": low, "high": high, "votes": counts / len(probabilities)}
 
 
 def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -35,9 +35,9 @@ def register(cls: type[Method]) -> type[Method]:
     # The class's own dictionary: an inherited decorator would not know its fields.
     if "__dataclass_params__" not in getattr(cls, "__dict__", ()) or not issubclass(cls, Method):
         raise InputError(f"{cls!r} is no method: derive it from pvera.Method and decorate it as a frozen dataclass")
-    for name in ("key", "title"):
-        if not isinstance(getattr(cls, name, None), str):
-            raise InputError(f"{cls.__name__} lacks a {name}: write {name}: ClassVar[str] = {cls.__name__.lower()!r}")
+    if lacking := [name for name in ("key", "title") if not isinstance(getattr(cls, name, None), str)]:
+        advice = f"write {lacking[0]}: ClassVar[str] = {cls.__name__.lower()!r}"
+        raise InputError(f"{cls.__name__} lacks a {lacking[0]}: {advice}")
     known = METHODS.setdefault(cls.key, cls)
     if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise InputError(f"{cls.__name__}: the key {cls.key!r} is that of {known.__name__}; choose another")

@@ -37,37 +37,29 @@ class AdaptFormer(Method):
     near_identity: bool = True
     inside_layer_scale: bool = False
 
-    def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "ParallelBranch":
+    def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "ParallelAdapter":
         if layer.mlp_norm is None:
             raise InputError("AdaptFormer needs a LayerNorm before the MLP, which this encoder does not have")
-        branch = ScaledParallelAdapter if self.inside_layer_scale else ParallelAdapter
-        return branch(self, layer.dim, index, seed)
+        return ParallelAdapter(self, layer.dim, index, seed)
 
 
-class ParallelBranch(Adapter):
+class ParallelAdapter(Adapter):
     """The bottleneck and s of one layer."""
 
     mergeable = False
 
     def __init__(self, method: AdaptFormer, dim: int, index: int, seed: int):
         super().__init__()
+        self.inside_layer_scale = method.inside_layer_scale
         self.branch = DownUp(dim, method, (seed, "adaptformer", index))
         self.s = nn.Parameter(torch.ones(1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return s x̃, (n, t, d)."""
-        return (self.s * self.branch(x)).to(x.dtype)
-
-
-class ParallelAdapter(ParallelBranch):
-    """A branch past the layer scale."""
+    @property
+    def sites(self) -> set[str]:
+        return {"parallel_scaled" if self.inside_layer_scale else "parallel"}
 
     def parallel(self, x: Tensor, y: Tensor) -> Tensor:
-        return y + self(x)
+        """Return y + s x̃, (n, t, d)."""
+        return y + (self.s * self.branch(x)).to(x.dtype)
 
-
-class ScaledParallelAdapter(ParallelBranch):
-    """A branch before the layer scale."""
-
-    def parallel_scaled(self, x: Tensor, y: Tensor) -> Tensor:
-        return y + self(x)
+    parallel_scaled = parallel

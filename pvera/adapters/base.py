@@ -49,11 +49,11 @@ class Method:
 
     def __post_init__(self):
         for field in fields(self):
-            if rule := field.metadata.get("rule"):
-                value = getattr(self, field.name)
-                if not rule.holds(value):
-                    raise InputError(f"{self.title}: {field.name} must be {rule.must}, not {value!r}")
-                object.__setattr__(self, field.name, rule.form(value))
+            if "rule" in field.metadata:
+                value, (must, holds, form) = getattr(self, field.name), field.metadata["rule"]
+                if not holds(value):
+                    raise InputError(f"{self.title}: {field.name} must be {must}, not {value!r}")
+                object.__setattr__(self, field.name, form(value))
 
     def shared(self, dim: int, seed: int) -> nn.Module | None:
         """Return the module that all layers of one model share (VeRA's and PVeRA's frozen A and B), or None."""
@@ -139,9 +139,9 @@ def scale_at(y: Tensor, scale: Tensor, at: list[int], shift: Tensor | None = Non
 
     A scale near one would lose its last digits in half precision, so only the result has y's precision.
     """
-    return change_at(
-        y, at, lambda i, part: part * scale[i] if shift is None else torch.addcmul(shift[i], part, scale[i])
-    )
+    if shift is None:
+        return change_at(y, at, lambda i, part: part * scale[i])
+    return change_at(y, at, lambda i, part: torch.addcmul(shift[i], part, scale[i]))
 
 
 def full_precision(tensor: Tensor) -> Tensor:

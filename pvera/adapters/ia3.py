@@ -27,7 +27,7 @@ class IA3(Method):
     marker: ClassVar[str] = "v"
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "IA3Adapter":
-        return IA3Adapter(layer.dim, layer.hidden_dim)
+        return IA3Adapter(layer.dim, layer.mlp_out.in_features)
 
 
 class IA3Adapter(Adapter):

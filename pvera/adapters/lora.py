@@ -4,7 +4,7 @@
     W ← W + α/r (A B)ᵀ                                     (the merge)
 
 A (d × r) and B (r × d) are trained, one pair per layer and position. A starts as N(0, 1/r), B as zero. Dropout, if
-any, drops part of the x in x A B (`dropout`).
+any, drops part of the x in x A B (`DropoutAdapter`).
 """
 
 import math
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import options
 from pvera.adapters.base import Method, add_products, matching, products, select
-from pvera.adapters.dropout import DropoutAdapter
+from pvera.adapters.stochastic import DropoutAdapter
 from pvera.encoders import EncoderLayer
 from pvera.seeding import generator
 

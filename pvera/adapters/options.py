@@ -3,25 +3,17 @@
 import math
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, NamedTuple
-
-POSITIONS = "qkv"
+from typing import Any
 
 
-class Rule(NamedTuple):
-    """The rule of a hyperparameter.
+def option(
+    default: Any, must: str, holds: Callable[[Any], bool], form: Callable[[Any], Any] = lambda value: value
+) -> Any:
+    """Return a dataclass's field with a default and the rule that `Method` checks.
 
     must: the rule in words.   holds: whether a value keeps it.   form: the one form of equal values.
     """
-
-    must: str
-    holds: Callable[[Any], bool]
-    form: Callable[[Any], Any] = lambda value: value
-
-
-def option(default: Any, *rule: Any) -> Any:
-    """Return a dataclass's field with a default and the parts of a `Rule`, which `Method` checks."""
-    return field(default=default, metadata={"rule": Rule(*rule)})
+    return field(default=default, metadata={"rule": (must, holds, form)})
 
 
 def positive_int(default: int) -> Any:
@@ -37,20 +29,15 @@ def positive_or_none() -> Any:
 
 
 def share(default: float) -> Any:
-    return option(
-        default, "a number from 0 and below 1", lambda value: value == 0 or (_is_positive(value) and value < 1)
-    )
+    return option(default, "a number from 0 and below 1", lambda value: value == 0 or _is_positive(value) and value < 1)
 
 
 def positions(default: str) -> Any:
-    def ordered(value: str) -> str:
-        return "".join(sorted(value, key=POSITIONS.index))
-
     return option(
         default,
         "different letters out of q, k, v",
-        lambda value: isinstance(value, str) and 0 < len(value) == len(set(value) & set(POSITIONS)),
-        ordered,
+        lambda value: isinstance(value, str) and 0 < len(value) == len(set(value) & set("qkv")),
+        lambda value: "".join(sorted(value, key="qkv".index)),
     )
 
 

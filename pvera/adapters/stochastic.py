@@ -154,6 +154,46 @@ class StochasticAdapter(Adapter):
         return kl
 
 
+class DropoutAdapter(StochasticAdapter):
+    """An adapter that adds a linear function of its input, of which training drops a share `dropout`.
+
+        x ← x ⊙ m / (1 − p),  m ~ Bernoulli(1 − p)        (Srivastava et al., JMLR 2014)
+
+    The frozen product sees all of x. Monte Carlo dropout keeps the noise at inference (Gal and Ghahramani, ICML 2016).
+    Subclasses implement `add`. Without dropout there is no distribution to sample from.
+    """
+
+    def __init__(self, index: int, seed: int, dropout: float):
+        super().__init__(index, seed)
+        self.dropout = dropout
+
+    @property
+    def is_stochastic(self) -> bool:
+        return self.dropout > 0
+
+    def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        """Return y (n, t, q, d) with the adapter's function of x (n, t, d) added at its targets in `projections`."""
+        raise NotImplementedError
+
+    def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        return self.add(self.drop(x, projections), y, projections)
+
+    def project_position_embeddings(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        """Return `project` without dropout: position embeddings belong to no sample."""
+        return self.add(x, y, projections)
+
+    def drop(self, x: Tensor, projections: str) -> Tensor:
+        """Return what dropout leaves of x."""
+        if not self.is_stochastic or not (now := self.settings(projections, x.device)).sampling:
+            return x
+        kept = (self.draw(torch.rand, x, now) >= self.dropout).to(x.dtype) / (1 - self.dropout)
+        return x * kept
+
+    def kl_divergence(self) -> float:
+        """Return zero: dropout has no KL term."""
+        return 0.0
+
+
 @contextmanager
 def with_settings(adapters: Iterable[StochasticAdapter], **settings: Any) -> Iterator[None]:
     """Give the adapters these `settings` (attributes of `StochasticAdapter`), and their former ones afterwards."""

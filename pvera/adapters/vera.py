@@ -5,7 +5,7 @@
 
 A (d × r) and B (r × d) are random and frozen; all layers share one pair per projection, or one pair for all.
 Only the vectors d (r) and b (d) are trained. b starts at zero, so the adapter starts as the identity.
-Dropout, if any, drops part of the x in x A, or of the latent x A ⊙ d (`dropout`).
+Dropout, if any, drops part of the x in x A, or of the latent x A ⊙ d (`DropoutAdapter`).
 """
 
 import math
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import options
 from pvera.adapters.base import Method, change_at, matching, products, select
-from pvera.adapters.dropout import DropoutAdapter
+from pvera.adapters.stochastic import DropoutAdapter
 from pvera.encoders import EncoderLayer
 from pvera.seeding import generator
 

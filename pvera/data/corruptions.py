@@ -15,16 +15,12 @@ from pvera.seeding import derive
 SEVERITIES = (1, 2, 3, 4, 5)
 SMALL = 64  # pixels
 
-Corruption = Callable[[np.ndarray, float], np.ndarray]
-
 
 def _noise(images: np.ndarray, deviation: float) -> np.ndarray:
     """Add normal noise of a standard deviation, a share of the full range."""
     random_noise = optional("skimage.util", "study").random_noise
-    seeds = (derive("corruption", deviation, i) for i in range(len(images)))
-    return np.stack(
-        [random_noise(image, "gaussian", rng=s, var=deviation**2) for image, s in zip(images, seeds, strict=True)]
-    )
+    seeds = [derive("corruption", deviation, i) for i in range(len(images))]
+    return np.stack([random_noise(x, "gaussian", rng=s, var=deviation**2) for x, s in zip(images, seeds, strict=True)])
 
 
 def _blur(images: np.ndarray, sigma: float) -> np.ndarray:
@@ -51,7 +47,7 @@ def _jpeg(images: np.ndarray, quality: float) -> np.ndarray:
 
 
 #: Name -> function, and its strength per severity for small and for large images.
-CORRUPTIONS: dict[str, tuple[Corruption, tuple[float, ...], tuple[float, ...]]] = {
+CORRUPTIONS: dict[str, tuple[Callable[[np.ndarray, float], np.ndarray], tuple, tuple]] = {
     "noise": (_noise, (0.04, 0.06, 0.08, 0.09, 0.10), (0.08, 0.12, 0.18, 0.26, 0.38)),
     "blur": (_blur, (0.4, 0.6, 0.7, 0.8, 1.0), (1, 2, 3, 4, 6)),
     "contrast": (_contrast, (0.75, 0.5, 0.4, 0.3, 0.15), (0.4, 0.3, 0.2, 0.1, 0.05)),

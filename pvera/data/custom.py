@@ -2,21 +2,16 @@
 
     pets/cat/1.jpg           a folder per class
     pets/train/cat/1.jpg     folders train, val and test with a folder per class
-    pets.csv                 columns path, label and, where splits are given, split
 
 `install` writes a folder of VTAB-1k's format: `images`, a link to the pictures, which stay where they are; lists with
 VTAB-1k's names, whatever the counts; and the description that `tasks.manifest` returns.
 """
 
-import csv
 import hashlib
-import io
 import json
 import os
 import re
-import unicodedata
 from collections import Counter
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,67 +22,63 @@ from tqdm import tqdm
 
 from pvera import files
 from pvera.data import image_folders, store
-from pvera.data.image_folders import SPLIT_OF
+from pvera.data.image_folders import SPLIT_OF, name_errors
 from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, explained, writing
 
-#: Names of splits in folders and CSV files.
+#: Names of the folders of splits.
 PART_OF = {"train": "train", "training": "train", "test": "test"}
 PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
-SHOWN = 5  # names in an error
-COLUMNS = ["path", "label", "part"]
 #: Folders of Synology, QNAP, macOS, Windows and fsck, in small letters: thumbnails and what was deleted.
 SYSTEM = {"@eadir", "#recycle", "@recycle", "@recently-snapshot", "__macosx", "$recycle.bin", "lost+found",
           "system volume information"}  # fmt: skip
 #: Why `find` leaves files out.
 HIDDEN, NO_SUFFIX = "hidden", "without an image's suffix"
-#: Range of values, in each channel, of pictures that are nearly one colour: 12 bits stored in 16 end at 16 of 255.
-ONE_COLOUR = 16
 
 
-def read(source: str | Path) -> tuple[Path, pd.DataFrame, Counter[str]]:
-    """List the pictures of a folder or a CSV file, and read their contents.
+def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
+    """List the pictures of a folder, and read their contents.
 
-    Returns the folder of all pictures, their table, and what `find` left out. Columns: path, label (its name), part
-    (None: still to be drawn), content (SHA-256 of the file; of files with equal pixels, the smallest), and one_colour
-    (whether nearly all is). Rows stand in the order of contents, which the names of files and classes do not change:
-    the published program trains in the order of the lists, and `--images` takes their first images.
+    Returns their table, and what `find` left out. Columns: path, label (its name), part (None: still to be drawn), and
+    content (SHA-256 of the file; of files with equal pixels, the smallest). Rows stand in the order of contents, which
+    the names of files and classes do not change: the published program trains in the order of the lists, and
+    `--images` takes their first images.
     InputError for what has none of the forms above, and for files that are missing or cannot be decoded.
     """
     source = Path(os.path.abspath(source))
-    folder, left_out = source, Counter[str]()
-    if source.is_dir():
-        table, left_out = _list_folders(source)
-    elif source.suffix.lower() == ".csv":
-        table = _list_csv(source)
-        folder = Path(os.path.commonpath([source.parent, *map(os.path.dirname, table.path)]))
-    else:
-        raise InputError(f"{source} {'is neither a folder nor a CSV file' if source.exists() else 'does not exist'}")
-    if table.empty:
-        raise InputError(f"{source} holds no pictures: it takes folders of classes, or is a CSV file")
-    paths = [(folder / path).relative_to(folder).as_posix() for path in table.path]
-    if odd := [path for path in paths if re.search(r"[\r\n\udc80-\udcff]", path)]:
-        raise InputError(f"{source}: rename {_name_few(odd)}: a line break, or no UTF-8")
-    table["path"] = paths
-    given = set(table.part.dropna())
-    for part in ("train", "test"):
-        if given and part not in given:
-            raise InputError(f"{source} has splits, but none is named {part}; add it, or give all pictures without")
-    table = _with_contents(folder, table)
-    return folder, table.sort_values(["content", "path"], ignore_index=True), left_out
+    if not source.is_dir():
+        raise InputError(f"{source} {'is no folder' if source.exists() else 'does not exist'}")
+    part_of = {folder: PART_OF.get(folder.name.lower()) for folder in _folders(source)}
+    classes: list[tuple[str | None, Path]] = [(None, folder) for folder in part_of]
+    if "train" in part_of.values():
+        if others := [folder.name for folder, part in part_of.items() if part is None]:
+            raise InputError(f"{source} has folders of splits, so {others[0]!r} beside them cannot be a class")
+        if "test" not in part_of.values():
+            raise InputError(f"{source} has splits, but none is named test; add it, or give all pictures without")
+        classes = [(part, of_class) for folder, part in part_of.items() for of_class in _folders(folder)]
+    if not classes:
+        raise InputError(f"{source} holds no pictures: it takes folders of classes")
+    rows, left_out = [], Counter[str]()
+    for part, of_class in classes:
+        pictures, others = find(of_class)
+        if not pictures:
+            raise InputError(f"{of_class} is the folder of a class, but holds no pictures; remove it or fill it")
+        rows += [(file.relative_to(source).as_posix(), of_class.name, part) for file in pictures]
+        left_out += others
+    return _table(source, rows).sort_values(["content", "path"], ignore_index=True), left_out
 
 
-def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
+def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
     """Read pictures and draw the splits that `source` does not give, per class, by content.
 
-    Copies of a picture stay together. Returns the folder and the table of `read`, with all splits, and their
-    description. InputError as `read`, for fewer than two classes, a class without training pictures, and equal
-    pictures with different labels or in two splits.
+    Copies of a picture stay together. Returns the table of `read`, with all splits, and their description.
+    InputError as `read`, for fewer than two classes, a class without training pictures, and equal pictures with
+    different labels or in two splits.
     """
-    folder, table, left_out = read(source)
+    table, left_out = read(source)
     labels, parts = table.label, table.part.fillna("")
     given, numbers = set(parts) - {""}, all(re.fullmatch(r"-?[0-9]+", label) for label in labels)
     classes = sorted(set(labels), key=lambda label: (int(label) if numbers else 0, label))
@@ -103,39 +94,40 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
         table["part"] = table.part.where(parts == "test", table.content.map(drawn))
         described |= {"drawn": dict(shares), "seed": seed}
     if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
-        raise InputError(f"{source} has no training picture of {_name_few(untrained)}")
+        raise InputError(f"{source} has no training picture of {name_errors(untrained)}")
     for column, where in (("label", "with different labels"), ("part", "in two splits")):
         unequal = table.groupby("content")[column].transform("nunique") > 1
         if unequal.any():
             raise InputError(
-                f"{source} has equal pictures {where} ({_name_few([*table.path[unequal]])}): keep one of each"
+                f"{source} has equal pictures {where} ({name_errors([*table.path[unequal]])}): keep one of each"
             )
-    return (
-        folder,
-        table,
-        {
-            "source": str(Path(source).absolute()),
-            "classes": classes,
-            "images": {part: int((table.part == part).sum()) for part in SPLIT_OF},
-            "split": described,
-            "pictures_sha256": pictures_sha256,
-            "left_out": dict(left_out),
-            "alike": len(table) - table.content.nunique(),
-            "one_colour": int(table.one_colour.sum()),
-        },
-    )
+    return table, {
+        "source": os.path.abspath(source),
+        "classes": classes,
+        "images": {part: int((table.part == part).sum()) for part in SPLIT_OF},
+        "split": described,
+        "pictures_sha256": pictures_sha256,
+        "left_out": dict(left_out),
+        "alike": len(table) - table.content.nunique(),
+    }
 
 
 def install(root: str | Path, name: str, source: str | Path, seed: int | None = None) -> dict:
     """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
 
+    InputError as `split`, and for a name that is taken or cannot name a folder of results.
+
     seed: as for `split`; None for the seed of the lists that lie there, else 0. Lists that are right stay untouched.
     """
-    folder = _folder(root, name)
-    before = manifest(root, name)
-    if seed is None:
-        seed = drawn_from(before) or 0
-    pictures, table, described = split(source, seed)
+    if name in TASKS:
+        raise InputError(f"{name!r} is the name of a data set that is known already; choose another name for yours")
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
+    folder, before = Path(os.path.abspath(root)) / name, manifest(root, name)
+    if folder.exists() and before is None:
+        raise InputError(f"{folder} exists and is no data set that --data-set wrote: remove it, or choose another name")
+    table, described = split(source, (drawn_from(before) or 0) if seed is None else seed)
+    pictures = Path(described["source"])
     lists = {}
     for part, of_part in table.groupby("part"):
         labels = of_part.label.map(described["classes"].index)
@@ -168,27 +160,20 @@ def current(root: str | Path, name: str) -> dict | None:
         for part, split in SPLIT_OF.items()
         for path, label in image_folders.read_split_file(folder, split, len(classes)).items()
     ]
-    return described | {
-        "pictures_sha256": _digest(_with_contents(folder / "images", pd.DataFrame(rows, columns=COLUMNS)))
-    }
+    return described | {"pictures_sha256": _digest(_table(folder / "images", rows))}
 
 
 def describe(name: str, described: dict) -> str:
     """Return one line about a data set from its description."""
     counts = ", ".join(f"{count} {part}" for part, count in described["images"].items())
     line = f"{name}: {len(described['classes'])} classes; images: {counts}; {describe_split(described['split'])}"
-    if described["left_out"]:
-        line += f"; left out: {describe_left_out(described['left_out'])}"
-    if described["alike"]:
-        line += f"; with the pixels of another: {described['alike']}"
-    if described["one_colour"]:
-        line += f"; nearly one colour: {described['one_colour']}"
-    return line
+    found = {"left out": describe_left_out(described["left_out"]), "with the pixels of another": described["alike"]}
+    return "; ".join([line, *(f"{what}: {count}" for what, count in found.items() if count)])
 
 
 def describe_left_out(left_out: dict[str, int]) -> str:
     """Return words for what `find` left out."""
-    return ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
 
 
 def describe_split(split: dict) -> str:
@@ -209,22 +194,26 @@ def find(folder: Path) -> tuple[list[Path], Counter[str]]:
     """Return the pictures below `folder`, and the number of files that are left out, by reason.
 
     Pictures have the suffix of a format that Pillow reads. Links to folders are followed, each folder once; hidden
-    folders and those of `SYSTEM` are left out.
+    folders and those of `SYSTEM` are left out. InputError for a folder that cannot be read.
     """
-    pictures, left_out, visited, pending = [], Counter[str](), set(), [folder]
+    suffixes = {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
+    pictures, left_out, visited, pending = [], Counter[str](), set(), [(folder, False)]
     while pending:
-        place = pending.pop()
-        if (real := place.resolve()) in visited:
+        place, inside_hidden = pending.pop()
+        if (visit := (place.resolve(), inside_hidden)) in visited:
             continue
-        visited.add(real)
-        pending += _folders(place, left_out)
-        for file in (path for path in place.iterdir() if not path.is_dir()):
-            hidden, picture = is_hidden(file.name), _is_picture(file)
-            if picture and not hidden:
-                pictures.append(file)
+        visited.add(visit)
+        with explained(f"{place} cannot be read"):
+            content = sorted(place.iterdir())
+        for path in content:
+            hidden, picture = inside_hidden or is_hidden(path.name), path.suffix.lower() in suffixes
+            if path.is_dir():
+                pending.append((path, hidden))
+            elif picture and not hidden:
+                pictures.append(path)
             elif picture or not hidden:
                 left_out[HIDDEN if hidden else NO_SUFFIX] += 1
-    return sorted(pictures), +left_out
+    return sorted(pictures), left_out
 
 
 def is_hidden(name: str) -> bool:
@@ -232,88 +221,10 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in SYSTEM
 
 
-def _folders(place: Path, left_out: Counter[str]) -> list[Path]:
-    """Return the folders in `place`, and count the pictures in those that are hidden."""
+def _folders(place: Path) -> list[Path]:
+    """Return the folders in `place` that are not hidden."""
     with explained(f"{place} cannot be read"):
-        folders = sorted(path for path in place.iterdir() if path.is_dir())
-    for folder in filter(lambda folder: is_hidden(folder.name), folders):
-        left_out[HIDDEN] += sum(_is_picture(Path(name)) for *_, names in os.walk(folder) for name in names)
-    return [folder for folder in folders if not is_hidden(folder.name)]
-
-
-def _is_picture(file: Path) -> bool:
-    return file.suffix.lower() in _suffixes()
-
-
-@cache
-def _suffixes() -> set[str]:
-    """Return the suffixes of the formats that Pillow reads."""
-    return {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
-
-
-def _list_folders(source: Path) -> tuple[pd.DataFrame, Counter[str]]:
-    """List class folders, or class folders below a folder per split; and count the files left out."""
-    left_out = Counter[str]()
-    below = _folders(source, left_out)
-    parts = {folder: PART_OF.get(folder.name.lower()) for folder in below}
-    classes: list[tuple[str | None, Path]] = [(None, folder) for folder in below]
-    if "train" in parts.values():
-        if others := [folder.name for folder, part in parts.items() if part is None]:
-            raise InputError(f"{source} has folders of splits, so {others[0]!r} beside them cannot be a class")
-        classes = [(part, of_class) for folder, part in parts.items() for of_class in _folders(folder, left_out)]
-    rows = []
-    for part, of_class in classes:
-        pictures, others = find(of_class)
-        if not pictures:
-            raise InputError(f"{of_class} is the folder of a class, but holds no pictures; remove it or fill it")
-        rows += [(file.relative_to(source).as_posix(), _composed(of_class.name), part) for file in pictures]
-        left_out += others
-    return pd.DataFrame(rows, columns=COLUMNS, dtype=object), +left_out
-
-
-def _composed(label: str) -> str:
-    """Return a class's name in composed Unicode: é has two forms, of which systems and editors take either."""
-    return unicodedata.normalize("NFC", label)
-
-
-def _list_csv(file: Path) -> pd.DataFrame:
-    """Read absolute paths, labels and splits. InputError names the line at fault."""
-    reader = csv.reader(io.StringIO(files.read_text(file), newline=""), strict=True)
-    try:
-        lines = [(reader.line_num, cells) for line in reader if any(cells := [cell.strip() for cell in line])]
-    except csv.Error as error:
-        raise InputError(f"{file}, line {reader.line_num}: {error}") from None
-    titles = [title.lower() for title in lines[0][1]] if lines else []
-    if not {"path", "label"} <= set(titles):
-        raise InputError(f"{file}: must name the columns path, label and perhaps split, not {', '.join(titles)}")
-    if twice := [title for title in ("path", "label", "split") if titles.count(title) > 1]:
-        raise InputError(f"{file}, line {lines[0][0]}: names the column {twice[0]} twice")
-    rows, line_of = [], {}
-    for number, cells in lines[1:]:
-        place, row = f"{file}, line {number}", dict.fromkeys(titles, "") | dict(zip(titles, cells, strict=False))
-        part = PART_OF.get(row["split"].lower()) if "split" in row else None
-        if not (row["path"] and row["label"]) or ("split" in row and part is None):
-            raise InputError(f"{place}: needs path, label and, where splits are given, one of {', '.join(PART_OF)}")
-        if any(cells[len(titles) :]):
-            raise InputError(f"{place}: has more cells than there are titles; a cell with a comma needs quotes")
-        path = os.path.normpath(file.parent / row["path"])
-        if path in line_of:
-            raise InputError(f"{place}: {row['path']!r} stands in line {line_of[path]} already")
-        line_of[path] = number
-        rows.append((path, _composed(row["label"]), part))
-    return pd.DataFrame(rows, columns=COLUMNS, dtype=object)
-
-
-def _folder(root: str | Path, name: str) -> Path:
-    """Return the folder of the data set. InputError for a name that is taken or cannot name a folder of results."""
-    if name in TASKS:
-        raise InputError(f"{name!r} is the name of a data set that is known already; choose another name for yours")
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
-    folder = Path(os.path.abspath(root)) / name
-    if folder.exists() and not (folder / MANIFEST).exists():
-        raise InputError(f"{folder} exists and is no data set that --data-set wrote: remove it, or choose another name")
-    return folder
+        return sorted(path for path in place.iterdir() if path.is_dir() and not is_hidden(path.name))
 
 
 def _digest(table: pd.DataFrame) -> str:
@@ -321,39 +232,28 @@ def _digest(table: pd.DataFrame) -> str:
     return files.digest(sorted(map(list, zip(table.content, table.label, table.part.fillna(""), strict=True))))
 
 
-def _with_contents(folder: Path, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the columns content and one_colour of `read`. InputError as there."""
-    content, pixels, one_colour = zip(*_contents([folder.resolve() / path for path in table.path]), strict=True)
-    content = pd.Series(content, table.index).groupby(list(pixels)).transform("min")
-    return table.assign(content=content, one_colour=one_colour)
+def _table(folder: Path, rows: list[tuple]) -> pd.DataFrame:
+    """Return the table of `read` from path, label and part of each picture below `folder`. InputError as there.
 
-
-def _contents(paths: list[Path]) -> list[tuple[str, str, bool]]:
-    """Return the SHA-256 of each file and of its pixels, and whether it is nearly one colour.
-
-    The store keeps them until a file changes. InputError for files that are missing or cannot be decoded.
+    The store keeps the contents until a file changes.
     """
-    unique = sorted(set(paths))  # other orders have the same key
+    table = pd.DataFrame(sorted(rows), columns=["path", "label", "part"], dtype=object)
+    paths = [folder.resolve() / path for path in table.path]
     with explained("a picture cannot be read"):
-        key = ["contents", image_folders.DECODER, PIL.__version__, [[str(path), *store.state(path)] for path in unique]]
+        key = ["pictures", image_folders.DECODER, PIL.__version__, [[str(path), *store.state(path)] for path in paths]]
     if (contents := store.recall(key)) is None:
-        reading = image_folders.each(_content, unique)
-        contents = list(tqdm(reading, "checking", len(unique), unit="image", leave=False, delay=5))
+        reading = image_folders.each(_content, paths)
+        contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
         image_folders.require_readable(contents)
         store.keep(key, contents)
-    content_of = dict(zip(unique, contents, strict=True))
-    return [content_of[path] for path in paths]
+    content, pixels = zip(*contents, strict=True)
+    return table.assign(content=pd.Series(content).groupby(list(pixels)).transform("min"))
 
 
-def _content(path: Path) -> tuple[str, str, bool]:
+def _content(path: Path) -> tuple[str, str]:
+    """Return the SHA-256 of a file and of its pixels. InputError where it cannot be decoded."""
     image = image_folders.as_displayed(path)
-    pixels = hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
-    return files.sha256(path), pixels, all(high - low <= ONE_COLOUR for low, high in image.getextrema())
-
-
-def _name_few(names: list[str]) -> str:
-    """Return a few of the names."""
-    return ", ".join(map(ascii, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return files.sha256(path), hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
 
 
 def _draw(label: str, contents: list[str], shares: dict[str, float], seed: int) -> dict[str, str]:

@@ -8,16 +8,22 @@ The files have quirks: a byte-order mark (MRPC), quotation marks that quote noth
 labels (RTE).
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from pvera import files
 from pvera.errors import InputError, explained, optional
+from pvera.text_encoders import Encoder
 
 HUB = "nyu-mll/glue"
+EVALUATION_BATCH = 32  # texts: each is padded to the longest of its batch
 
 
 @dataclass(frozen=True)
@@ -38,13 +44,7 @@ class Layout:
 
 COLA = Layout(label=1, texts=(3,), columns=4)
 MRPC = Layout(label=0, texts=(3, 4), columns=5, header="Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", mark=True)
-RTE = Layout(
-    label=3,
-    texts=(1, 2),
-    columns=4,
-    classes=("entailment", "not_entailment"),
-    header="index\tsentence1\tsentence2\tlabel",
-)
+RTE = Layout(3, (1, 2), 4, ("entailment", "not_entailment"), header="index\tsentence1\tsentence2\tlabel")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Texts:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, index: Iterable[int]) -> "Texts":
+    def take(self, index: Iterable[int]) -> Texts:
         """Return the texts at `index`, in its order."""
         return Texts([self.texts[i] for i in index], self.labels[index])
 
@@ -92,18 +92,16 @@ def read(file: str | Path, layout: Layout) -> Texts:
     if layout.header and lines[0] != layout.header:
         raise InputError(f"{file}, line 1: expected the header {layout.header!r}, not {lines[0][:80]!r}")
     texts, labels = [], []
-    for number, line in enumerate(lines[bool(layout.header) :], start=1 + bool(layout.header)):
-        if not line:
+    for number, line in enumerate(lines, start=1):
+        if not line or (number == 1 and layout.header):
             continue
         cells = line.split("\t")
         if len(cells) != layout.columns:
             raise InputError(f"{file}, line {number}: expected {layout.columns} columns, not {len(cells)}")
-        if cells[layout.label] not in layout.classes:
-            raise InputError(
-                f"{file}, line {number}: label {cells[layout.label]!r} is not one of {', '.join(layout.classes)}"
-            )
+        if (label := cells[layout.label]) not in layout.classes:
+            raise InputError(f"{file}, line {number}: label {label!r} is not one of {', '.join(layout.classes)}")
         texts.append(tuple(cells[column] for column in layout.texts))
-        labels.append(layout.classes.index(cells[layout.label]))
+        labels.append(layout.classes.index(label))
     if not texts:
         raise InputError(f"{file} is empty")
     return Texts(texts, np.array(labels, np.int64))
@@ -151,3 +149,61 @@ def from_hub(task: TextTask, split: str) -> Texts:
     # Some sentences of the hub's CoLA end in a line break, which the original files do not have.
     texts = [tuple(" ".join(text.split()) for text in row) for row in table[columns].itertuples(index=False)]
     return Texts(texts, table["label"].to_numpy(np.int64))
+
+
+# Texts as the token numbers that an encoder reads
+
+
+@dataclass(frozen=True, eq=False)
+class TextSplit:
+    """n texts as tokens: per input of the encoder a tensor (n, longest), padded on the right, and labels (n,).
+
+    key: none, so that the digest of texts is computed of their tokens, which takes a second.
+    """
+
+    inputs: dict[str, Tensor]
+    labels: np.ndarray
+    key = ""
+
+    def content(self) -> Iterator[bytes]:
+        """Yield tokens and labels: all that training and testing read."""
+        for name, tensor in sorted(self.inputs.items()):
+            yield f"{name} {tuple(tensor.shape)}\n".encode() + tensor.numpy().astype("<i4").tobytes()
+        yield self.labels.astype("<i8").tobytes()
+
+    def by_length(self) -> TextSplit:
+        """Return the texts from short to long."""
+        order = self.inputs["attention_mask"].sum(1).argsort(stable=True)
+        return TextSplit({name: tensor[order] for name, tensor in self.inputs.items()}, self.labels[order.numpy()])
+
+    def data(self, frozen: Encoder, device: torch.device, in_memory: bool = True) -> TextData:
+        """Return the split on `device`; tokens are always in memory."""
+        return TextData(self, device)
+
+
+class TextData:
+    """A split on `device`; a batch is padded to its longest text."""
+
+    evaluation_batch = EVALUATION_BATCH
+
+    def __init__(self, split: TextSplit, device: torch.device):
+        self.inputs = {name: tensor.to(device) for name, tensor in split.inputs.items()}
+        self.labels = torch.from_numpy(split.labels).to(device)
+        self.lengths = split.inputs["attention_mask"].sum(1)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index) -> dict[str, Tensor]:
+        """Return the encoder's inputs, each (len(index), longest of these)."""
+        width = int(self.lengths[index].max())
+        return {name: tensor[index][:, :width] for name, tensor in self.inputs.items()}
+
+
+def tokenized(encoder: Encoder, texts: Texts) -> TextSplit:
+    """Encode texts to what `encoder` reads; its tokenizer joins the two sentences of a pair."""
+    sentences = [list(column) for column in zip(*texts.texts, strict=True)]
+    inputs = encoder.tokenizer(
+        *sentences, padding="longest", truncation=True, max_length=encoder.max_length, return_tensors="pt"
+    )
+    return TextSplit(dict(inputs), texts.labels)

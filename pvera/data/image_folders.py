@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -89,11 +88,9 @@ class Undecoded:
         images = list(each(partial(decode, self.folder, size=self.size), self.paths[part]))
         if self.refused is None:
             require_readable(images)
-        else:
-            read = zip(self.paths[part], images, strict=True)
-            self.refused.update({path: image for path, image in read if isinstance(image, InputError)})
-            black = np.zeros((self.size, self.size, 3), np.uint8)
-            images = [black if isinstance(image, InputError) else image for image in images]
+        for i, (path, image) in enumerate(zip(self.paths[part], images, strict=True)):
+            if isinstance(image, InputError):
+                self.refused[path], images[i] = image, np.zeros((self.size, self.size, 3), np.uint8)
         return np.stack(images)
 
 
@@ -128,10 +125,8 @@ class ImageData:
 
     def __getitem__(self, index) -> Tensor:
         """Return normalised images (len(index), 3, size, size)."""
-        if isinstance(self.images, Tensor):
-            images = self.images[index]
-        else:
-            images = _channels_first(self.images, index, self.device)
+        in_memory = isinstance(self.images, Tensor)
+        images = self.images[index] if in_memory else _channels_first(self.images, index, self.device)
         return images.float().mul_(self._scale).add_(self._shift)
 
 
@@ -146,8 +141,7 @@ def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
     Paths are relative to the folder. InputError names a wrong line.
     """
     file = folder / f"{split}.txt"
-    label_of: dict[str, int] = {}
-    lines: dict[str, int] = {}
+    label_of, lines = dict[str, int](), dict[str, int]()
     for number, line in enumerate(re.split(r"\r\n|\r|\n", files.read_text(file)), start=1):
         if not line.strip():
             continue
@@ -185,10 +179,10 @@ def require_readable(images: Iterable) -> None:
         raise InputError(name_errors(errors))
 
 
-def name_errors(errors: Collection[InputError]) -> str:
-    """Return the first errors in one line, and how many more there are."""
-    more = [f"and {len(errors) - REFUSED} more"] if len(errors) > REFUSED else []
-    return "; ".join([*map(str, islice(errors, REFUSED)), *more])
+def name_errors(errors: Collection) -> str:
+    """Return the first errors or names in one line, and how many more there are."""
+    more = f"; and {len(errors) - REFUSED} more" if len(errors) > REFUSED else ""
+    return "; ".join(map(str, [*errors][:REFUSED])) + more
 
 
 def decode(folder: Path, path: str, size: int) -> np.ndarray:
@@ -239,11 +233,8 @@ def listed(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str
     digest = hashlib.sha256(f"decoder {DECODER}, {size}, Pillow {PIL.__version__}\n".encode())
     for path, label in label_of.items():
         file = f"{folder}/{path}"
-        try:
+        with explained(f"image {file} cannot be read"):
             state = store.state(file)
-        except (OSError, ValueError) as error:
-            reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-            raise InputError(f"image {file} {reason}") from None
         digest.update(f"{path} {label} {state}\n".encode())
     of_folder = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
     return label_of, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"

@@ -4,108 +4,62 @@
     batch = train.data(frozen, device)[:16]                           # as the frozen model reads it
     inputs.digest([train, validation, test])                          # "data_sha256" of result files
 
-The store keeps the hash of data under the keys of its splits (`digest`): whether a run is done is known without
-pixels. This process looks at each file once, and the last backbone and the last data stay loaded for the next run.
+The store keeps the hash of data under the keys of its splits, so whether a run is done is known without pixels. The
+last backbone and the last data stay loaded for the next run.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from pvera import backbones, metrics, text_encoders
 from pvera.backbones import Backbone
-from pvera.data import glue, image_folders, store, tokenized, vtab
+from pvera.data import glue, image_folders, store, vtab
 from pvera.text_encoders import Encoder
 
 PARTS = ("train", "validation", "test")  # what a run reads, in this order
 
 
 #: A split in memory or in the store: labels (n,) int64; key; content(), all that training and testing read.
-Split = image_folders.ImageSplit | tokenized.TextSplit
+Split = image_folders.ImageSplit | glue.TextSplit
 #: A split on a device: labels (n,); `data[index]` is a batch as the frozen model reads it.
-Data = image_folders.ImageData | tokenized.TextData
+Data = image_folders.ImageData | glue.TextData
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """A data set below `root`; first: only that many samples of each split."""
+class Kind(NamedTuple):
+    """The metrics of a data set's predictions, and the package whose models read it."""
 
-    root: str | Path
-    name: str
-    first: int | None = None
+    scores: Callable[[np.ndarray, np.ndarray], dict]
+    PACKAGE: str
 
 
-class Images(DataSet):
-    """A data set in folders of images, which backbones of timm read."""
-
-    PACKAGE = "timm"
-    scores = staticmethod(metrics.evaluate)
-
-    @staticmethod
-    def load_model(source: Source) -> Backbone:
-        """Load the frozen model. InputError as `backbones.load`."""
-        return backbones.load(source.backbone, weights=source.weights, image_size=source.image_size)
-
-    @staticmethod
-    def reading(frozen: Backbone) -> dict:
-        """Return what the numbers read from a file depend on in the frozen model, as JSON."""
-        return {"image_size": frozen.image_size}
-
-    def key(self, part: str, reading: dict) -> str:
-        """Return what a split depends on, files by size and times. InputError as `load`; nothing is decoded."""
-        _, place = image_folders.listed(self.root, self.name, image_folders.SPLIT_OF[part], reading["image_size"])
-        return place if self.first is None else f"{place}, first {self.first}"
-
-    def load(self, part: str, frozen: Backbone) -> image_folders.ImageSplit:
-        """Load one of `PARTS`. InputError as `image_folders.load_split`."""
-        split = image_folders.load_split(self.root, self.name, image_folders.SPLIT_OF[part], frozen.image_size)
-        return split if self.first is None else split.first(self.first)
+def _text_scores(probabilities: np.ndarray, labels: np.ndarray) -> dict:
+    """Return `metrics.evaluate`, and Matthews' correlation coefficient, which GLUE reports for some tasks."""
+    return metrics.evaluate(probabilities, labels) | {"matthews": metrics.matthews(probabilities, labels)}
 
 
-class Texts(DataSet):
-    """A task of texts, which encoders of transformers read; the methods are those of `Images`."""
-
-    PACKAGE = "transformers"
-
-    @staticmethod
-    def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        """Return `metrics.evaluate`, and Matthews' correlation coefficient, which GLUE reports for some tasks."""
-        return metrics.evaluate(probabilities, labels) | {"matthews": metrics.matthews(probabilities, labels)}
-
-    @staticmethod
-    def load_model(source: Source) -> Encoder:
-        return text_encoders.load(source.backbone, weights=source.weights)
-
-    @staticmethod
-    def reading(frozen: Encoder) -> dict:
-        return {"max_length": frozen.max_length}
-
-    def key(self, part: str, reading: dict) -> str:
-        glue.load_split(self.root, self.name, part)  # InputError
-        return tokenized.TextSplit.key
-
-    def load(self, part: str, frozen: Encoder) -> tokenized.TextSplit:
-        """Validation and test texts are ordered by length, so that their batches need little padding."""
-        texts = glue.load_split(self.root, self.name, part)
-        split = tokenized.encode(frozen, texts.take(range(len(texts))[: self.first]))
-        return split if part == "train" else split.by_length()
+IMAGES, TEXTS = Kind(metrics.evaluate, "timm"), Kind(_text_scores, "transformers")
 
 
-@dataclass(frozen=True)
-class Source:
-    """The frozen model that a run reads: the kind of its data, its name, a file of its weights, and its images' size.
+def kind(name: str) -> Kind:
+    """Return the kind of the data set `name`."""
+    return TEXTS if name in glue.GLUE else IMAGES
+
+
+class Source(NamedTuple):
+    """The frozen model that a run reads: whether it reads text, its name, a file of its weights, and its images' size.
 
     None for the published weights, and for the size that the name has.
     """
 
-    kind: type[Images] | type[Texts]
+    text: bool
     backbone: str
     weights: str | None
     image_size: int | None
@@ -113,12 +67,7 @@ class Source:
 
 def source(run) -> Source:
     """Return the frozen model that a run reads."""
-    return Source(kind(run.dataset), run.backbone, run.weights, run.image_size)
-
-
-def kind(name: str) -> type[Images] | type[Texts]:
-    """Return the kind of the data set `name`."""
-    return Texts if name in glue.GLUE else Images
+    return Source(run.dataset in glue.GLUE, run.backbone, run.weights, run.image_size)
 
 
 def load(
@@ -129,12 +78,35 @@ def load(
     first: only that many samples of each split.
     InputError as `image_folders.load_split` and `glue.load_split`.
     """
-    return tuple(kind(name)(root, name, first).load(part, frozen) for part in parts)
+    load_one = _load_texts if name in glue.GLUE else _load_images
+    return tuple(load_one(root, name, part, frozen, first) for part in parts)
+
+
+def _load_images(root: str | Path, name: str, part: str, frozen: Backbone, first: int | None) -> Split:
+    split = image_folders.load_split(root, name, image_folders.SPLIT_OF[part], frozen.image_size)
+    return split if first is None else split.first(first)
+
+
+def _load_texts(root: str | Path, name: str, part: str, frozen: Encoder, first: int | None) -> Split:
+    """Load validation and test texts in order of length, so that their batches need little padding."""
+    texts = glue.load_split(root, name, part)
+    split = glue.tokenized(frozen, texts.take(range(len(texts))[:first]))
+    return split if part == "train" else split.by_length()
 
 
 def keys(root: str | Path, name: str, reading: dict, parts: Sequence[str] = PARTS, first: int | None = None) -> list:
-    """Return the keys of the splits that `load` loads. InputError for missing or wrong lists and missing images."""
-    return [kind(name)(root, name, first).key(part, reading) for part in parts]
+    """Return the keys of the splits that `load` loads: what they depend on, files by size and times.
+
+    reading: what the numbers read from a file depend on in the frozen model (`describe_backbone`).
+    InputError for missing or wrong lists and missing images. Nothing is decoded.
+    """
+    if name in glue.GLUE:
+        for part in parts:
+            glue.load_split(root, name, part)
+        return [glue.TextSplit.key] * len(parts)
+    splits = [image_folders.SPLIT_OF[part] for part in parts]
+    places = [image_folders.listed(root, name, split, reading["image_size"])[1] for split in splits]
+    return places if first is None else [f"{place}, first {first}" for place in places]
 
 
 def digest(splits: Iterable[Split]) -> str:
@@ -188,13 +160,16 @@ def prepare(runs: Iterable, decode: bool = True) -> None:
 
 @lru_cache(maxsize=1)
 def _load_backbone(source: Source) -> Backbone | Encoder:
-    return source.kind.load_model(source)
+    if source.text:
+        return text_encoders.load(source.backbone, weights=source.weights)
+    return backbones.load(source.backbone, weights=source.weights, image_size=source.image_size)
 
 
 @cache
 def _describe(source: Source) -> dict:
     frozen = _load_backbone(source)
-    return {"weights_sha256": frozen.weights_sha256} | source.kind.reading(frozen)
+    read = {"max_length": frozen.max_length} if source.text else {"image_size": frozen.image_size}
+    return {"weights_sha256": frozen.weights_sha256} | read
 
 
 @lru_cache(maxsize=1)

@@ -4,8 +4,7 @@
     <cache>/store/digests/<key>.json
 
 `<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the checkout (without one, in the home folder). A
-key hashes all that the content depends on, files by size and times, so a file of that name is never outdated. It gets
-the name when all of it is on the disk. VTAB-1k at 224 pixels takes 61 GB.
+key hashes all that the content depends on, files by size and times. VTAB-1k at 224 pixels takes 61 GB.
 """
 
 from __future__ import annotations
@@ -67,19 +66,17 @@ def images(place: str, undecoded) -> np.memmap:
     cannot be written; no half-written file is left.
     """
     file = folder() / f"{place}.npy"
-    decoded = _open(file)
-    if decoded is None:
-        split = file.stem.rpartition("-")[0]
-        with writing(f"decoded images to {folder()} (--cache names another folder)"):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(file.with_name(f"{split}.lock")):
-                decoded = _open(file)  # another process may have made it meanwhile
-                if decoded is None:
-                    _make(file, undecoded)
-                    for outdated in set(file.parent.glob(f"{split}-*")) - {file}:
-                        outdated.unlink()
-                    decoded = _open(file)
-    return decoded
+    if (decoded := _open(file)) is not None:
+        return decoded
+    split = file.stem.rpartition("-")[0]
+    with writing(f"decoded images to {folder()} (--cache names another folder)"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_name(f"{split}.lock")):
+            if _open(file) is None:  # another process may have made it meanwhile
+                _make(file, undecoded)
+                for outdated in set(file.parent.glob(f"{split}-*")) - {file}:
+                    outdated.unlink()
+            return np.lib.format.open_memmap(file, mode="r")
 
 
 def read(images: np.ndarray, part: slice) -> np.ndarray:

@@ -20,18 +20,8 @@ TRAINING = {"train800": 800, "val200": 200}  # images
 #: Classes that the 1,000 images show where these are not all: SUN397 has 309 in train800 and 136 in val200.
 SHOWN = {"sun397": 325}
 #: Data sets whose originals are stored without loss. Originals of the others are JPEG files, as in both copies.
-LOSSLESS_ORIGINALS = (
-    "cifar",
-    "svhn",
-    "patch_camelyon",
-    "clevr_count",
-    "clevr_dist",
-    "dsprites_loc",
-    "dsprites_ori",
-    "kitti",
-    "smallnorb_azi",
-    "smallnorb_ele",
-)
+LOSSLESS_ORIGINALS = ("cifar", "svhn", "patch_camelyon", "clevr_count", "clevr_dist", "dsprites_loc", "dsprites_ori",
+                      "kitti", "smallnorb_azi", "smallnorb_ele")  # fmt: skip
 DIFFERS = "differs from VTAB-1k"
 
 
@@ -79,11 +69,11 @@ def require(root: str | Path, name: str) -> None:
     findings = check(root, name, images=False)
     if set(findings) <= set(read_record(root).get(name, ())):
         return
-    command, there = f"python experiments/prepare_vtab.py --root {root} --datasets {name}", (Path(root) / name).exists()
+    folder, command = Path(root) / name, f"python experiments/prepare_vtab.py --root {root} --datasets {name}"
     advice = f"`{command}` lists all differences; with --accept it is used as it is, and results say so"
-    if not there:
+    if not folder.exists():
         advice = f"`{command}` installs it from the hub, with --source COPY from an archive or a folder"
-    raise InputError(f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; {advice}")
+    raise InputError(f"{folder} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; {advice}")
 
 
 def check(root: str | Path, name: str, images: bool = True) -> list[str]:
@@ -105,17 +95,12 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
         expected = TRAINING.get(split, task.test_images)
         if len(splits[split]) != expected:
             findings.append(f"{split}: {len(splits[split])} images, not {expected}")
-    classes = {"training": (tuple(TRAINING), SHOWN.get(name, task.classes)), "test": (("test",), task.classes)}
+    classes = {"training": (TRAINING, SHOWN.get(name, task.classes)), "test": (["test"], task.classes)}
     for part, (names, expected) in classes.items():
         labels = {label for split in names for label in splits.get(split, {}).values()}
         if len(labels) < expected:
             findings.append(f"{part}: images of {len(labels)} classes, not {expected}")
-    paths = {split: set(map(os.path.normpath, label_of)) for split, label_of in splits.items()}
-    for split, other in (("test", "train800"), ("test", "val200"), ("val200", "train800")):
-        if shared := paths.get(split, set()) & paths.get(other, set()):
-            findings.append(f"{split}: {len(shared)} images are {other} images as well, one is {min(shared)}")
-    if images:
-        for split, of_split in paths.items():
-            if missing := [path for path in of_split if not (folder / path).is_file()]:
-                findings.append(f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}")
+    for split, label_of in splits.items() if images else ():
+        if missing := [path for path in label_of if not (folder / path).is_file()]:
+            findings.append(f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}")
     return findings

@@ -33,9 +33,8 @@ def find(source: Path, names: Collection[str], extracted: Path) -> dict[str, Pat
         what = f"is neither a folder nor an archive ({', '.join(ARCHIVES)})" if source.exists() else "does not exist"
         raise InputError(f"{source} {what}")
     rest = set(names) - folders.keys()
-    if rest:
-        for archive in archives:
-            extract(archive, extracted / archive.name.split(".")[0])
+    for archive in archives if rest else ():
+        extract(archive, extracted / archive.name.split(".")[0])
     return folders | _below(extracted, rest)
 
 

@@ -10,7 +10,7 @@ DoRA and (IA)³ are copied. VeRA's A' and B' then stack the pairs of all targets
 target is zero in the others' parts. PVeRA would draw unit noise there: its mean is exported, as VeRA.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.adapters.base import matching
+from pvera.adapters.ia3 import IA3Adapter
 from pvera.backbones import weights_sha256
 from pvera.encoder_io import reads_text
 from pvera.encoders import EncoderLayer, require_whole, uncompiled_name
@@ -28,8 +29,8 @@ from pvera.model import AdaptedModel, require_adapted
 from pvera.peft import folder as files
 from pvera.seeding import derive
 
-#: PEFT's configuration beyond its defaults, and the tensors by name.
-Export = tuple[dict[str, Any], dict[str, Tensor]]
+#: PEFT's configuration beyond its defaults, tensors of the whole model by name, and tensors of each adapted module.
+Export = tuple[dict[str, Any], dict[str, Tensor], dict[nn.Module, dict[str, Tensor]]]
 
 
 @torch.no_grad()
@@ -39,9 +40,7 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     The head becomes PEFT's module to save `head` where the backbone has a place for it: give PEFT timm's model made
     with `num_classes`. Otherwise it lies in head.safetensors, for the encoder's features.
 
-    InputError for AdaptFormer, Bottleneck, linear probing and methods of one's own, which PEFT does not have, for DoRA
-    with norms over the output dimension, as in the published protocol, and for timm's models with biases beside
-    attn.qkv (BEiT, EVA), where PEFT's adapters have no effect.
+    InputError for what PEFT does not have: docs/peft.md lists it.
     """
     require_adapted(model, "export_peft")
     member = model.only_member("exported")
@@ -49,8 +48,13 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
         raise InputError(f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}")
     files.require_calls(model._layers)
     require_whole(model)
-    names = {id(module): uncompiled_name(name) for name, module in model.backbone.named_modules()}
-    config, tensors = EXPORTS[type(member.method)](model._layers, member, lambda module: names[id(module)])
+    config, tensors, modules = EXPORTS[type(member.method)](model._layers, member)
+    names = {module: uncompiled_name(name) for name, module in model.backbone.named_modules()}
+    config["target_modules"] = [names[module] for module in modules]
+    if type(member.method) is IA3:
+        config["feedforward_modules"] = [names[layer.mlp_out] for layer in model._layers]
+    for module, of_module in modules.items():
+        tensors |= {f"{files.PREFIX}{names[module]}.{name}": tensor for name, tensor in of_module.items()}
     head = dict(member.head.named_parameters())
     if head and not isinstance(member.head, nn.Linear):
         raise InputError("PEFT's folder holds a linear head: save this one by itself")
@@ -64,7 +68,7 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     files.write(folder, config, tensors, None if inside or not head else head, pool)
 
 
-def blocks(B: Tensor, at: list[int], count: int) -> Tensor:
+def _blocks(B: Tensor, at: list[int], count: int) -> Tensor:
     """Return B' (count d, p r) of B (p, r, d): block i has the rows of position at[i], out of `count`."""
     p, r, d = B.shape
     rows = B.new_zeros(count, d, p, r)
@@ -73,7 +77,23 @@ def blocks(B: Tensor, at: list[int], count: int) -> Tensor:
     return rows.flatten(2).flatten(0, 1)
 
 
-def _vera(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Module], str]) -> Export:
+def _rows(values: Tensor, at: list[int], others: Tensor) -> Tensor:
+    """Return `others` (q, d) with `values` (p, d) at the positions `at`, flat."""
+    rows = others.clone()
+    rows[at] = values
+    return rows.flatten()
+
+
+def _adapted(layers: list[EncoderLayer], member: Member, targets: str) -> Iterator[tuple]:
+    """Yield layer, adapter, linear layer, its positions, and the indices of `matching`, for each adapted module."""
+    for layer, adapter in zip(layers, member.layers, strict=True):
+        for linear, positions in layer.projections:
+            adapted, at = matching(targets, positions)
+            if adapted:
+                yield layer, adapter, linear, positions, adapted, at
+
+
+def _vera(layers: list[EncoderLayer], member: Member) -> Export:
     """Export VeRA and PVeRA."""
     method: Any = member.method
     fused, count = len(layers[0].projections) == 1, len(method.targets)
@@ -86,30 +106,21 @@ def _vera(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Module]
     parts = count if fused or method.pair == "position" else 1
     A, B = A.expand(-1, -1, parts, -1), shared.B.expand(parts, -1, -1)
     blocks_at = ["qkv".index(p) for p in method.targets] if fused else [0] * parts
-    tensors = {
-        f"base_model.{key}_A": A.flatten(1).T,
-        f"base_model.{key}_B": blocks(B, blocks_at, 3 if fused else 1),
-    }
-    modules = []
-    adapter: Any
-    for layer, adapter in zip(layers, member.layers, strict=True):
+    pair = {"A": A.flatten(1).T, "B": _blocks(B, blocks_at, 3 if fused else 1)}
+    modules = {}
+    for _, adapter, linear, positions, targets, at in _adapted(layers, member, method.targets):
         d, b = adapter.d.reshape(-1, count, method.rank)[:halves], method.alpha * adapter.b
-        for linear, positions in layer.projections:
-            targets, at = matching(method.targets, positions)
-            if not targets:
-                continue
-            lambda_d, lambda_b = d.new_zeros(halves, parts, method.rank), b.new_zeros(len(positions), member.dim)
-            lambda_d[:, [i % parts for i in targets]], lambda_b[at] = d[:, targets], b[targets]
-            modules.append(name(linear))
-            start = f"{files.PREFIX}{modules[-1]}.{key}_lambda"
-            tensors |= {f"{start}_d": lambda_d.flatten(), f"{start}_b": lambda_b.flatten()}
-    config = {"peft_type": key.upper(), "r": parts * method.rank, "target_modules": modules, "save_projection": True}
+        lambda_d = d.new_zeros(halves, parts, method.rank)
+        lambda_d[:, [i % parts for i in targets]] = d[:, targets]
+        lambda_b = _rows(b[targets], at, b.new_zeros(len(positions), member.dim))
+        modules[linear] = {f"{key}_lambda_d": lambda_d.flatten(), f"{key}_lambda_b": lambda_b}
+    config = {"peft_type": key.upper(), "r": parts * method.rank, "save_projection": True}
     # A model of PEFT has one A', B'. PEFT refuses a second adapter by this key, so it stands for their numbers.
-    config["projection_prng_key"] = derive(weights_sha256({x: tensors[f"base_model.{key}_{x}"] for x in "AB"}))
-    return config, tensors
+    config["projection_prng_key"] = derive(weights_sha256(pair))
+    return config, {f"base_model.{key}_{name}": tensor for name, tensor in pair.items()}, modules
 
 
-def _low_rank(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Module], str]) -> Export:
+def _low_rank(layers: list[EncoderLayer], member: Member) -> Export:
     """Export LoRA and DoRA."""
     method: Any = member.method
     dora = isinstance(method, DoRA)
@@ -117,47 +128,28 @@ def _low_rank(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Mod
         raise InputError(
             "PEFT's DoRA has no norms over the output dimension, as the published protocol's: use DoRA(norm=\"input\")"
         )
-    tensors, modules, rank = {}, [], 0
-    adapter: Any
+    modules: dict[nn.Module, dict[str, Tensor]] = {}
+    for layer, adapter, linear, positions, targets, at in _adapted(layers, member, method.targets):
+        A, B = adapter.factors(targets) if dora else (adapter.A[:, targets], adapter.B[targets])
+        rank, scale = len(targets) * method.rank, adapter.scale
+        modules[linear] = {"lora_A.weight": A.flatten(1).T, "lora_B.weight": _blocks(B, at, len(positions))}
+        if dora:
+            norms = layer.per_position(linear, positions)[0].to(adapter.m).norm(dim=2)
+            modules[linear]["lora_magnitude_vector"] = _rows(adapter.m[targets], at, norms)
+    return {"peft_type": "LORA", "r": rank, "lora_alpha": scale * rank, "use_dora": dora}, {}, modules
+
+
+def _ia3(layers: list[EncoderLayer], member: Member) -> Export:
+    modules: dict[nn.Module, dict[str, Tensor]] = {}
+    for _, adapter, linear, positions, targets, at in _adapted(layers, member, IA3Adapter.targets):
+        ones = adapter.l_kv.new_ones(len(positions), member.dim)
+        modules[linear] = {"ia3_l": _rows(adapter.l_kv[targets], at, ones).unsqueeze(1)}
     for layer, adapter in zip(layers, member.layers, strict=True):
-        for linear, positions in layer.projections:
-            targets, at = matching(method.targets, positions)
-            if not targets:
-                continue
-            A, B = adapter.factors(targets) if dora else (adapter.A[:, targets], adapter.B[targets])
-            rank = len(targets) * method.rank
-            modules.append(name(linear))
-            start = files.PREFIX + modules[-1]
-            tensors[f"{start}.lora_A.weight"] = A.flatten(1).T
-            tensors[f"{start}.lora_B.weight"] = blocks(B, at, len(positions))
-            if dora:
-                weight, _ = layer.per_position(linear, positions)
-                magnitudes = weight.to(adapter.m).norm(dim=2)
-                magnitudes[at] = adapter.m[targets]
-                tensors[f"{start}.lora_magnitude_vector"] = magnitudes.flatten()
-    alpha = adapter.scale * rank
-    config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": modules, "use_dora": dora}
-    return config, tensors
+        modules[layer.mlp_out] = {"ia3_l": adapter.get_parameter("l_ff").unsqueeze(0)}
+    return {"peft_type": "IA3"}, {}, modules
 
 
-def _ia3(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Module], str]) -> Export:
-    tensors, modules, feedforward = {}, [], []
-    adapter: Any
-    for layer, adapter in zip(layers, member.layers, strict=True):
-        for linear, positions in layer.projections:
-            targets, at = matching(adapter.targets, positions)
-            if targets:
-                scales = adapter.l_kv.new_ones(len(positions), member.dim)
-                scales[at] = adapter.l_kv[targets]
-                modules.append(name(linear))
-                tensors[f"{files.PREFIX}{modules[-1]}.ia3_l"] = scales.reshape(-1, 1)
-        feedforward.append(name(layer.mlp_out))
-        tensors[f"{files.PREFIX}{feedforward[-1]}.ia3_l"] = adapter.l_ff.reshape(1, -1)
-    config = {"peft_type": "IA3", "target_modules": modules + feedforward, "feedforward_modules": feedforward}
-    return config, tensors
-
-
-EXPORTS: dict[type[Method], Callable[[list[EncoderLayer], Member, Callable[[nn.Module], str]], Export]] = {
+EXPORTS: dict[type[Method], Callable[[list[EncoderLayer], Member], Export]] = {
     PVeRA: _vera,
     VeRA: _vera,
     LoRA: _low_rank,

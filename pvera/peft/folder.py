@@ -18,12 +18,12 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from pvera.encoders import EncoderLayer
-from pvera.errors import InputError
+from pvera.errors import InputError, explained
 from pvera.files import read_json, write_atomically
 
 CONFIG, TENSORS, HEAD = "adapter_config.json", "adapter_model.safetensors", "head.safetensors"
@@ -84,10 +84,22 @@ class AdapterFolder:
         """The positions of the modules, in the order of "qkv"."""
         return sorted({positions for _, positions in self.modules}, key=["qkv", "q", "k", "v", "mlp"].index)
 
-    def stack(self, name: str, positions: str, shape: tuple[int, ...]) -> Tensor:
+    def stack(self, name: str, positions: str, *shape: int) -> Tensor:
         """Return the tensors `name` of all layers, (layers, *shape). InputError where one is missing or differs."""
         tensors = [tensors.get(name) for (_, at), tensors in sorted(self.modules.items()) if at == positions]
         return torch.stack([self.shaped(name, tensor, shape) for tensor in tensors])
+
+    def by_position(self, name: str, *shape: int, rows: bool = False) -> dict[str, Tensor]:
+        """Return the tensors `name` (layers, *shape) of "q", "k" and "v", as far as they are adapted.
+
+        A fused layer's tensor is that of all three, or with `rows` holds their rows one after the other.
+        """
+        found: dict[str, Tensor] = {}
+        for positions in set(self.positions) - {"mlp"}:
+            count = len(positions) if rows else 1
+            parts = self.stack(name, positions, count * shape[0], *shape[1:]).unflatten(1, (count, -1)).unbind(1)
+            found |= dict(zip(positions, parts if rows else parts * len(positions), strict=True))
+        return {position: found[position] for position in "qkv" if position in found}
 
     def shaped(self, name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> Tensor:
         """Return `tensor`. InputError unless it is there and has that shape, which backbone and rank decide."""
@@ -146,7 +158,7 @@ def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
             raise InputError(f"{folder}: {option}={value!r} has no counterpart here{ADVICE.get(option, '')}")
     modules: dict[tuple[int, str], dict[str, Tensor]] = {}
     projections, others = {}, {}
-    tensors = _tensors(folder / TENSORS)
+    tensors, _ = _content(folder / TENSORS)
     for key, tensor in tensors.items():
         if match := _PROJECTION.fullmatch(key):
             projections[match[1]] = tensor
@@ -157,9 +169,8 @@ def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
             others[key] = tensor
     if not modules:
         raise InputError(f"{folder / TENSORS} holds no adapter of queries, keys or values")
-    return AdapterFolder(
-        folder, config, modules, projections, _head(folder, others, tensors), _pool(folder), bool(others)
-    )
+    head, pool = (_head_inside(folder / TENSORS, others, tensors), None) if others else _head_beside(folder)
+    return AdapterFolder(folder, config, modules, projections, head, pool, bool(others))
 
 
 def _positions(file: Path, key: str, module: str) -> str:
@@ -170,39 +181,34 @@ def _positions(file: Path, key: str, module: str) -> str:
     raise InputError(f"{file} adapts {key}: only adapters of queries, keys and values can be read")
 
 
-def _head(folder: Path, others: dict[str, Tensor], adapted: Collection[str]) -> dict[str, Tensor] | None:
-    """Return the head: `others`, the adapter file's tensors of no adapter, or those of another file in the folder."""
-    if others:
-        modules = {key: key.removeprefix(PREFIX).rpartition(".")[0] for key in others}
-        foreign, head = [key for key in others if modules[key] not in HEADS], _as_head(others)
-        if foreign or head is None:
-            key = min(foreign or others)
-            raise InputError(
-                f"{folder / TENSORS} holds {key}, which belongs to no adapter and no head: of modules_to_save, only a "
-                "head can be read"
-            )
-        module = next(iter(modules.values()))
-        if not any(re.match(PREFIX + HEADS[module], key) for key in adapted):
-            raise InputError(
-                f"{folder / TENSORS}: its {module} reads a pooler or a mean, and not the features here: remove its "
-                "tensors, give num_classes, and train a new head"
-            )
-        return head
+def _head_inside(file: Path, others: dict[str, Tensor], adapted: Collection[str]) -> dict[str, Tensor]:
+    """Return the head in the adapter's file, whose tensors of no adapter are `others`."""
+    modules = {key: key.removeprefix(PREFIX).rpartition(".")[0] for key in others}
+    foreign, head = [key for key in others if modules[key] not in HEADS], _as_head(others)
+    if foreign or head is None:
+        raise InputError(
+            f"{file} holds {min(foreign or others)}, which belongs to no adapter and no head: of modules_to_save, only "
+            "a head can be read"
+        )
+    module = next(iter(modules.values()))
+    if not any(re.match(PREFIX + HEADS[module], key) for key in adapted):
+        raise InputError(
+            f"{file}: its {module} reads a pooler or a mean, and not the features here: remove its tensors, give "
+            "num_classes, and train a new head"
+        )
+    return head
+
+
+def _head_beside(folder: Path) -> tuple[dict[str, Tensor] | None, str | None]:
+    """Return the head in another file of the folder, and the pool that the file names; None without one."""
     heads = {}
     for file in sorted(folder.glob("*.safetensors")):
-        if file.name != TENSORS and (head := _as_head(_tensors(file))):
-            heads[file.name] = head
+        tensors, metadata = _content(file)
+        if file.name != TENSORS and (head := _as_head(tensors)):
+            heads[file.name] = head, metadata.get("pool")
     if len(heads) > 1:
         raise InputError(f"{folder} holds several heads, {' and '.join(heads)}: remove all but one")
-    return next(iter(heads.values()), None)
-
-
-def _pool(folder: Path) -> str | None:
-    """Return the pool that the file of the head names."""
-    if not (folder / HEAD).exists():
-        return None
-    with safe_open(folder / HEAD, framework="pt") as file:
-        return (file.metadata() or {}).get("pool")
+    return next(iter(heads.values()), (None, None))
 
 
 def _as_head(tensors: dict[str, Tensor]) -> dict[str, Tensor] | None:
@@ -213,15 +219,14 @@ def _as_head(tensors: dict[str, Tensor]) -> dict[str, Tensor] | None:
     return None
 
 
-def _tensors(file: Path) -> dict[str, Tensor]:
-    try:
-        return {name: tensor.float() for name, tensor in load(file.read_bytes()).items()}
-    except OSError:
-        if file.with_suffix(".bin").exists():
-            raise InputError(f"{file.with_suffix('.bin')} is a pickle: save it with safe_serialization=True") from None
-        raise InputError(f"{file}: no such file") from None
-    except (SafetensorError, ValueError) as error:
-        raise InputError(f"{file} is damaged, or no safetensors file ({error})") from None
+def _content(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a safetensors file, in fp32, and its metadata."""
+    if not file.exists() and file.with_suffix(".bin").exists():
+        raise InputError(f"{file.with_suffix('.bin')} is a pickle: save it with safe_serialization=True")
+    if not file.exists():
+        raise InputError(f"{file}: no such file")
+    with explained(f"{file} is damaged, or no safetensors file"), safe_open(file, "pt") as content:
+        return {name: content.get_tensor(name).float() for name in content.keys()}, content.metadata() or {}  # noqa: SIM118
 
 
 def _serialised(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> bytes:

@@ -38,9 +38,8 @@ def import_peft(
     num_classes: number of classes of a new head, from `seed`, where the folder holds none.
     pool: of text, as `adapt` takes it; None: what `export_peft` wrote into the folder, else the first token.
 
-    InputError, with the backbone unchanged, for other methods and options, for an adapter of another backbone's width
-    or depth, for timm's models with biases beside attn.qkv, where PEFT's adapters have no effect, and for a head
-    that the folder lacks or that does not read d features.
+    InputError, with the backbone unchanged, for all that docs/peft.md lists as refused, for an adapter of another
+    backbone's width or depth, and for a head that the folder lacks or that does not read d features.
     """
     adapter = read(folder, IMPORTS)
     layers = encoder_layers(backbone)
@@ -49,85 +48,61 @@ def import_peft(
         raise InputError(f"{folder}: its head reads the class token alone, and distilled DeiT has two heads")
     if adapter.modules.keys() != {(i, p) for i in range(len(layers)) for p in adapter.positions}:
         raise InputError(f"{folder} does not adapt the same projections in each of the backbone's {len(layers)} layers")
+    if adapter.config["peft_type"] != "IA3" and "mlp" in adapter.positions:
+        raise InputError(f"{folder} adapts the MLP: only adapters of queries, keys and values can be read")
     method, tensors = IMPORTS[adapter.config["peft_type"]](adapter, layers)
-    num_classes = _classes(adapter, layers[0].dim, num_classes)
-    for name, tensor in (adapter.head or {}).items():
-        tensors[f"head.{name}"] = tensor
+    if adapter.head is not None:
+        classes, width = adapter.head["weight"].shape
+        if width != layers[0].dim:
+            raise InputError(f"{folder}: its head reads {width} features, and the backbone has {layers[0].dim}")
+        if num_classes not in (None, classes):
+            raise InputError(f"{folder}: its head has {classes} classes, not {num_classes}")
+        num_classes, tensors = classes, tensors | {f"head.{name}": tensor for name, tensor in adapter.head.items()}
+    if num_classes is None:
+        raise InputError(f"{folder} holds no head: give num_classes, and train the new head")
     model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
     model.members[0].fill(tensors)
     return model.eval()
 
 
-def _classes(adapter: AdapterFolder, dim: int, num_classes: int | None) -> int:
-    """Return the number of classes of the folder's head, or of the one asked for. InputError where both differ."""
-    if adapter.head is None:
-        if num_classes is None:
-            raise InputError(f"{adapter.path} holds no head: give num_classes, and train the new head")
-        return num_classes
-    classes, width = adapter.head["weight"].shape
-    if width != dim:
-        raise InputError(f"{adapter.path}: its head reads {width} features, and the backbone has {dim}")
-    if num_classes not in (None, classes):
-        raise InputError(f"{adapter.path}: its head has {classes} classes, not {num_classes}")
-    return classes
-
-
-def _parts(B: dict[str, Tensor], others: set[str]) -> dict[str, list[int]]:
+def _columns(adapter: AdapterFolder, B: dict[str, Tensor], others: set[str]) -> dict[str, list[int]]:
     """Return the columns of B (..., d, R) that each target reads, equally many, for B by position.
 
     A fused layer's targets are the positions with a column that is not zero, and the `others`. An adapter that still
-    is the identity has no such position: it adapts all.
+    is the identity has no such position: it adapts all. Separate layers are targets that read all columns.
     """
     columns = {p: rows.flatten(0, -2).any(0).nonzero().flatten().tolist() for p, rows in B.items()}
-    parts = {p: columns[p] for p in B if columns[p] or p in others} or columns
-    if not all(parts.values()) or len(set(map(len, parts.values()))) > 1:
-        return dict.fromkeys(parts, list(range(next(iter(B.values())).shape[-1])))
-    return parts
-
-
-def _by_position(tensor: Tensor, dim: int) -> dict[str, Tensor]:
-    """Return the rows of "q", "k" and "v" in a fused layer's tensor, whose rows lie in dimension `dim`."""
-    return dict(zip("qkv", tensor.unflatten(dim, (3, -1)).unbind(dim), strict=True))
-
-
-def _require_projections(adapter: AdapterFolder) -> list[str]:
-    """Return the positions of the adapter's modules: ["qkv"], or letters of it. InputError for others."""
-    modules = adapter.positions
-    if modules != ["qkv"] and not set(modules) <= set("qkv"):
-        raise InputError(f"{adapter.path} adapts the MLP: only adapters of queries, keys and values can be read")
-    return modules
+    targets = {p: columns[p] for p in B if columns[p] or p in others} or columns
+    if adapter.positions == ["qkv"] and all(targets.values()) and len(set(map(len, targets.values()))) == 1:
+        return targets
+    return dict.fromkeys(targets if adapter.positions == ["qkv"] else B, list(range(adapter.config["r"])))
 
 
 def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     """Read VeRA and PVeRA."""
-    key = adapter.config["peft_type"].lower()
-    modules, halves = _require_projections(adapter), 2 if key == "pvera" else 1
-    fused, dim, rank = modules == ["qkv"], layers[0].dim, adapter.config["r"]
-    width = 3 * dim if fused else dim
-    A, B = _projections(adapter, {f"{key}_A": (halves * rank, dim), f"{key}_B": (width, rank)})
-    A = A.unflatten(0, (halves, rank))
-    d = {m: adapter.stack(f"{key}_lambda_d", m, (halves * rank,)).unflatten(1, (halves, rank)) for m in modules}
-    b = {m: adapter.stack(f"{key}_lambda_b", m, (width,)) for m in modules}
-    if fused:
-        b, rows, d = _by_position(b["qkv"], 1), _by_position(B, 0), dict.fromkeys("qkv", d["qkv"])
-        parts = _parts({p: rows[p] * b[p].any() for p in rows}, set())
-    else:
-        rows, parts = dict.fromkeys(modules, B), dict.fromkeys(modules, list(range(rank)))
-    taken = [column for columns in parts.values() for column in columns]
+    key, dim, rank = adapter.config["peft_type"].lower(), layers[0].dim, adapter.config["r"]
+    fused, halves = adapter.positions == ["qkv"], 2 if key == "pvera" else 1
+    A, B = _projections(adapter, {f"{key}_A": (halves * rank, dim), f"{key}_B": (dim * (3 if fused else 1), rank)})
+    d = adapter.by_position(f"{key}_lambda_d", halves * rank)
+    b = adapter.by_position(f"{key}_lambda_b", dim, rows=True)
+    rows = dict(zip(b, B.unflatten(0, (3, -1)) if fused else [B] * len(b), strict=True))
+    columns = _columns(adapter, {p: rows[p] * b[p].any() for p in rows}, set())
+    taken = sum(columns.values(), [])
     if fused and len(set(taken)) < len(taken):  # several positions read one z: the mean alone has a counterpart
         halves = 1
-    pairs = parts if fused else dict([next(iter(parts.items()))])
+    kept = (slice(None), slice(halves)) if halves == 2 else (slice(None), 0)  # of (_, halves, r)
+    d = {p: d[p].unflatten(1, (-1, rank))[kept][..., columns[p]] for p in columns}
+    A = A.unflatten(0, (-1, rank)).movedim(2, 0)[kept]
+    pairs = columns if fused else {p: columns[p] for p in list(columns)[:1]}
     tensors = {
-        "shared.A": torch.stack([A[:halves, columns] for columns in pairs.values()]).permute(3, 1, 0, 2),
-        "shared.B": torch.stack([rows[p][:, columns].T for p, columns in pairs.items()]),
+        "shared.A": torch.stack([A[..., columns[p]] for p in pairs], -2),
+        "shared.B": torch.stack([rows[p][:, columns[p]].T for p in pairs]),
     }
-    scales = torch.stack([d[p][:, :halves, columns] for p, columns in parts.items()], 2)  # (layers, halves, p, r)
-    if halves == 1:
-        tensors["shared.A"], scales = tensors["shared.A"][:, 0], scales[:, 0]
-    for i, layer in enumerate(scales):
-        tensors |= {f"layers.{i}.d": layer, f"layers.{i}.b": torch.stack([b[p][i] for p in parts])}
+    for i in range(len(layers)):
+        tensors[f"layers.{i}.d"] = torch.stack([d[p][i] for p in columns], -2)
+        tensors[f"layers.{i}.b"] = torch.stack([b[p][i] for p in columns])
     cls, pair = PVeRA if halves == 2 else VeRA, "position" if fused else "shared"
-    return cls(rank=scales.shape[-1], alpha=1.0, targets="".join(parts), pair=pair), tensors
+    return cls(rank=tensors["shared.B"].shape[1], alpha=1.0, targets="".join(columns), pair=pair), tensors
 
 
 def _projections(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> list[Tensor]:
@@ -140,50 +115,40 @@ def _projections(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> 
 
 def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     """Read LoRA and DoRA."""
-    modules, dora = _require_projections(adapter), bool(adapter.config.get("use_dora"))
-    fused, dim, rank = modules == ["qkv"], layers[0].dim, adapter.config["r"]
-    width = 3 * dim if fused else dim
-    A = {m: adapter.stack("lora_A", m, (rank, dim)) for m in modules}
-    B = {m: adapter.stack("lora_B", m, (width, rank)) for m in modules}
-    m = {name: adapter.stack("lora_magnitude_vector", name, (width,)) for name in modules} if dora else {}
-    parts = dict.fromkeys(modules, list(range(rank)))
-    if fused:
-        A, B = dict.fromkeys("qkv", A["qkv"]), _by_position(B["qkv"], 1)
-        m = _by_position(m["qkv"], 1) if dora else {}
-        frozen = {p: torch.stack([layer.projection(p)[0].float().cpu() for layer in layers]).norm(dim=2) for p in m}
-        parts = _parts(B, {p for p in m if not torch.allclose(m[p], frozen[p], rtol=1e-5)})
+    dim, rank, dora = layers[0].dim, adapter.config["r"], bool(adapter.config.get("use_dora"))
+    A = adapter.by_position("lora_A", rank, dim)
+    B = adapter.by_position("lora_B", dim, rank, rows=True)
+    m = adapter.by_position("lora_magnitude_vector", dim, rows=True) if dora else {}
+    frozen = {p: torch.stack([layer.projection(p)[0].float().cpu() for layer in layers]).norm(dim=2) for p in m}
+    columns = _columns(adapter, B, {p for p in m if not torch.allclose(m[p], frozen[p], rtol=1e-5)})
     tensors = {}
     for i in range(len(layers)):
-        tensors[f"layers.{i}.A"] = torch.stack([A[p][i, columns].T for p, columns in parts.items()], 1)
-        tensors[f"layers.{i}.B"] = torch.stack([B[p][i][:, columns].T for p, columns in parts.items()])
+        tensors[f"layers.{i}.A"] = torch.stack([A[p][i, columns[p]].T for p in columns], 1)
+        tensors[f"layers.{i}.B"] = torch.stack([B[p][i][:, columns[p]].T for p in columns])
         if dora:
-            tensors[f"layers.{i}.m"] = torch.stack([m[p][i] for p in parts])
+            tensors[f"layers.{i}.m"] = torch.stack([m[p][i] for p in columns])
     scale = adapter.config["lora_alpha"] / (rank**0.5 if adapter.config.get("use_rslora") else rank)
-    r = len(next(iter(parts.values())))
-    return (DoRA if dora else LoRA)(rank=r, alpha=scale * r, targets="".join(parts)), tensors
+    r = len(next(iter(columns.values())))
+    return (DoRA if dora else LoRA)(rank=r, alpha=scale * r, targets="".join(columns)), tensors
 
 
 def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
-    modules, dim = adapter.positions, layers[0].dim
-    if modules not in (["qkv", "mlp"], ["k", "v", "mlp"]):
-        raise InputError(f"{adapter.path}: (IA)³ scales keys, values and the MLP's hidden activation, not {modules}")
-    for (_, module), tensors in adapter.modules.items():
-        if (tensors["ia3_l"].shape[0] == 1) != (module == "mlp"):
+    if adapter.positions not in (["qkv", "mlp"], ["k", "v", "mlp"]):
+        raise InputError(
+            f"{adapter.path}: (IA)³ scales keys, values and the MLP's hidden activation, not {adapter.positions}"
+        )
+    for (_, module), of_module in adapter.modules.items():
+        if (of_module["ia3_l"].shape[0] == 1) != (module == "mlp"):
             raise InputError(
                 f"{adapter.path}: (IA)³ scales the outputs of keys and values and the input of the MLP's last layer, "
                 "which alone is one of feedforward_modules"
             )
-    if modules[0] == "qkv":
-        scales = _by_position(adapter.stack("ia3_l", "qkv", (3 * dim, 1)).squeeze(2), 1)
-        if not torch.equal(scales["q"], torch.ones_like(scales["q"])):
-            raise InputError(f"{adapter.path} scales queries, which (IA)³ does not")
-    else:
-        scales = {p: adapter.stack("ia3_l", p, (dim, 1)).squeeze(2) for p in "kv"}
-    hidden = adapter.stack("ia3_l", "mlp", (1, layers[0].hidden_dim)).squeeze(1)
-    trained: dict[str, Tensor] = {}
-    for i in range(len(layers)):
-        trained |= {f"layers.{i}.l_kv": torch.stack([scales["k"][i], scales["v"][i]]), f"layers.{i}.l_ff": hidden[i]}
-    return IA3(), trained
+    scales = adapter.by_position("ia3_l", layers[0].dim, 1, rows=True)
+    if "q" in scales and not torch.equal(scales["q"], torch.ones_like(scales["q"])):
+        raise InputError(f"{adapter.path} scales queries, which (IA)³ does not")
+    hidden = adapter.stack("ia3_l", "mlp", 1, layers[0].mlp_out.in_features)
+    tensors = {f"layers.{i}.l_kv": torch.stack([scales[p][i, :, 0] for p in "kv"]) for i in range(len(layers))}
+    return IA3(), tensors | {f"layers.{i}.l_ff": hidden[i, 0] for i in range(len(layers))}
 
 
 IMPORTS: dict[str, Callable[[AdapterFolder, list[EncoderLayer]], Import]] = {

@@ -62,12 +62,6 @@ def make(folder: Path, count: int) -> None:
             write(picture, folder / f"{name}/{mode}{index}{suffix}")
 
 
-def listed(pictures) -> list[tuple[str, str, str]]:
-    """Return the path, label and split of every picture."""
-    files = sorted(path.relative_to(pictures) for path in pictures.rglob("*.*"))
-    return [(str(f), f.parent.name, ("test", "val", "train", "train")[i % 4]) for i, f in enumerate(files)]
-
-
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
     """A folder of class folders."""

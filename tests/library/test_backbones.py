@@ -104,12 +104,10 @@ def test_a_size_of_ones_own(timm_name, size, patch, monkeypatch):
     sized = backbones.load(name, pretrained=False, image_size=size)
     assert sized.image_size == size != backbones.load(name, pretrained=False).image_size
     assert sized.model(torch.zeros(1, 3, size, size)).isfinite().all()
-    above = (size // patch + 1) * patch
     for load in (backbones.load, backbones.shapes):
-        with pytest.raises(InputError, match=f"^image_size {size + 1} is no multiple of {name}'s patch size {patch}; "):
-            load(name, image_size=size + 1)
-    assert refused(name, image_size=1).endswith(f"patch size {patch}; {patch} and {2 * patch} are")
-    assert refused(name, image_size=size + 1).endswith(f"; {size} and {above} are")
+        for wrong in (1, size + 1):
+            with pytest.raises(InputError, match=f"^image_size {wrong} is no multiple of {name}'s patch size {patch}$"):
+                load(name, image_size=wrong)
 
 
 def test_unsuitable_names():

@@ -17,7 +17,7 @@ import scripts
 import torch
 import yaml
 from own_pictures import require_unseen
-from photographs import listed, pictures  # noqa: F401  a fixture
+from photographs import pictures  # noqa: F401  a fixture
 from sklearn.metrics import accuracy_score
 from tiny import METHODS, perturb
 from trained import make_adapters, make_profile
@@ -170,8 +170,8 @@ def new(pictures, tmp_path):
     """A folder with twenty pictures."""
     folder = tmp_path / "new" / "deeper"
     folder.mkdir(parents=True)
-    for path, label, _ in listed(pictures)[::4]:
-        shutil.copy(pictures / path, folder / f"{label} {Path(path).name}")
+    for path in sorted(pictures.rglob("*.*"))[::4]:
+        shutil.copy(path, folder / f"{path.parent.name} {path.name}")
     return folder
 
 

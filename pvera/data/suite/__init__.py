@@ -45,6 +45,10 @@ class Recipe:
     def sha256(self) -> str:
         return SHA256[self.name]
 
+    def draw(self, split: str) -> Part:
+        """Draw one split. Its generator depends on the task and the split alone."""
+        return self.build(split, np.random.default_rng([*self.name.encode(), list(COUNTS).index(split)]))
+
 
 RECIPES = {
     recipe.name: recipe
@@ -85,17 +89,13 @@ WITH_OBJECTS = ("digits", "flowers", "nuclei", "vessels", "blood", "counting", "
 
 
 def make(recipe: Recipe) -> dict[str, Part]:
-    """Make all splits of one task. The generator of each depends on the task and the split alone."""
-    return {split: recipe.build(split, _generator(recipe.name, split)) for split in COUNTS}
+    """Make all splits of one task."""
+    return {split: recipe.draw(split) for split in COUNTS}
 
 
 def test_masks(name: str) -> np.ndarray | None:
     """Return the pixels (n, 32, 32) of the object in each test image of one of `WITH_OBJECTS`; None for other tasks."""
-    return RECIPES[name].build("test", _generator(name, "test")).masks
-
-
-def _generator(name: str, split: str) -> np.random.Generator:
-    return np.random.default_rng([*name.encode(), list(COUNTS).index(split)])
+    return RECIPES[name].draw("test").masks
 
 
 # Folders: written whole or not at all, and recognised by their manifest
