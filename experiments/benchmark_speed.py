@@ -45,9 +45,9 @@ from pvera.files import require_writable
 from pvera.hooks import training_attention
 from pvera.report.tables import speed
 from pvera.study import plan, training
+from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
 from pvera.study.runs import environment
-from pvera.study.training import PRECISIONS, TrainingConfig
 
 CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
 MEMBERS = 3  # of the timed grid of PVeRA
@@ -102,7 +102,7 @@ class Bench:
                 name, arguments = backbones.architecture(backbone)
                 vit = timm.create_model(name, num_classes=0, **arguments)
         self.vit = vit.eval().requires_grad_(False).to(device)
-        self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # cast weights: the fastest bound
+        self.plain = copy.deepcopy(self.vit).to(getattr(torch, precision))  # cast weights: the fastest bound
         source = torch.Generator().manual_seed(0)
         self.images = torch.randn(BATCH, *input_shape(vit), generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
@@ -138,7 +138,7 @@ class Bench:
 
     def frozen(self, passes: int = 1, members: int = 1, backward: bool = False) -> Callable:
         """Return forward passes of the frozen backbone, with the backward pass to its input on request."""
-        images = self.images.repeat(members, 1, 1, 1).to(PRECISIONS[self.precision]).requires_grad_(backward)
+        images = self.images.repeat(members, 1, 1, 1).to(getattr(torch, self.precision)).requires_grad_(backward)
 
         def function():
             with training.autocast(self.device, "float32"), torch.inference_mode(not backward):
@@ -188,7 +188,7 @@ def step(bench: Bench) -> Iterator[tuple]:
             bound += ", and its own products"
         with bench.model(grid) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True
-            optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
+            optimizers = [training.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members]
             scaler = training.make_scaler(bench.device)
             of_step = (model, model, bench.images, bench.labels, [BETA] * len(grid), optimizers, scaler, CORRECTED)
             frozen = bench.frozen(1, len(grid), backward=True)

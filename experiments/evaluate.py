@@ -11,31 +11,32 @@ without labels are for experiments/predict.py.
 import json
 from pathlib import Path
 
-from own_pictures import adapter_parser, evaluate
+from own_pictures import evaluate, labelled_parser
 
 from pvera.errors import run_script
 from pvera.files import plain, require_writable, write_atomically
 
 
 def main() -> None:
-    parser = adapter_parser(__doc__)
+    parser = labelled_parser(__doc__)
     parser.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean, for --predictions")
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
     parser.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
     options = parser.parse_args()
     for file in filter(None, (options.predictions, options.metrics)):
         require_writable(file.resolve().parent)
-    evaluation = evaluate(options, options.draws)
-    print(f"{evaluation.title}: {evaluation.metrics['images']} images\n\n{evaluation.markdown()}")
+    predictions, name = evaluate(options, options.draws)
+    method, backbone = predictions.member.method, predictions.adapter.frozen.name
+    print(f"{method.title} for {backbone} on {name}: {len(predictions.labels)} images\n\n{predictions.markdown()}")
     if options.predictions:
-        write_atomically(options.predictions, evaluation.table().to_csv(index=False))
+        write_atomically(options.predictions, predictions.table().to_csv(index=False))
     if options.metrics:
         numbers = {
-            "backbone": evaluation.predictions.adapter.frozen.name,
-            "dataset": evaluation.dataset,
-            "method": evaluation.predictions.member.method.key,
-            "metrics": evaluation.metrics,
-            "classes": evaluation.per_class().to_dict("records"),
+            "backbone": backbone,
+            "dataset": name,
+            "method": method.key,
+            "metrics": predictions.metrics,
+            "classes": predictions.per_class().to_dict("records"),
         }
         write_atomically(options.metrics, json.dumps(plain(numbers), indent=1) + "\n")
 

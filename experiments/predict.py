@@ -25,7 +25,7 @@ from pvera.study.evaluation import predict
 
 
 def main() -> None:
-    parser = adapter_parser(__doc__, labelled=False)
+    parser = adapter_parser(__doc__)
     parser.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
     parser.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean")
     parser.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write (default: printed)")

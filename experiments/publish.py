@@ -3,42 +3,35 @@
     python experiments/publish.py ADAPTER --output FOLDER                            nothing is sent
     python experiments/publish.py ADAPTER --output FOLDER --repository USER/NAME     pushed; `hf auth login` comes first
 
-The card says method, data set, protocol and seed, numbers recomputed from the file, and how to load it. The options
-for backbone and images are those of experiments/evaluate.py. The folder holds README.md (the card),
-adapter.safetensors and, where one lies beside the adapter, the record of its run as run.json. A few seconds, and the
-upload.
+The card says method, data set and seed, numbers recomputed from the file, and how to load it; add a licence to it. The
+options for backbone and images are those of experiments/evaluate.py. The folder holds README.md (the card),
+adapter.safetensors and, where one lies beside the adapter, the record of its run as run.json.
 """
 
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-import huggingface_hub
-from own_pictures import adapter_parser, evaluate
+from huggingface_hub import EvalResult, ModelCard, ModelCardData, create_repo, upload_folder
+from own_pictures import evaluate, labelled_parser
 
 from pvera.errors import InputError, explained, run_script, writing
-from pvera.study.evaluation import TITLES, Evaluation
+from pvera.study.evaluation import TITLES, Predictions
 
-ADAPTER, CARD, RECORD = "adapter.safetensors", "README.md", "run.json"
+ADAPTER = "adapter.safetensors"
 TEXT = """---
 {metadata}
 ---
 
-# {evaluation.title}
+# {title}
 
-- Method: {method.title}
 - Hyperparameters: {hyperparameters}
 - Backbone: {frozen.name}, weights {frozen.weights_sha256}
-- Protocol: {protocol}
-- Seed: {evaluation.predictions.member.seed}
+- Seed: {seed}
 
-## Numbers
-
-Computed from this file by `experiments/evaluate.py` on {images} test images of {evaluation.dataset}.
+Numbers on {images} test images of {name}, computed from this file by `experiments/evaluate.py`:
 
 {tables}
-
-## Use
 
 ```python
 import pvera
@@ -48,67 +41,57 @@ frozen = backbones.load("{frozen.name}", image_size={frozen.image_size})
 model = pvera.load(frozen.model, "{file}").eval()
 logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), normalised by frozen.mean and .std
 ```
-
-## Licence
-
-`{licence}`, for the adapter. Backbone and images have licences of their own.
 """
 
 
 def main() -> None:
-    parser = adapter_parser(__doc__)
+    parser = labelled_parser(__doc__)
     parser.add_argument("--output", type=Path, metavar="FOLDER", required=True, help="new folder for the files")
     parser.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
-    parser.add_argument("--private", action="store_true", help="make the repository private, where it is made")
-    parser.add_argument("--license", default="mit", help="of the adapter, as the hub names it (%(default)s)")
     options = parser.parse_args()
     if options.output.exists():
         raise InputError(f"{options.output} exists: --output names a new folder")
-    evaluation = evaluate(options)
+    predictions, name = evaluate(options)
     with writing(options.output):
         options.output.mkdir(parents=True)
         shutil.copyfile(options.adapter, options.output / ADAPTER)
-        if evaluation.predictions.adapter.record:
-            shutil.copyfile(options.adapter.with_suffix(".json"), options.output / RECORD)
-        card(evaluation, options.license).save(options.output / CARD)
+        if predictions.adapter.record:
+            shutil.copyfile(options.adapter.with_suffix(".json"), options.output / "run.json")
+        card(predictions, name).save(options.output / "README.md")
     print(f"written: {options.output}")
     if options.repository:
         with explained(f"cannot push to {options.repository}", "`hf auth login` comes first"):
-            address = huggingface_hub.create_repo(options.repository, private=options.private, exist_ok=True)
-            huggingface_hub.upload_folder(repo_id=options.repository, folder_path=options.output)
+            address = create_repo(options.repository, exist_ok=True)
+            upload_folder(repo_id=options.repository, folder_path=options.output)
         print(f"pushed: {address}")
 
 
-def card(evaluation: Evaluation, licence: str) -> huggingface_hub.ModelCard:
-    """Return the card of an adapter."""
-    adapter, metrics, name = evaluation.predictions.adapter, evaluation.metrics, evaluation.dataset
-    method = evaluation.predictions.member.method
-    metadata = huggingface_hub.ModelCardData(
-        license=licence,
+def card(predictions: Predictions, name: str) -> ModelCard:
+    """Return the card of an adapter; name: of the data set."""
+    frozen, member, scores = predictions.adapter.frozen, predictions.member, predictions.metrics
+    title, task = f"{member.method.title} for {frozen.name} on {name}", "image-classification"
+    metadata = ModelCardData(
         library_name="pvera",
-        pipeline_tag="image-classification",
-        tags=["adapter", "vision-transformer", method.key],
-        model_name=evaluation.title,
+        pipeline_tag=task,
+        tags=["adapter", "vision-transformer", member.method.key],
+        model_name=title,
         eval_results=[
-            huggingface_hub.EvalResult(
-                "image-classification", name, name, key, round(metrics[key], 6), dataset_split="test", metric_name=title
-            )
-            for key, title in TITLES.items()
+            EvalResult(task, name, name, key, round(scores[key], 6), dataset_split="test", metric_name=text)
+            for key, text in TITLES.items()
         ],
     )
     text = TEXT.format(
         metadata=metadata,
-        licence=licence,
-        method=method,
-        hyperparameters=", ".join(f"{key} {value}" for key, value in asdict(method).items()) or "none",
-        protocol=adapter.record.get("protocol", "unknown"),
-        evaluation=evaluation,
-        images=metrics["images"],
-        tables=evaluation.markdown(),
-        frozen=adapter.frozen,
+        title=title,
+        hyperparameters=", ".join(f"{key} {value}" for key, value in asdict(member.method).items()) or "none",
+        frozen=frozen,
+        seed=member.seed,
+        images=scores["images"],
+        name=name,
+        tables=predictions.markdown(),
         file=ADAPTER,
     )
-    return huggingface_hub.ModelCard(text)
+    return ModelCard(text)
 
 
 if __name__ == "__main__":

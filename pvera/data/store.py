@@ -70,7 +70,7 @@ def images(place: str, undecoded) -> np.memmap:
     decoded = _open(file)
     if decoded is None:
         split = file.stem.rpartition("-")[0]
-        with writing(f"decoded images to {folder()} (--cache names another folder)"):
+        with writing(f"decoded images to {folder()} ({VARIABLE} names another folder)"):
             file.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(file.with_name(f"{split}.lock")):
                 decoded = _open(file)  # another process may have made it meanwhile

@@ -4,7 +4,7 @@ An `Analysis` leaves one record, with its arrays beside it. Its configuration ho
 the test images; the adapter's stands in its training's record, so only computing needs the file.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class Analysis(Job):
     trained: the trainings; an adapter lies beside the record of each.
     function: (model with the first adapter, analysis, test data by name) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
-    fitted: whether it is of several adapters, and is given "<data set>/train" and "<data set>/validation" too.
+    fitted: whether it is given "<data set>/train" and "<data set>/validation" too.
     """
 
     trained: tuple[Run, ...]
@@ -37,16 +37,17 @@ class Analysis(Job):
     fitted: bool = False
 
     @classmethod
-    def build(cls, trained: Run | list[Run], experiment: str, function: Callable, tested=(), **settings) -> "Analysis":
-        """Build the analysis of the adapter that a run left, or of several; it stands under the first of them.
+    def build(
+        cls, trained: Sequence[Run], experiment: str, function: Callable, tested=(), fitted: bool = False, **settings
+    ) -> "Analysis":
+        """Build the analysis of the adapters that runs left; it stands under the first of them.
 
         tested: by default the data set of the training.
         """
-        several = isinstance(trained, list)
-        runs = tuple(trained) if several else (trained,)
-        shared = {name: getattr(runs[0], name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
-        tested = tuple(tested) or (runs[0].dataset,)
-        return cls(**shared, trained=runs, function=function, tested=tested, settings=settings, fitted=several)
+        first = trained[0]
+        shared = {name: getattr(first, name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
+        tested = tuple(tested) or (first.dataset,)
+        return cls(**shared, trained=tuple(trained), function=function, tested=tested, settings=settings, fitted=fitted)
 
     @property
     def adapters(self) -> list[Path]:
@@ -90,10 +91,9 @@ class Analysis(Job):
         return origin | {"config": self.config()}, {"arrays": arrays}
 
 
-def batches(test) -> Iterator[slice]:
-    """Yield slices of at most `BATCH` images of a split."""
-    for start in range(0, len(test), BATCH):
-        yield slice(start, min(start + BATCH, len(test)))
+def batches(test) -> list[slice]:
+    """Return slices of at most `BATCH` images of a split."""
+    return [slice(start, min(start + BATCH, len(test))) for start in range(0, len(test), BATCH)]
 
 
 def draw(model, test, k: int, seed: int) -> Iterator[np.ndarray]:

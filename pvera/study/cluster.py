@@ -19,7 +19,7 @@ from tqdm import tqdm
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, optional
 from pvera.files import digest
-from pvera.study.validation import Count, Natural, Settings, Text, load_yaml
+from pvera.study.profiles import Count, Natural, Settings, Text, load_yaml
 from pvera.study.worker import Plan, claimed, failure, work
 
 STATES = ["done", "running", "failed", "missing", "different"]

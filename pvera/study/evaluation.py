@@ -38,6 +38,7 @@ class Predictions:
     """Softmax scores (images, classes) of a saved adapter's mean for the images of `paths`, in this order.
 
     member: the adapter's tensors.   draws: `uncertainty.summarise` of several draws, {} without them.
+    labels: (images,), None where they are not known.
     """
 
     adapter: SavedAdapter
@@ -46,10 +47,18 @@ class Predictions:
     paths: Sequence[str]
     probabilities: np.ndarray
     draws: dict[str, np.ndarray]
+    labels: np.ndarray | None
+
+    @property
+    def metrics(self) -> dict[str, float | int]:
+        """The metrics of result files."""
+        return metrics.evaluate(self.probabilities, self.labels)
 
     def table(self) -> pd.DataFrame:
         """Return one row per image: path, prediction and its score, the confidence; with draws, the spread of the
         highest score, and the class that most predict with the interval of its score.
+
+        With labels also the label, whether the prediction is correct, the label's score, and the share of such draws.
         """
         names, predicted = np.array(self.classes, object), self.probabilities.argmax(1)
         paths = pd.Series(self.paths, dtype=object)  # a string column holds no file name that is not UTF-8
@@ -58,47 +67,25 @@ class Predictions:
         if self.draws:
             table["draws_sd"], table["draws_prediction"] = self.draws["sd"], names[self.draws["predicted"]]
             table["interval_low"], table["interval_high"] = self.draws["low"], self.draws["high"]
+        if self.labels is not None:
+            label_of = np.arange(len(self.labels)), self.labels
+            table["label"], table["correct"] = names[self.labels], predicted == self.labels
+            table["label_score"] = self.probabilities[label_of]
+            if self.draws:
+                table["draws_correct"] = self.draws["votes"][label_of]
         return table
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Predictions beside the labels (images,), with the metrics of result files. dataset: the name of the data set."""
-
-    predictions: Predictions
-    labels: np.ndarray
-    metrics: dict[str, float | int]
-    dataset: str
-
-    @property
-    def title(self) -> str:
-        """Method, backbone and data set."""
-        return f"{self.predictions.member.method.title} for {self.predictions.adapter.frozen.name} on {self.dataset}"
 
     def per_class(self) -> pd.DataFrame:
         """Return images, correct predictions and accuracy (NaN for no image) of each class."""
-        classes, labels = self.predictions.classes, self.labels
-        right = labels[self.predictions.probabilities.argmax(1) == labels]
-        images, correct = (np.bincount(those, minlength=len(classes)) for those in (labels, right))
-        table = pd.DataFrame({"class": list(classes), "images": images, "correct": correct})
+        right = self.labels[self.probabilities.argmax(1) == self.labels]
+        images, correct = (np.bincount(those, minlength=len(self.classes)) for those in (self.labels, right))
+        table = pd.DataFrame({"class": list(self.classes), "images": images, "correct": correct})
         return table.assign(accuracy=table.correct / table.images)
-
-    def table(self) -> pd.DataFrame:
-        """Return the predictions' table with the label, whether the prediction is correct, the label's score and,
-        with draws, the share of correct ones.
-        """
-        predictions, images = self.predictions, np.arange(len(self.labels))
-        table = predictions.table()
-        table["label"] = np.array(predictions.classes, object)[self.labels]
-        table["correct"] = predictions.probabilities.argmax(1) == self.labels
-        table["label_score"] = predictions.probabilities[images, self.labels]
-        if predictions.draws:
-            table["draws_correct"] = predictions.draws["votes"][images, self.labels]
-        return table
 
     def markdown(self) -> str:
         """Return the metrics, and the accuracy of each class, as tables."""
-        scores = [[title, f"{self.metrics[key]:.6f}"] for key, title in TITLES.items()]
+        numbers = self.metrics
+        scores = [[title, f"{numbers[key]:.6f}"] for key, title in TITLES.items()]
         of_class = [
             [markdown.escape(str(name)), str(images), "–" if np.isnan(accuracy) else f"{accuracy:.4f}"]
             for _, name, images, _, accuracy in self.per_class().itertuples()
@@ -133,9 +120,4 @@ def predict(adapter: SavedAdapter, split: ImageSplit, classes: Sequence[str], dr
                 scores = analyses.draw(model, data, draws, adapter.record.get("seed", member.seed))
                 batches = [uncertainty.summarise(batch) for batch in scores]
                 statistics = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    return Predictions(adapter, member, classes, split.names, probabilities, statistics)
-
-
-def score(predictions: Predictions, labels: np.ndarray, dataset: str = "") -> Evaluation:
-    """Score predictions by the labels (images,) of a data set."""
-    return Evaluation(predictions, labels, metrics.evaluate(predictions.probabilities, labels), dataset)
+    return Predictions(adapter, member, classes, split.names, probabilities, statistics, split.labels)

@@ -15,8 +15,7 @@ class Protocol:
     twice.
     shuffle: the training set is shuffled in every epoch.
     own_draws: each grid member has a seed of its own; otherwise all start from the same random numbers.
-    joint_stop: the members of a grid end together, once patience has run out for all of them; see
-        `training.stop_together` and `training.choose`.
+    joint_stop: the members of a grid end together, once patience has run out for all of them; see `training.choose`.
     adapters: hyperparameters per method that only one of the two uses.
     """
 

@@ -14,7 +14,7 @@ improve; the member tested is the one by which the lowest loss of the grid last 
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,17 +22,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pvera.adapters.base import full_precision
+from pvera.adapters.base import Method, full_precision
 from pvera.data.image_folders import EVALUATION_BATCH, ImageData
 from pvera.errors import InputError
 from pvera.hooks import training_attention
+from pvera.members import Member
 from pvera.model import AdaptedModel
 from pvera.seeding import generator
+from pvera.study.profiles import TrainingConfig
 from pvera.study.protocol import Protocol
-from pvera.study.validation import Count, Settings, Share, Weight
-
-#: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 CURVES = ("train_loss", "kl", "validation_loss", "validation_accuracy")
 
@@ -42,7 +40,7 @@ CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 def autocast(device: str, precision: str) -> torch.autocast:
     """A context for `fit` and `predict`. Nothing is cached: the trained weights change inside it."""
-    dtype = PRECISIONS[precision]
+    dtype = getattr(torch, precision)
     kind = torch.device(device).type
     return torch.autocast(kind, dtype, enabled=dtype != torch.float32, cache_enabled=False)
 
@@ -58,14 +56,18 @@ def require_determinism() -> None:
     torch.use_deterministic_algorithms(True)
 
 
-class TrainingConfig(Settings):
-    """The paper's training settings (Section 4.2); learning rates are the members' own."""
+@dataclass(frozen=True)
+class MemberConfig:
+    """One member of the grid: hyperparameters, learning rates and β.
 
-    batch_size: Count = 16
-    epochs: Count = 500
-    patience: Count = 20
-    tolerance: Share = 1e-3
-    weight_decay: Weight = 1e-4
+    grid: the values by which it differs from the others.
+    """
+
+    method: Method
+    adapter_lr: float
+    head_lr: float
+    beta: float
+    grid: dict = field(hash=False)
 
 
 @dataclass
@@ -112,15 +114,14 @@ def fit(
     model: AdaptedModel,
     train: ImageData,
     validation: ImageData,
-    rates: list[tuple[float, float]],
-    betas: list[float],
+    members: Sequence[MemberConfig],
     config: TrainingConfig,
     protocol: Protocol,
     seed: int,
     on_epoch: Callable[[int], None] = lambda epoch: None,
 ) -> list[History]:
-    """Train the grid `model` (built from a sequence of methods); per member: learning rates of adapters and
-    head, and β. Returns a history per member, with the trained tensors of its best epoch.
+    """Train `model`, which was built from the methods of `members`. Returns a history per member, with the trained
+    tensors of its best epoch.
 
     seed: orders the images.
 
@@ -129,7 +130,10 @@ def fit(
     forward = model
     if not any(list(member.layers.parameters()) for member in model.members):
         forward, train, validation = model.classify, Features(model, train), Features(model, validation)
-    optimizers = [make_optimizer(member, *both, config) for member, both in zip(model.members, rates, strict=True)]
+    optimizers = [
+        make_optimizer(adapted, member.adapter_lr, member.head_lr, config.weight_decay)
+        for adapted, member in zip(model.members, members, strict=True)
+    ]
     scaler = make_scaler(train.labels.device.type)
     histories, lowest, order = [History() for _ in model.members], float("inf"), generator(seed, "order")
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
@@ -137,9 +141,9 @@ def fit(
         model.train()
         count = len(train)
         indices = torch.randperm(count, generator=order) if protocol.shuffle else torch.arange(count)
-        beta = [betas[m] for m in model.active]
+        beta = [members[m].beta for m in model.active]
         totals = torch.zeros(2, len(model.active), device=train.labels.device)
-        with training_attention(model.backbone), model.without_kl(m for m in model.active if not betas[m]):
+        with training_attention(model.backbone), model.without_kl(m for m in model.active if not members[m].beta):
             for batch in indices.split(config.batch_size):
                 totals += len(batch) * step(
                     model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol
@@ -159,8 +163,9 @@ def fit(
         leader = min(histories, key=lambda h: h.best_loss)
         if improves(leader.best_loss, lowest, config):
             lowest, leader.led = leader.best_loss, epoch
-        if protocol.joint_stop:
-            stop_together(histories)
+        if protocol.joint_stop and any(h.status == "running" for h in histories):
+            for h in histories:  # whose patience has run out, while another's has not
+                h.status = "running" if h.status == "stopped early" else h.status
         on_epoch(epoch + 1)
         model.active = [m for m in model.active if histories[m].status == "running"]
         if not model.active:
@@ -190,10 +195,10 @@ def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, 
     return torch.stack([loss.detach(), kl.detach()])
 
 
-def make_optimizer(member, adapter_lr: float, head_lr: float, config: TrainingConfig) -> torch.optim.AdamW:
+def make_optimizer(member: Member, adapter_lr: float, head_lr: float, weight_decay: float) -> torch.optim.AdamW:
     adapters = [p for p in member.layers.parameters() if p.requires_grad]
     groups = [{"params": adapters, "lr": adapter_lr}, {"params": list(member.head.parameters()), "lr": head_lr}]
-    return torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True)
+    return torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True)
 
 
 def make_scaler(device: str) -> torch.amp.GradScaler:
@@ -213,14 +218,6 @@ def stop_early(h: History, epoch: int, loss: float, config: TrainingConfig) -> N
 def improves(loss: float, best: float, config: TrainingConfig) -> bool:
     """Return whether `loss` lies below `best` by more than the relative tolerance."""
     return loss < best * (1 - config.tolerance)
-
-
-def stop_together(histories: list[History]) -> None:
-    """Let members whose patience has run out train on while another one's has not."""
-    if any(h.status == "running" for h in histories):
-        for h in histories:
-            if h.status == "stopped early":
-                h.status = "running"
 
 
 def choose(histories: list[History], protocol: Protocol) -> int | None:

@@ -26,7 +26,7 @@ import pvera
 from pvera import InputError, backbones
 from pvera.data import custom, inputs, suite, tasks
 from pvera.study import results
-from pvera.study.evaluation import SavedAdapter, predict, score
+from pvera.study.evaluation import SavedAdapter, predict
 from pvera.study.plan import list_runs
 from pvera.study.training import TrainingConfig
 
@@ -89,10 +89,10 @@ def test_every_method_gives_the_bits_of_its_run(tmp_path):
     assert len(trainings) == len(METHODS)
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
-        evaluation = score(predict(SavedAdapter(adapter, frozen), split, tasks.class_names("vessels")), split.labels)
-        assert evaluation.metrics == results.read(run.path)["test"], run.method
+        predictions = predict(SavedAdapter(adapter, frozen), split, tasks.class_names("vessels"))
+        assert predictions.metrics == results.read(run.path)["test"], run.method
         stored, _ = results.read_predictions(run.path)
-        assert np.array_equal(evaluation.predictions.probabilities.astype(np.float16), stored), run.method
+        assert np.array_equal(predictions.probabilities.astype(np.float16), stored), run.method
 
 
 # One's own pictures
@@ -190,9 +190,10 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     custom.install(tmp_path, "mine", pictures)
     frozen = backbones.load("tiny")
     (split,) = inputs.load(tmp_path, "mine", frozen, ["test"])
-    evaluation = score(predict(SavedAdapter(adapter, frozen), split, NAMES), split.labels)
-    known = evaluation.table().set_index(
-        pd.Index([path.removeprefix("images/").replace("/", " ") for path in split.names])
+    known = (
+        predict(SavedAdapter(adapter, frozen), split, NAMES)
+        .table()
+        .set_index(pd.Index([path.removeprefix("images/").replace("/", " ") for path in split.names]))
     )
     table.index = [Path(path).name for path in table.path]
     both = known.index.intersection(table.index)
@@ -250,12 +251,12 @@ def published(capsys, *arguments) -> str:
 
 
 def test_the_card_agrees_with_the_file(alone, tmp_path, capsys, monkeypatch):
-    published(capsys, *alone, "--output", tmp_path / "out", "--license", "cc-by-4.0")
+    published(capsys, *alone, "--output", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.md", "adapter.safetensors"}
     assert (tmp_path / "out/adapter.safetensors").read_bytes() == Path(alone[0]).read_bytes()
     _, metadata, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
     metadata = yaml.safe_load(metadata)
-    assert (metadata["license"], metadata["library_name"]) == ("cc-by-4.0", "pvera")
+    assert metadata["library_name"] == "pvera"
     assert metadata["pipeline_tag"] == "image-classification" and "pvera" in metadata["tags"]
 
     scripts.execute("evaluate", *alone, "--metrics", tmp_path / "m.json")
@@ -266,7 +267,7 @@ def test_the_card_agrees_with_the_file(alone, tmp_path, capsys, monkeypatch):
     assert set(scores) == {"accuracy", "nll", "brier", "ece", "ace"} and entry["dataset"]["split"] == "test"
     for row in computed["classes"]:
         assert f"| {row['class']} | {row['images']} | {row['accuracy']:.4f} |" in text
-    assert "- Hyperparameters: rank 8, alpha 16.0" in text and "- Protocol: unknown" in text
+    assert "- Hyperparameters: rank 8, alpha 16.0" in text
 
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     monkeypatch.chdir(tmp_path / "out")
@@ -282,7 +283,7 @@ def test_it_is_pushed_with_its_card(alone, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr(huggingface_hub, name, getattr(hub, name))
     hub.create_repo.return_value = "https://huggingface.co/me/a"
     assert "pushed: https://huggingface.co/me/a" in published(capsys, *options)
-    hub.create_repo.assert_called_once_with("me/a", private=False, exist_ok=True)
+    hub.create_repo.assert_called_once_with("me/a", exist_ok=True)
     hub.upload_folder.assert_called_once_with(repo_id="me/a", folder_path=tmp_path / "out")
     assert f"{tmp_path / 'out'} exists" in scripts.refusal("publish", capsys, *options)
 
