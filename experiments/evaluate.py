@@ -11,14 +11,14 @@ without labels are for experiments/predict.py.
 import json
 from pathlib import Path
 
-from own_pictures import evaluate, labelled_parser
+from saved_adapters import adapter_parser, evaluate
 
 from pvera.errors import run_script
 from pvera.files import plain, require_writable, write_atomically
 
 
 def main() -> None:
-    parser = labelled_parser(__doc__)
+    parser = adapter_parser(__doc__, labelled=True)
     parser.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean, for --predictions")
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
     parser.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")

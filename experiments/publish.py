@@ -13,39 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData, create_repo, upload_folder
-from own_pictures import evaluate, labelled_parser
+from saved_adapters import TITLES, Predictions, adapter_parser, evaluate
 
 from pvera.errors import InputError, explained, run_script, writing
-from pvera.study.evaluation import TITLES, Predictions
 
 ADAPTER = "adapter.safetensors"
-TEXT = """---
-{metadata}
----
-
-# {title}
-
-- Hyperparameters: {hyperparameters}
-- Backbone: {frozen.name}, weights {frozen.weights_sha256}
-- Seed: {seed}
-
-Numbers on {images} test images of {name}, computed from this file by `experiments/evaluate.py`:
-
-{tables}
-
-```python
-import pvera
-from pvera import backbones
-
-frozen = backbones.load("{frozen.name}", image_size={frozen.image_size})
-model = pvera.load(frozen.model, "{file}").eval()
-logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), normalised by frozen.mean and .std
-```
-"""
 
 
 def main() -> None:
-    parser = labelled_parser(__doc__)
+    parser = adapter_parser(__doc__, labelled=True)
     parser.add_argument("--output", type=Path, metavar="FOLDER", required=True, help="new folder for the files")
     parser.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
     options = parser.parse_args()
@@ -80,18 +56,32 @@ def card(predictions: Predictions, name: str) -> ModelCard:
             for key, text in TITLES.items()
         ],
     )
-    text = TEXT.format(
-        metadata=metadata,
-        title=title,
-        hyperparameters=", ".join(f"{key} {value}" for key, value in asdict(member.method).items()) or "none",
-        frozen=frozen,
-        seed=member.seed,
-        images=scores["images"],
-        name=name,
-        tables=predictions.markdown(),
-        file=ADAPTER,
+    hyperparameters = ", ".join(f"{key} {value}" for key, value in asdict(member.method).items()) or "none"
+    return ModelCard(
+        f"""---
+{metadata}
+---
+
+# {title}
+
+- Hyperparameters: {hyperparameters}
+- Backbone: {frozen.name}, weights {frozen.weights_sha256}
+- Seed: {member.seed}
+
+Numbers on {scores["images"]} test images of {name}, computed from this file by `experiments/evaluate.py`:
+
+{predictions.markdown()}
+
+```python
+import pvera
+from pvera import backbones
+
+frozen = backbones.load("{frozen.name}", image_size={frozen.image_size})
+model = pvera.load(frozen.model, "{ADAPTER}").eval()
+logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), normalised by frozen.mean and .std
+```
+"""
     )
-    return ModelCard(text)
 
 
 if __name__ == "__main__":

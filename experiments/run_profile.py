@@ -49,7 +49,7 @@ def main() -> None:
     if profile.datasets[0] not in vtab.NAMES:
         if not options.data:
             make_suite.make(Path(profile.data), profile.datasets)
-    elif not installed(profile, options) and not prepare_vtab.prepare(Path(profile.data)):
+    elif not (options.data or Path(profile.data, vtab.RECORD).exists() or prepare_vtab.prepare(Path(profile.data))):
         sys.exit(1)
     train.start(options, "train")
     if not options.experiments:
@@ -80,7 +80,7 @@ def lacking(profile: Profile, options: Namespace, texts: bool) -> Iterator[str]:
         yield "missing: a GPU. Type --slurm my_site.yaml (docs/paper.md), or --device cpu to train here."
     if profile.datasets[0] not in vtab.NAMES or online():
         return
-    if not installed(profile, options):
+    if not (options.data or Path(profile.data, vtab.RECORD).exists()):
         yield "missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY."
     files = {name: backbones.weights_file(backbones.shapes(name).pretrained_cfg) for name in profile.backbones}
     absent = [name for name, file in files.items() if not (file or name in profile.weights)]
@@ -98,11 +98,6 @@ def online() -> bool:
     with suppress(OSError), socket.create_connection((host, 443), timeout=5):
         return True
     return False
-
-
-def installed(profile: Profile, options: Namespace) -> bool:
-    """Return whether the options name the data, or prepare_vtab.py has left its record."""
-    return bool(options.data) or Path(profile.data, vtab.RECORD).exists()
 
 
 def has_glue(profile: Profile) -> bool:

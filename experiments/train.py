@@ -72,18 +72,11 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
     """Parse the command line of a script that trains or analyses."""
     parser = Parser(description)
     parser.profile(None, "demo, with --data-set own")
-    parser.several(
-        "--data-set",
-        "NAME=FOLDER",
-        "your own pictures instead of the profile's data sets: a folder of class folders, one with splits, or a CSV "
-        "file (docs/own-data.md)",
-    )
+    parser.several("--data-set", "NAME=FOLDER", "your own pictures instead of the profile's (docs/own-data.md)")
     split_seed = "draws the splits that your pictures do not have (default: as in an earlier call, else 0)"
     parser.count("--split-seed", least=0, metavar="K", help=split_seed)
-    parser.add_argument("--experiments", nargs="+", metavar="E", help="only these (default: what the profile says)")
-    parser.add_argument("--methods", nargs="+", metavar="M", help="only these of the profile's")
-    parser.add_argument("--datasets", nargs="+", metavar="D", help="these instead of the profile's")
-    parser.add_argument("--backbones", nargs="+", metavar="B", help="these instead of the profile's")
+    for name in ("experiments", "methods", "datasets", "backbones"):
+        parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help="these instead of what the profile says")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help="these instead of the profile's")
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")

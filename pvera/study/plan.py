@@ -127,10 +127,8 @@ def most_chosen(profile: Profile, method: str) -> dict:
     """Return the value that stands for a method's grid where it is not searched, {} without a grid."""
     options = profile.methods[method]
     if "grid" in options and "most_chosen" not in options:
-        raise InputError(
-            f"profile {profile.name!r}: methods.{method}.most_chosen: is missing, the value that is taken where the "
-            "grid is not searched"
-        )
+        place = f"profile {profile.name!r}: methods.{method}.most_chosen"
+        raise InputError(f"{place}: is missing, the value that is taken where the grid is not searched")
     return dict.fromkeys(options.get("grid", ()), options.get("most_chosen"))
 
 

@@ -88,10 +88,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Job):
-    """One training, as its result file describes it.
-
-    pool: of texts, see `pvera.adapt`.
-    """
+    """One training, as its result file describes it. pool: of texts, see `pvera.adapt`."""
 
     members: tuple[MemberConfig, ...]
     training: TrainingConfig
@@ -117,36 +114,23 @@ class Run(Job):
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
         frozen, (train, validation, test) = inputs.for_run(self, device)
         task, kind = tasks.task(self.dataset, self.data_root), inputs.kind(self.dataset)
-        seeds = [derive(self.seed, "member", m) for m in range(len(self.members))]
-        if not self.protocol.own_draws:
-            seeds = [self.seed] * len(seeds)
-        chosen, scores, files = None, None, {}
+        own_draws, chosen, scores, files = self.protocol.own_draws, None, None, {}
+        seeds = [derive(self.seed, "member", m) if own_draws else self.seed for m in range(len(self.members))]
         with adapt(frozen.model, [member.method for member in self.members], task.classes, seeds, self.pool) as model:
-            histories = training.fit(
-                model,
-                train,
-                validation,
-                self.members,
-                self.training,
-                self.protocol,
-                self.seed,
-                lambda epoch: on_step(epoch, self.training.epochs),
-            )
-            members = []
-            for config, member, history in zip(self.members, model.members, histories, strict=True):
-                numbers = member.count()
-                members.append(
-                    {
-                        "grid": config.grid,
-                        "status": history.status,
-                        "best_validation_loss": history.best_loss,
-                        "best_epoch": history.best_epoch,
-                        "epochs": history.epochs,
-                        "adapter_parameters": numbers["adapter"],
-                        "head_parameters": numbers["head"],
-                        "curve": history.curve,
-                    }
-                )
+            settings = self.members, self.training, self.protocol, self.seed
+            histories = training.fit(model, train, validation, *settings, on_step)
+            members = [
+                {
+                    "grid": config.grid,
+                    "status": history.status,
+                    "best_validation_loss": history.best_loss,
+                    "best_epoch": history.best_epoch,
+                    "epochs": history.epochs,
+                    **{f"{part}_parameters": number for part, number in member.count().items()},
+                    "curve": history.curve,
+                }
+                for config, member, history in zip(self.members, model.members, histories, strict=True)
+            ]
             best = training.choose(histories, self.protocol)
             if best is not None:
                 chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": self.members[best].grid}
@@ -157,7 +141,7 @@ class Run(Job):
                 scores = kind.scores(probabilities, labels)
                 if self.keep:
                     files = {"probabilities": probabilities, "labels": labels, "adapter": adapter}
-        package = {kind.PACKAGE: importlib.metadata.version(kind.PACKAGE)}
+        made_by = {kind.PACKAGE: importlib.metadata.version(kind.PACKAGE)}
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
@@ -166,7 +150,7 @@ class Run(Job):
             "members": members,
             "chosen": chosen,
             "test": scores,
-            "environment": {"weights_file_sha256": frozen.file_sha256, **package},
+            "environment": {"weights_file_sha256": frozen.file_sha256} | made_by,
         }
         return record, files
 

@@ -5,8 +5,6 @@ relative tolerance. The members of the grid train side by side over one frozen b
 is no longer computed. The member with the lowest best validation loss is tested once, at its best epoch.
 
 Side by side or alone, a member sees the same images and draws the same noise; sums of products may differ in rounding.
-Runs of several seeds train apart: three of them in one pass took 0.90 (DoRA, LoRA) to 0.75 (PVeRA) of the time of an
-epoch on a CPU, which ends with the first that stops.
 
 With the protocol's `joint_stop` no member stops before patience has run out for all of them, and until then each may
 improve; the member tested is the one by which the lowest loss of the grid last fell by more than the tolerance.
@@ -40,8 +38,7 @@ CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 def autocast(device: str, precision: str) -> torch.autocast:
     """A context for `fit` and `predict`. Nothing is cached: the trained weights change inside it."""
-    dtype = getattr(torch, precision)
-    kind = torch.device(device).type
+    kind, dtype = torch.device(device).type, getattr(torch, precision)
     return torch.autocast(kind, dtype, enabled=dtype != torch.float32, cache_enabled=False)
 
 
@@ -76,8 +73,7 @@ class History:
 
     curve: by name of `CURVES`, a number per epoch; None for the KL term where β is zero: it is not computed.
     best_loss, best_epoch, best_state: of its last improvement beyond the tolerance, and its trained tensors then.
-    led: the last epoch in which it took the lowest best loss of its grid down by more than the tolerance. It
-    is the best epoch of the member that led last.
+    led: the last epoch in which it took the lowest best loss of its grid down by more than the tolerance.
     """
 
     curve: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in CURVES})
@@ -118,14 +114,11 @@ def fit(
     config: TrainingConfig,
     protocol: Protocol,
     seed: int,
-    on_epoch: Callable[[int], None] = lambda epoch: None,
+    on_step: Callable[[int, int], None] = lambda epoch, limit: None,
 ) -> list[History]:
-    """Train `model`, which was built from the methods of `members`. Returns a history per member, with the trained
-    tensors of its best epoch.
+    """Train `model`, which was built from the methods of `members`; return a history per member.
 
-    seed: orders the images.
-
-    A member whose loss is no longer finite is recorded as "diverged" and does not end the others.
+    seed: orders the images. A member whose loss is no longer finite is "diverged" and does not end the others.
     """
     forward = model
     if not any(list(member.layers.parameters()) for member in model.members):
@@ -166,13 +159,12 @@ def fit(
         if protocol.joint_stop and any(h.status == "running" for h in histories):
             for h in histories:  # whose patience has run out, while another's has not
                 h.status = "running" if h.status == "stopped early" else h.status
-        on_epoch(epoch + 1)
+        on_step(epoch + 1, config.epochs)
         model.active = [m for m in model.active if histories[m].status == "running"]
         if not model.active:
             break
     for history in histories:
-        if history.status == "running":
-            history.status = "epoch limit"
+        history.status = "epoch limit" if history.status == "running" else history.status
     return histories
 
 
@@ -221,26 +213,18 @@ def improves(loss: float, best: float, config: TrainingConfig) -> bool:
 
 
 def choose(histories: list[History], protocol: Protocol) -> int | None:
-    """Choose the member with the lowest best validation loss, with `joint_stop` the one that led last.
+    """Choose the member with the lowest best validation loss; None when all diverged before their first epoch.
 
-    None when every member diverged before its first epoch.
-
-    The latter's best loss is the lowest but for the tolerance: the lowest loss of the published program's grid, and
-    what it keeps, change only when the loss improves by more.
+    With `joint_stop` it is the one that led last: the lowest loss of the published program's grid, and what it keeps,
+    change only when the loss improves by more than the tolerance.
     """
-    members = range(len(histories))
-    if protocol.joint_stop:
-        best = max(members, key=lambda m: histories[m].led)
-    else:
-        best = min(members, key=lambda m: histories[m].best_loss)
+    ranks = [-history.led if protocol.joint_stop else history.best_loss for history in histories]
+    best = ranks.index(min(ranks))
     return best if histories[best].best_state else None
 
 
 def classification_loss(logits: Tensor, labels: Tensor, protocol: Protocol) -> Tensor:
-    """Cross entropy per member, (members,), of logits (members, batch, classes).
-
-    labels: (batch,).
-    """
+    """Return the cross entropy per member, (members,), of logits (members, batch, classes) and labels (batch,)."""
     logits = full_precision(logits)
     if protocol.softmax_in_loss:
         logits = logits.softmax(-1)
@@ -282,6 +266,6 @@ def _in_batches(function: Callable[[Tensor], Tensor], data) -> Iterator[tuple[sl
             size //= 2
             warnings.warn(f"out of memory: evaluating {size} images at a time")
             torch.cuda.empty_cache()
-            continue
-        yield part, result
-        start = part.stop
+        else:
+            yield part, result
+            start = part.stop
