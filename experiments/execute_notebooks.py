@@ -23,14 +23,13 @@ STAMP = "pvera"  # key of a notebook's metadata: the profile and the hash of wha
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--profile", default="demo", help="folder in results/")
-    parser.add_argument("--inplace", action="store_true", help="update analysis/, not figures/<profile>")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of analysis/, results/ and figures/")
     options = parser.parse_args()
-    execute(options.root, options.profile, options.inplace)
+    execute(options.root, options.profile)
 
 
-def execute(root: Path, profile: str, in_place: bool) -> None:
-    """Execute the notebooks that are out of date. InputError without results."""
+def execute(root: Path, profile: str, in_place: bool = False) -> None:
+    """Execute the notebooks that are out of date; `in_place`: update analysis/. InputError without results."""
     results, stale = root / "results" / profile, []
     if not any(results.rglob("*.json")):
         raise InputError(f"no results of {profile!r}: train first: experiments/train.py --profile")

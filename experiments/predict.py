@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from saved_adapters import adapter_parser, open_adapter
+from evaluate import adapter_parser, open_adapter
 
 from pvera.data import custom
 from pvera.data.image_folders import ImageSplit, Undecoded, name_errors, require_readable

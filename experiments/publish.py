@@ -12,8 +12,8 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+from evaluate import TITLES, Predictions, adapter_parser, evaluate
 from huggingface_hub import EvalResult, ModelCard, ModelCardData, create_repo, upload_folder
-from saved_adapters import TITLES, Predictions, adapter_parser, evaluate
 
 from pvera.errors import InputError, explained, run_script, writing
 

@@ -84,8 +84,6 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
     parser.count("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
     parser.add_argument("--learning-rate", type=float, metavar="X", help="of all methods, instead of their grids")
     parser.several("--weights", "NAME=FILE", "file of a backbone's weights, instead of the hub's")
-    deterministic = "fail where PyTorch has no deterministic implementation"
-    parser.add_argument("--deterministic", action="store_true", default=None, help=deterministic)
     parser.count("--images", metavar="N", help="for trials: the first N images of each split")
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
