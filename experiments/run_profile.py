@@ -41,6 +41,8 @@ def main() -> None:
     name, started = arguments.profile, time.monotonic()
     profile, options = read_profile(name), train.parse(__doc__, ["--profile", name, *arguments.options])
     options.wait = bool(options.slurm)
+    if options.data_set:  # pictures of one's own need no others
+        options.data = options.data or str(ROOT / "data/own")
     texts = profile.language and not arguments.options  # an option may ask for a part of the images alone
     if lines := [*lacking(profile, options, texts)]:
         print(*lines, sep="\n", file=sys.stderr)

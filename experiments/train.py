@@ -38,7 +38,7 @@ def main(description: str = __doc__, script: str = "train") -> None:
 def start(options: Namespace, script: str) -> None:
     """Do the experiments, "analyse" the adapters, or do the language experiment ("train_language") of a profile."""
     if options.data_set:
-        import own_pictures
+        import own_pictures  # here and below: what other trainings do not need
 
         options = own_pictures.install(options, script)
     profile = changed(read_profile(options.profile or "demo"), options, script)
