@@ -2,23 +2,22 @@
 
     python experiments/analyse.py --profile demo
 
-uncertainty draws several Monte Carlo samples of every test image: spread, Algorithm 1 and 95 % t-intervals.
-out_of_distribution and latents look at the last layer's latents of VeRA and PVeRA. rivals, dropout_rivals and
-beta_rivals hold PVeRA's draws against other methods of uncertainty on all seeds at once: dropout, ensembles, Laplace,
-temperature scaling; on the test images, on corrupted ones, and on those of other data sets.
+    uncertainty            several Monte Carlo samples of every test image: spread, Algorithm 1, 95 % t-intervals
+    out_of_distribution    latents of VeRA and PVeRA for images of other data sets
+    latents                maps of latents over an image's patches
+    focus                  how well latents find the patches of an object
+    rivals                 PVeRA's draws against one pass, ensembles, Laplace and temperatures, on all seeds at once: on
+                           test images, on corrupted ones, and on those of other data sets
+    dropout_rivals         Monte Carlo dropout of LoRA and VeRA
+    beta_rivals            PVeRA's draws along β
 
 Each analysis writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json and, beside it, .npz.
 Existing results are not computed again; the script reports those of another adapter.
 """
 
-from train import parse, start
+import train
 
 from pvera.errors import run_script
 
-
-def main(words: list[str] | None = None) -> None:
-    start(parse(__doc__, "analyse", words))
-
-
 if __name__ == "__main__":
-    run_script(main)
+    run_script(lambda: train.main(__doc__, "analyse"))

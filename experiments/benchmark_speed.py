@@ -4,23 +4,16 @@
     python experiments/benchmark_speed.py --device cuda --backbones dinov2_s dinov2_b dinov2_l
     python experiments/benchmark_speed.py --parts peft memory             # three minutes; needs the extra `test`
 
-Each part and its bound take turns in one process, after a warm-up; a ratio is the median over these pairs, with
-quartiles. Weights and images are random numbers.
+Each part and its bound take turns, after a warm-up; a ratio is the median over these pairs. Weights are random.
 
-    part      measures                                                     against
-    step      a training step: forward, loss, KL term, backward, AdamW     forward and backward of the frozen backbone
-    evaluate  a merged model                                               the frozen backbone
-    sample    k draws                                                      k frozen passes
-    peft      a training step here and in PEFT, of the same adapter        forward and backward of the frozen backbone
-    memory    what such a step saves for its backward pass                 what the frozen backbone saves
+    step, peft         a training step (in PEFT too)      against forward and backward of the frozen backbone
+    evaluate, sample   a merged model, k draws            against one frozen pass, k passes
+    memory             what a step saves for its backward pass, against what the frozen backbone saves
 
-The last two take transformers' DINOv2 with the sizes of ViT-S and four layers, whatever --backbones says. The backward
-pass of the frozen backbone goes to its input; its weights have the precision that is measured. Writes
+peft and memory take transformers' DINOv2 with the sizes of ViT-S and four layers, whatever --backbones says. Writes
 <output>/speed_<device>.json (a separate file with --threads) and .md; rows of other parts, backbones and precisions
 stay.
 """
-
-import pvera  # isort: skip  # noqa: F401  before timm
 
 import copy
 import tempfile
@@ -28,10 +21,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
-import timm
 import torch
 from options import RESULTS, Parser, read_profile
 from torch.nn.functional import cross_entropy
@@ -45,9 +38,9 @@ from pvera.files import require_writable
 from pvera.hooks import training_attention
 from pvera.report.tables import speed
 from pvera.study import plan, training
+from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
 from pvera.study.runs import environment
-from pvera.study.training import PRECISIONS, TrainingConfig
 
 CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
 MEMBERS = 3  # of the timed grid of PVeRA
@@ -73,16 +66,13 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     require_writable(options.output)
-    for name in options.backbones:
-        backbones.architecture(name)
     made_by = environment(options.device)
     path = speed.record_path(options.output, made_by["device"], options.threads)
-    beside = [part for part in options.parts if part in ("peft", "memory")]
-    if beside:
-        optional("peft", "test")  # fail before the other parts
-    others = [part for part in options.parts if part not in beside]
-    places = [(name, others) for name in options.backbones] + [(BESIDE_PEFT, beside)]
-    work = [(b, p, part) for b, parts in places for p in options.precisions for part in parts]
+    work = []
+    for part, precision in product(options.parts, options.precisions):
+        if PARTS[part] is beside_peft:
+            optional("peft", "test")  # fail before the other parts
+        work += [(b, precision, part) for b in ([BESIDE_PEFT] if PARTS[part] is beside_peft else options.backbones)]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
         for row in measure(Bench(backbone, precision, options.device), part, options.repeats):
             speed.update(path, made_by, [(part, backbone, precision, *row)])
@@ -99,15 +89,14 @@ class Bench:
                 transformers = optional("transformers", "language")
                 vit = transformers.Dinov2Model(transformers.Dinov2Config(**SIZES))
             else:
-                name, arguments = backbones.architecture(backbone)
-                vit = timm.create_model(name, num_classes=0, **arguments)
+                vit = backbones.load(backbone, pretrained=False).model
         self.vit = vit.eval().requires_grad_(False).to(device)
-        self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # cast weights: the fastest bound
+        self.plain = copy.deepcopy(self.vit).to(getattr(torch, precision))  # cast weights: the fastest bound
         source = torch.Generator().manual_seed(0)
         self.images = torch.randn(BATCH, *input_shape(vit), generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
+        profile = read_profile("mini" if backbone == "tiny" else "paper")
         #: The adapters with the profile's most chosen hyperparameters, by key.
-        profile = read_profile("mini" if backbone == "tiny" else "paper").with_(protocol="corrected")
         self.methods: dict[str, Method] = {
             key: plan.candidate(profile, key, plan.most_chosen(profile, key), CORRECTED).method
             for key in filter(STEP.get, profile.methods)
@@ -138,7 +127,7 @@ class Bench:
 
     def frozen(self, passes: int = 1, members: int = 1, backward: bool = False) -> Callable:
         """Return forward passes of the frozen backbone, with the backward pass to its input on request."""
-        images = self.images.repeat(members, 1, 1, 1).to(PRECISIONS[self.precision]).requires_grad_(backward)
+        images = self.images.repeat(members, 1, 1, 1).to(getattr(torch, self.precision)).requires_grad_(backward)
 
         def function():
             with training.autocast(self.device, "float32"), torch.inference_mode(not backward):
@@ -167,12 +156,10 @@ def measure(bench: Bench, part: str, repeats: int) -> Iterator[tuple]:
         yield what, bound, float(np.median(seconds)), float(np.median(of_bound)), ratio, target, low, high
 
 
-def title(grid: list[Method]) -> str:
-    """Name the row of a grid of equal methods."""
-    method = grid[0]
-    size = {name: getattr(method, name) for name in ("rank", "ratio") if hasattr(method, name)}
-    text = method.title + "".join(f", {'r' if name == 'rank' else name} = {value}" for name, value in size.items())
-    return text if len(grid) == 1 else f"{text}, grid of {len(grid)}"
+def title(method: Method) -> str:
+    """Name the row of a method."""
+    size = {"r": getattr(method, "rank", None), "ratio": getattr(method, "ratio", None)}
+    return method.title + "".join(f", {name} = {value}" for name, value in size.items() if value)
 
 
 # The parts: each yields what is measured, its bound, functions for both, the target, and a factor of the bound
@@ -182,17 +169,18 @@ def step(bench: Bench) -> Iterator[tuple]:
     """A step of `training.fit`."""
     methods, forward = bench.methods, cost.multiply_adds(bench.vit, bench.images[:1])
     for grid in (*([method] for method in methods.values()), [methods["pvera"]] * MEMBERS):
+        what = title(grid[0]) + (f", grid of {len(grid)}" if len(grid) > 1 else "")
         bound, factor = "frozen forward and backward", 1.0
         if grid[0].key in PARALLEL:
             factor += cost.adapter_multiply_adds(bench.vit, grid[0]) / forward
             bound += ", and its own products"
         with bench.model(grid) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True
-            optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
+            optimizers = [training.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members]
             scaler = training.make_scaler(bench.device)
             of_step = (model, model, bench.images, bench.labels, [BETA] * len(grid), optimizers, scaler, CORRECTED)
             frozen = bench.frozen(1, len(grid), backward=True)
-            yield title(grid), bound, partial(training.step, *of_step), frozen, STEP[grid[0].key], factor
+            yield what, bound, partial(training.step, *of_step), frozen, STEP[grid[0].key], factor
 
 
 def evaluate(bench: Bench) -> Iterator[tuple]:
@@ -200,7 +188,7 @@ def evaluate(bench: Bench) -> Iterator[tuple]:
         if method.key not in PARALLEL:
             with bench.model(method) as model, torch.inference_mode():
                 function = partial(model.eval().merge_(), bench.images)
-                yield f"{title([method])}, merged", "frozen forward", function, bench.frozen(), EVALUATE, 1.0
+                yield f"{title(method)}, merged", "frozen forward", function, bench.frozen(), EVALUATE, 1.0
 
 
 def draws(bench: Bench) -> Iterator[tuple]:
@@ -209,7 +197,7 @@ def draws(bench: Bench) -> Iterator[tuple]:
         with bench.model(method) as model:
             model.eval().last_mlp_on_class_token = True
             function = partial(sample, model, bench.images, k)
-            yield f"{title([method])}, {k} draws", f"{k} frozen passes", function, bench.frozen(k), SAMPLE, 1.0
+            yield f"{title(method)}, {k} draws", f"{k} frozen passes", function, bench.frozen(k), SAMPLE, 1.0
 
 
 def beside_peft(bench: Bench) -> Iterator[tuple]:
@@ -233,7 +221,7 @@ def beside_peft(bench: Bench) -> Iterator[tuple]:
             if isinstance(method, PVeRA):
                 steps[", KL term"] = training_step(model, partial(loss_here, BETA))
             for name, function in steps.items():
-                yield title([method]) + name, "frozen forward and backward", function, frozen, None, 1.0
+                yield title(method) + name, "frozen forward and backward", function, frozen, None, 1.0
 
 
 def training_step(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], float]:

@@ -10,39 +10,30 @@ is downloaded. Existing records are not counted again.
 import json
 from pathlib import Path
 
-from options import Parser, read_profile
+from options import RESULTS, Parser, read_profile
 from tqdm import tqdm
 
 from pvera.errors import run_script
-from pvera.files import read_json, require_writable, write_atomically
+from pvera.files import read_json, write_atomically
 from pvera.study import cost_records
 
 
-def main(words: list[str] | None = None) -> None:
+def main() -> None:
     parser = Parser(__doc__)
     parser.profile()
-    parser.results()
-    options = parser.parse_args(words)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
     count(options.results, options.profile)
 
 
 def count(root: Path, name: str) -> None:
     """Count the costs of a profile and of the paper's sizes that `root` lacks."""
-    missing = []
-    for each in dict.fromkeys([name, cost_records.SIZES]):
-        profile = read_profile(each)
-        for backbone in profile.backbones:
-            path = cost_records.record_path(root, profile.name, backbone)
-            config = cost_records.config(profile, backbone)
-            if path.exists() and read_json(path)["config"] == config:
-                continue
-            if path.exists():
-                print(f"{path} was counted for other grids: counting again", flush=True)
-            missing.append((profile, backbone, path))
-
-    if missing:
-        require_writable(root)
-    for profile, backbone, path in tqdm(missing, "cost", unit="backbone", disable=not missing):
+    profiles = [read_profile(each) for each in dict.fromkeys([name, cost_records.SIZES])]
+    places = [(profile, backbone) for profile in profiles for backbone in profile.backbones]
+    for profile, backbone in tqdm(places, "cost", unit="backbone"):
+        path = cost_records.record_path(root, profile.name, backbone)
+        if path.exists() and read_json(path)["config"] == cost_records.config(profile, backbone):
+            continue
         record = json.dumps(cost_records.measure(profile, backbone), indent=1, ensure_ascii=False)
         write_atomically(path, f"{record}\n")
 

@@ -15,43 +15,37 @@ from options import ROOT, Parser
 from pvera.errors import InputError, run_script
 from pvera.files import read_json
 from pvera.report.tables.wall_time import TITLES
-from pvera.study.plan import ANALYSES
+from pvera.study.analysis_plan import ANALYSES
 
 STAMP = "pvera"  # key of a notebook's metadata: the profile and the hash of what it was executed on
 
 
-def main(words: list[str] | None = None) -> None:
+def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--profile", default="demo", help="folder in results/")
-    parser.add_argument("--inplace", action="store_true", help="update analysis/, not figures/<profile>")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of analysis/, results/ and figures/")
-    options = parser.parse_args(words)
-    execute(options.root, options.profile, options.inplace)
+    options = parser.parse_args()
+    execute(options.root, options.profile)
 
 
-def execute(root: Path, profile: str, in_place: bool) -> None:
-    """Execute the notebooks that are out of date."""
-    if stale := outdated(root, profile, in_place):
-        from pvera.report.execution import execute_all  # takes seconds to import
-
-        execute_all(stale, profile)
-
-
-def outdated(root: Path, profile: str, in_place: bool) -> list[tuple[Path, Path, dict]]:
-    """Return the notebooks to execute: path, target and new metadata. InputError without results."""
-    if not any((root / "results" / profile).rglob("*.json")):
+def execute(root: Path, profile: str, in_place: bool = False) -> None:
+    """Execute the notebooks that are out of date; `in_place`: update analysis/. InputError without results."""
+    results, stale = root / "results" / profile, []
+    if not any(results.rglob("*.json")):
         raise InputError(f"no results of {profile!r}: train first: experiments/train.py --profile")
-    data, stale = digest(root, profile), []
-    tables_exist = (root / "results" / profile / "tables").exists()
+    data, tables_exist = digest(root, profile), (results / "tables").exists()
     for path in sorted((root / "analysis").glob("*.ipynb")):
-        if path.stem in {*TITLES, *ANALYSES} and not any((root / "results" / profile).glob(f"{path.stem}*")):
+        if path.stem in {*TITLES, *ANALYSES} and not any(results.glob(f"{path.stem}*")):
             continue
         cells = [(cell["cell_type"], "".join(cell["source"])) for cell in read_json(path)["cells"]]
         stamp = {"profile": profile, "inputs": hashlib.sha256((data + repr(cells)).encode()).hexdigest()}
         target = path if in_place else root / "figures" / profile / path.name
         if not (tables_exist and target.exists() and read_json(target)["metadata"].get(STAMP) == stamp):
             stale.append((path, target, {STAMP: stamp}))
-    return stale
+    if stale:
+        from pvera.report.execution import execute_all  # takes seconds to import
+
+        execute_all(stale, profile)
 
 
 def digest(root: Path, profile: str) -> str:

@@ -10,13 +10,13 @@ from pvera.data import suite
 from pvera.errors import InputError, run_script
 
 
-def main(words: list[str] | None = None) -> None:
+def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=Path("data/demo"), help="where to write (%(default)s)")
     names = list(suite.RECIPES)
     text = f"tasks to make, of {', '.join(names)} (all)"
     parser.add_argument("--task", nargs="+", metavar="NAME", choices=names, default=names, help=text)
-    options = parser.parse_args(words)
+    options = parser.parse_args()
     make(options.root, options.task)
 
 

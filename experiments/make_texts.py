@@ -14,11 +14,11 @@ from pvera.errors import run_script
 from pvera.files import write_atomically
 
 
-def main(words: list[str] | None = None) -> None:
+def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT / "data/text", help="where to write (%(default)s)")
     parser.add_argument("--source", type=Path, metavar="FOLDER", help="folder of GLUE's files, instead of the hub")
-    options = parser.parse_args(words)
+    options = parser.parse_args()
     install(options.root, options.source)
 
 

@@ -1,13 +1,10 @@
 """Command-line options that the scripts share, and the profiles that they name."""
 
 import argparse
-import os
-import re
 from pathlib import Path
 
 import torch
 
-from pvera.data import store
 from pvera.errors import InputError
 from pvera.study.profiles import Profile
 
@@ -34,11 +31,14 @@ class Parser(argparse.ArgumentParser):
 
         self.add_argument(*flags, type=number, **options)
 
+    def several(self, flag: str, metavar: str, text: str) -> None:
+        """Add an option that may be given several times."""
+        self.add_argument(
+            flag, action="append", default=[], metavar=metavar, help=f"{text}; may be given several times"
+        )
+
     def profile(self, default: str | None = "demo", shown: str = "%(default)s") -> None:
         self.add_argument("--profile", default=default, help=f"name in experiments/profiles, or a YAML file ({shown})")
-
-    def results(self) -> None:
-        self.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
 
     def device(self, default: str | None = None, more: str = "") -> None:
         self.add_argument("--device", type=_device, default=default, help=f"cpu, cuda{more}, or one such as cuda:1")
@@ -46,20 +46,10 @@ class Parser(argparse.ArgumentParser):
 
 def _device(text: str) -> str:
     """Return the device, or raise argparse's error if this machine lacks it."""
-    match = re.fullmatch(r"cpu|cuda(?::(\d+))?", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"must be cpu, cuda, or one such as cuda:1, not {text!r}")
-    if text != "cpu" and not torch.cuda.is_available():
-        raise argparse.ArgumentTypeError("there is no CUDA device here; cpu is")
-    if match[1] and int(match[1]) >= torch.cuda.device_count():
-        raise argparse.ArgumentTypeError(f"there is no {text} here, only {torch.cuda.device_count()} CUDA devices")
+    places = ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))] if torch.cuda.is_available() else []
+    if text not in ("cpu", *places):
+        raise argparse.ArgumentTypeError(f"{text!r} is not here; choose from {', '.join(('cpu', *places))}")
     return text
-
-
-def set_cache(folder: str | None) -> None:
-    """Make `folder`, if given, the store of decoded images, also for worker processes."""
-    if folder:
-        os.environ[store.VARIABLE] = os.path.abspath(folder)
 
 
 def read_profile(name: str) -> Profile:

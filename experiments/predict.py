@@ -2,26 +2,23 @@
 
     python experiments/predict.py ADAPTER FOLDER_OR_FILES --draws 16 --output predictions.csv
 
-Takes files, folders with pictures at any depth, and globs in quotes. The CSV file has a line per picture: path,
-predicted class ("prediction") and its score ("confidence"). With --draws, for PVeRA, also the spread of the highest
-score over the draws ("draws_sd"), the class that most draws predict, and the 95 % interval of its score. To find
-errors, look at the pictures with the lowest confidence first: one pass's score ranks them better than the spread does.
-Pictures that cannot be read are named and left out; the exit code is then 1. Without the run's record beside the
-adapter, --backbone and --classes say what it would.
+Takes files, and folders with pictures at any depth. The CSV file has a line per picture: path, predicted class
+("prediction") and its score ("confidence"); with --draws, for PVeRA, also the spread of the highest score over draws
+("draws_sd"), the class that most draws predict, and the 95 % interval of its score. To find errors, look at the lowest
+confidence first. Pictures that cannot be read are named and left out; the exit code is then 1. Without the run's record
+beside the adapter, --backbone and --classes say what it would.
 """
 
 import sys
 from collections import Counter
-from glob import glob
 from pathlib import Path
 
-from own_pictures import adapter_parser, open_adapter, trained_classes
+from evaluate import adapter_parser, open_adapter
 
 from pvera.data import custom
 from pvera.data.image_folders import ImageSplit, Undecoded, name_errors, require_readable
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable, write_atomically
-from pvera.study.evaluation import predict
 
 
 def main() -> None:
@@ -37,12 +34,12 @@ def main() -> None:
         require_writable(options.output.resolve().parent)
     pictures, left_out = find(options.pictures)
     adapter = open_adapter(options)
-    classes = options.classes or trained_classes(adapter.record)
+    classes = options.classes or adapter.classes
     if not classes:
         raise InputError(f"which classes has {options.adapter}? Name them in the order of its outputs with --classes")
     errors: dict[str, InputError] = {}
     images = Undecoded(Path(), pictures, adapter.frozen.image_size, errors)
-    table = predict(adapter, ImageSplit(images, None, pictures), classes, options.draws).table()
+    table = adapter.predict(ImageSplit(images, None, pictures), classes, options.draws).table()
     if len(errors) == len(pictures):
         require_readable(errors.values())
     table = table[[path not in errors for path in pictures]]
@@ -60,34 +57,17 @@ def main() -> None:
 
 
 def find(places: list[str]) -> tuple[list[str], Counter[str]]:
-    """Return the files, those that globs match, and all pictures below folders; and what `custom.find` left out.
-
-    InputError where there are none.
-    """
+    """Return the files, and all pictures below the folders; and what `custom.find` left out. InputError for none."""
     pictures, left_out = dict[str, None](), Counter[str]()
     for place in places:
-        below: list[str] = []
-        for match in [place] if Path(place).exists() else matches(place):
-            if Path(match).is_dir():
-                of_folder, others = custom.find(Path(match))
-                below += map(str, of_folder)
-                left_out += others
-            else:
-                below.append(match)
+        below: list[Path] = [Path(place)] if Path(place).is_file() else []
+        if Path(place).is_dir():
+            below, others = custom.find(Path(place))
+            left_out += others
         if not below:
             raise InputError(f"{place} does not exist, or holds no pictures")
-        pictures |= dict.fromkeys(below)
+        pictures |= dict.fromkeys(map(str, below))
     return list(pictures), left_out
-
-
-def matches(pattern: str) -> list[str]:
-    """Return what a glob matches, without hidden folders and files that it does not name."""
-    named = set(Path(pattern).parts)
-    return [
-        path
-        for path in sorted(glob(pattern, recursive=True))
-        if not any(map(custom.is_hidden, set(Path(path).parts) - named))
-    ]
 
 
 if __name__ == "__main__":

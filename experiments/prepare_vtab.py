@@ -22,7 +22,7 @@ from pvera.errors import InputError, run_script, writing
 from pvera.files import write_atomically
 
 
-def main(words: list[str] | None = None) -> None:
+def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="where VTAB-1k lies (%(default)s)")
     parser.add_argument("--datasets", nargs="+", metavar="D", choices=vtab.NAMES, help="only these data sets")
@@ -30,7 +30,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument(
         "--accept", action="store_true", help="use data sets although they differ from VTAB-1k; results then say so"
     )
-    options = parser.parse_args(words)
+    options = parser.parse_args()
     some = options.accept and not options.datasets
     if not prepare(options.root.absolute(), options.datasets or vtab.NAMES, options.source, options.accept, some):
         sys.exit(1)
@@ -45,19 +45,26 @@ def prepare(
     some: data sets may be missing.
     """
     accepted, left_out = vtab.read_record(root), place(root, names, source, accept)
-
-    usable, missing, wrong = [], [], []
+    states = {}
     for name in names:
-        known = accepted.pop(name, [])
-        if not (root / name).exists() and name not in left_out:
-            missing.append(name)
-            continue
-        findings = left_out.get(name) or vtab.check(root, name)
-        if findings and name not in left_out and (accept or set(findings) <= set(known)):
-            accepted[name] = findings
-        (usable if not findings or name in accepted else wrong).append(name)
-        state = "accepted as it is" if name in accepted else "wrong" if findings else "right"
-        print(f"{name:<22}{'left out' if name in left_out else state}", *findings, sep="\n    ")
+        known, findings = accepted.pop(name, []), left_out.get(name, [])
+        if name in left_out:
+            states[name] = "left out"
+        elif not (root / name).exists():
+            states[name] = "missing"
+        elif not (findings := vtab.check(root, name)):
+            states[name] = "right"
+        elif accept or set(findings) <= set(known):
+            states[name], accepted[name] = "accepted as it is", findings
+        else:
+            states[name] = "wrong"
+        if states[name] != "missing":
+            print(f"{name:<22}{states[name]}", *findings, sep="\n    ")
+    right, wrong, missing = (
+        [name for name, state in states.items() if state in of]
+        for of in (("right",), ("wrong", "left out"), ("missing",))
+    )
+    usable = len(names) - len(wrong) - len(missing)
     if usable:
         try:
             write_atomically(root / vtab.RECORD, json.dumps(accepted, indent=1) + "\n")
@@ -65,11 +72,11 @@ def prepare(
             print(f"not recorded: {error}")
     if missing:
         print(f"missing: {', '.join(missing)}")
-    print(f"{len(usable)} of {len(names)} data sets can be used in {root}")
+    print(f"{usable} of {len(names)} data sets can be used in {root}")
     if wrong:
         print("--accept uses data sets as they are; remove a wrong folder to install its data set anew")
     copy = vtab.copy_name(root)
-    if any(name not in accepted for name in usable):
+    if right:
         print(f"copy: {copy or 'unknown: the copies agree in these data sets'}")
     if accepted:
         print(f"Results on accepted data sets say {vtab.DIFFERS!r}, and share no table with those on VTAB-1k.")

@@ -15,7 +15,9 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import make_texts
 import numpy as np
+import prepare_vtab
 import safetensors.torch
 from options import ROOT, Parser, read_profile
 from PIL import Image
@@ -99,16 +101,12 @@ def main() -> None:
     weights = backbones.load(backbone, pretrained=False).model.state_dict()
     safetensors.torch.save_file(weights, ROOT / profile.weights[backbone])
     write_deberta(ROOT.joinpath(*profile.language.weights.values()))
-    data = ["--root", profile.data, "--datasets", *profile.datasets, "--source", archive, "--accept"]  # of few images
+    if not prepare_vtab.prepare(ROOT / profile.data, profile.datasets, Path(archive), accept=True):  # of few images
+        sys.exit(1)
+    make_texts.install(ROOT / profile.language.data, FOLDER / "glue")
     environment = os.environ | {store.VARIABLE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
-    for words in (
-        ["prepare_vtab.py", *data],
-        ["make_texts.py", "--root", profile.language.data, "--source", str(FOLDER / "glue")],
-        ["run_profile.py", "rehearsal", *options],
-    ):
-        command = [sys.executable, f"experiments/{words[0]}", *words[1:]]
-        if status := subprocess.run(command, cwd=ROOT, env=environment).returncode:
-            sys.exit(status)
+    command = [sys.executable, "experiments/run_profile.py", "rehearsal", *options]
+    sys.exit(subprocess.run(command, cwd=ROOT, env=environment).returncode)
 
 
 if __name__ == "__main__":

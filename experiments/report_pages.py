@@ -22,11 +22,11 @@ FILES = ("*.md", "LICENSE", "*.toml", "*.lock", "docs/*", "mkdocs/assets/*", "pv
          "figures/mini/*.png")  # fmt: skip
 
 
-def main(words: list[str] | None = None) -> None:
+def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--profile", default="mini", help="folder in results/ (%(default)s)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build/report", help="of the pages (%(default)s)")
-    options = parser.parse_args(words)
+    options = parser.parse_args()
     notebooks = ROOT / ("analysis" if options.profile == "mini" else f"figures/{options.profile}")
     if not any(notebooks.glob("*.ipynb")):
         raise InputError(f"no notebooks of {options.profile!r}: `bash run_all.sh {options.profile}` makes them")

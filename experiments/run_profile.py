@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -38,24 +39,30 @@ def main() -> None:
     arguments = parser.parse_args()
     os.chdir(ROOT)
     name, started = arguments.profile, time.monotonic()
-    profile, options = read_profile(name), train.parse(__doc__, "train", ["--profile", name, *arguments.options])
+    profile, options = read_profile(name), train.parse(__doc__, ["--profile", name, *arguments.options])
     options.wait = bool(options.slurm)
+    if options.data_set:  # pictures of one's own need no others
+        options.data = options.data or str(ROOT / "data/own")
     texts = profile.language and not arguments.options  # an option may ask for a part of the images alone
-    if lines := lacking(profile, options, texts):
+    if lines := [*lacking(profile, options, texts)]:
         print(*lines, sep="\n", file=sys.stderr)
         sys.exit(2)
 
     if profile.datasets[0] not in vtab.NAMES:
         if not options.data:
             make_suite.make(Path(profile.data), profile.datasets)
-    elif not installed(profile, options) and not prepare_vtab.prepare(Path(profile.data)):
+    elif not (options.data or Path(profile.data, vtab.RECORD).exists() or prepare_vtab.prepare(Path(profile.data))):
         sys.exit(1)
-    train.start(options)
+    train.start(options, "train")
     if not options.experiments:
-        train.start(Namespace(**vars(options) | {"script": "analyse"}))
+        train.start(options, "analyse")
     cost.count(RESULTS, name)
-    if texts:
-        train_texts(profile)
+    if texts and (has_glue(profile) or online()):
+        if not has_glue(profile):
+            make_texts.install(Path(profile.language.data))
+        train.start(train.parse(__doc__, ["--profile", name]), "train_language")
+    elif texts:
+        print("without text: GLUE is missing. python experiments/make_texts.py downloads it; --source names a copy")
     execute_notebooks.execute(ROOT, name, name == "mini")  # the committed notebooks are those of mini
 
     tables = Path("results", name, "tables")
@@ -65,37 +72,26 @@ def main() -> None:
     print(f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {time.monotonic() - started:.0f} s")
 
 
-def train_texts(profile: Profile) -> None:
-    """Train the language experiment; without GLUE and network, say what is missing."""
-    if not has_glue(profile):
-        if not online():
-            print("without text: GLUE is missing. python experiments/make_texts.py downloads it; --source names a copy")
-            return
-        make_texts.install(Path(profile.language.data))
-    train.start(train.parse(__doc__, "train_language", ["--profile", profile.name]))
-
-
-def lacking(profile: Profile, options: Namespace, texts: bool) -> list[str]:
-    """Return what an experiment on VTAB-1k needs and this machine lacks, each with what to type.
+def lacking(profile: Profile, options: Namespace, texts: bool) -> Iterator[str]:
+    """Yield what an experiment on VTAB-1k needs and this machine lacks, each with what to type.
 
     texts: the language experiment is asked for; without it `paper` is not the paper.
     """
-    of_paper, lines = profile.name == "paper", []
-    if of_paper and not torch.cuda.is_available() and not (options.slurm or options.device):
-        lines.append("missing: a GPU. Type --slurm my_site.yaml (docs/paper.md), or --device cpu to train here.")
+    of_paper = profile.name == "paper"
+    if of_paper and not (torch.cuda.is_available() or options.slurm or options.device):
+        yield "missing: a GPU. Type --slurm my_site.yaml (docs/paper.md), or --device cpu to train here."
     if profile.datasets[0] not in vtab.NAMES or online():
-        return lines
-    if not installed(profile, options):
-        lines.append("missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY.")
+        return
+    if not (options.data or Path(profile.data, vtab.RECORD).exists()):
+        yield "missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY."
     files = {name: backbones.weights_file(backbones.shapes(name).pretrained_cfg) for name in profile.backbones}
     absent = [name for name, file in files.items() if not (file or name in profile.weights)]
     if absent and not options.weights:
         typed = " ".join(f"--weights {name}=FILE" for name in absent)
-        lines.append(f"missing: weights of DINOv2, without network. Type {typed}.")
+        yield f"missing: weights of DINOv2, without network. Type {typed}."
     if of_paper and texts and not has_glue(profile):
         source = "python experiments/make_texts.py --source COPY"
-        lines.append(f"missing: GLUE, without network. Type {source}, or any option, which leaves text out.")
-    return lines
+        yield f"missing: GLUE, without network. Type {source}, or any option, which leaves text out."
 
 
 def online() -> bool:
@@ -104,11 +100,6 @@ def online() -> bool:
     with suppress(OSError), socket.create_connection((host, 443), timeout=5):
         return True
     return False
-
-
-def installed(profile: Profile, options: Namespace) -> bool:
-    """Return whether the options name the data, or prepare_vtab.py has left its record."""
-    return bool(options.data) or Path(profile.data, vtab.RECORD).exists()
 
 
 def has_glue(profile: Profile) -> bool:

@@ -3,11 +3,8 @@
     python experiments/score_released.py --data data/vtab-1k --device cuda
 
 Downloads facebook/dinov2-base and leoflx/pvera_dinov2_b_<name> for each data set, or takes the adapters from a folder
-of such folders (--source). Reads the tensors directly, by their names in any version of transformers: PEFT only warns
-of renamed tensors and leaves them at their initial values. PVeRA takes its mean.
-
-Writes results/released/accuracy.csv, a row for each data set. The prepared data comes from experiments/prepare_vtab.py.
-Takes minutes for each data set on a GPU, and hours on a CPU.
+of such folders (--source). PVeRA takes its mean. Writes results/released/accuracy.csv, a row for each data set. The
+data come from experiments/prepare_vtab.py. Takes minutes for each data set on a GPU, and hours on a CPU.
 """
 
 from pathlib import Path
@@ -15,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from huggingface_hub import snapshot_download
-from options import RESULTS, Parser
+from options import RESULTS, ROOT, Parser
 
 import pvera
 from pvera.backbones import Backbone, weights_sha256
@@ -46,9 +43,7 @@ def main() -> None:
     names = list(published.DATASETS)
     parser.add_argument("--datasets", nargs="+", metavar="D", choices=names, default=names, help="only these")
     parser.add_argument("--source", type=Path, help="folder with a folder for each adapter, instead of the hub")
-    parser.add_argument(
-        "--data", type=Path, default=RESULTS.parent / "data/vtab-1k", help="prepared data (%(default)s)"
-    )
+    parser.add_argument("--data", type=Path, default=ROOT / "data/vtab-1k", help="prepared data (%(default)s)")
     parser.add_argument("--backbone", default=BACKBONE, help="name on the hub, or folder (%(default)s)")
     parser.add_argument("--output", type=Path, default=RESULTS / "released", help="(%(default)s)")
     parser.device(default="cuda" if torch.cuda.is_available() else "cpu")
@@ -65,25 +60,19 @@ def main() -> None:
         split = image_folders.load_split(options.data, name, "test", SIZE)
         with pvera.import_peft(folder, frozen.model).eval() as model:
             predicted = predict(model, split.data(frozen, torch.device(options.device), in_memory=False)).argmax(1)
-        rows.append(
-            {
-                "dataset": name,
-                "paper": paper[name],
-                "backbone": options.backbone,
-                "copy": copy_name(options.data, name),
-                "accuracy": 100 * float((predicted == split.labels).mean()),
-                "test_images": len(predicted),
-            }
-        )
-        write_atomically(options.output / "accuracy.csv", pd.DataFrame(rows).to_csv(index=False))
-    print(pd.DataFrame(rows).to_string(index=False, float_format="{:.1f}".format))
+        accuracy = 100 * float((predicted == split.labels).mean())
+        copy = copy_name(options.data, name)
+        rows.append((name, paper[name], options.backbone, copy, accuracy, len(predicted)))
+        table = pd.DataFrame(rows, columns=["dataset", "paper", "backbone", "copy", "accuracy", "test_images"])
+        write_atomically(options.output / "accuracy.csv", table.to_csv(index=False))
+    print(table.to_string(index=False, float_format="{:.1f}".format))
 
 
 def fetch(name: str, source: Path | None) -> Path:
     """Return the folder of the adapter for a data set; downloads it without a `source`."""
     repository = REPOSITORY.format(OTHER_NAMES.get(name, name))
     if source is not None:
-        folder = source / repository.rpartition("/")[2]
+        folder = source / Path(repository).name
         if not (folder / CONFIG).is_file():
             raise InputError(f"{source} has no adapter for {name}: it must lie in {folder.name}")
         return folder

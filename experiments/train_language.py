@@ -8,14 +8,9 @@ experiments/make_texts.py puts GLUE's files into the profile's folder. Experimen
 their tasks, whatever --images says. Other options are those of experiments/train.py.
 """
 
-from train import parse, start
+import train
 
 from pvera.errors import run_script
 
-
-def main(words: list[str] | None = None) -> None:
-    start(parse(__doc__, "train_language", words))
-
-
 if __name__ == "__main__":
-    run_script(main)
+    run_script(lambda: train.main(__doc__, "train_language"))

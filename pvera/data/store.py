@@ -69,7 +69,7 @@ def images(place: str, undecoded) -> np.memmap:
     if (decoded := _open(file)) is not None:
         return decoded
     split = file.stem.rpartition("-")[0]
-    with writing(f"decoded images to {folder()} (--cache names another folder)"):
+    with writing(f"decoded images to {folder()} ({VARIABLE} names another folder)"):
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_name(f"{split}.lock")):
             if _open(file) is None:  # another process may have made it meanwhile

@@ -91,9 +91,11 @@ def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
 
 
 def provenance(root: str | Path, name: str) -> dict:
-    """Return what a result file says of your own data set, {} for the known ones: splits, classes, pictures."""
-    described = manifest(root, name)
-    return {"own_data": {key: described[key] for key in ("split", "classes", "pictures_sha256")}} if described else {}
+    """Return what a result file says of a data set that is not of VTAB-1k; of your own: splits, classes, pictures."""
+    described, origin = manifest(root, name), {"data_copy": None}
+    if described:
+        origin["own_data"] = {key: described[key] for key in ("split", "classes", "pictures_sha256")}
+    return origin
 
 
 def class_names(name: str, root: str | Path | None = None) -> list[str]:

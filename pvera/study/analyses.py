@@ -4,7 +4,7 @@ An `Analysis` leaves one record, with its arrays beside it. Its configuration ho
 the test images; the adapter's stands in its training's record, so only computing needs the file.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class Analysis(Job):
     trained: the trainings; an adapter lies beside the record of each.
     function: (model with the first adapter, analysis, test data by name) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
-    fitted: whether it is of several adapters, and is given "<data set>/train" and "<data set>/validation" too.
+    fitted: whether it is given "<data set>/train" and "<data set>/validation" too.
     """
 
     trained: tuple[Run, ...]
@@ -37,16 +37,17 @@ class Analysis(Job):
     fitted: bool = False
 
     @classmethod
-    def build(cls, trained: Run | list[Run], experiment: str, function: Callable, tested=(), **settings) -> "Analysis":
-        """Build the analysis of the adapter that a run left, or of several; it stands under the first of them.
+    def build(
+        cls, trained: Sequence[Run], experiment: str, function: Callable, tested=(), fitted: bool = False, **settings
+    ) -> "Analysis":
+        """Build the analysis of the adapters that runs left; it stands under the first of them.
 
         tested: by default the data set of the training.
         """
-        several = isinstance(trained, list)
-        runs = tuple(trained) if several else (trained,)
-        shared = {name: getattr(runs[0], name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
-        tested = tuple(tested) or (runs[0].dataset,)
-        return cls(**shared, trained=runs, function=function, tested=tested, settings=settings, fitted=several)
+        first = trained[0]
+        shared = {name: getattr(first, name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
+        tested = tuple(tested) or (first.dataset,)
+        return cls(**shared, trained=tuple(trained), function=function, tested=tested, settings=settings, fitted=fitted)
 
     @property
     def adapters(self) -> list[Path]:
@@ -72,8 +73,8 @@ class Analysis(Job):
         other splits than lie there now: its test images may then be those that it was trained on."""
         records = [results.read(run.path) for run in self.trained]
         for run, record in zip(self.trained, records, strict=True):
-            same_images = record["config"]["images"] == self.images
-            if same_images and record["config"]["data_sha256"] != inputs.data_sha256(self):
+            config = record["config"]
+            if config["images"] == self.images and config["data_sha256"] != inputs.data_sha256(self):
                 raise InputError(
                     f"{run.path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
                     "restore them, or train again with --replace"
@@ -90,10 +91,9 @@ class Analysis(Job):
         return origin | {"config": self.config()}, {"arrays": arrays}
 
 
-def batches(test) -> Iterator[slice]:
-    """Yield slices of at most `BATCH` images of a split."""
-    for start in range(0, len(test), BATCH):
-        yield slice(start, min(start + BATCH, len(test)))
+def batches(test) -> list[slice]:
+    """Return slices of at most `BATCH` images of a split."""
+    return [slice(start, min(start + BATCH, len(test))) for start in range(0, len(test), BATCH)]
 
 
 def draw(model, test, k: int, seed: int) -> Iterator[np.ndarray]:
@@ -112,12 +112,10 @@ def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     labels = test.labels.cpu().numpy()
     scores = np.concatenate(list(draw(model, test, max(draws), analysis.seed)), 1)
     estimates = {k: uncertainty.estimate(scores[:k], labels) for k in draws}
-    most, examples = estimates[max(draws)], []
-    for right in (True, False):
-        images = np.flatnonzero(most.right == right)
-        if len(images):
-            by_width = images[np.argsort(most.width[images], kind="stable")]
-            examples.append(by_width[(len(images) - 1) // 2])
+    most = estimates[max(draws)]
+    by_width = np.argsort(most.width, kind="stable")
+    sides = [by_width[most.right[by_width] == right] for right in (True, False)]
+    examples = [images[(len(images) - 1) // 2] for images in sides if len(images)]
     return {
         "draws": np.array(draws, np.int16),
         "labels": labels.astype(np.int16),
@@ -163,10 +161,9 @@ def focus(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     test, masks = tests[analysis.dataset], suite.test_masks(analysis.dataset)
     arrays = {}
     for name in ("adapted", "frozen"):
-        if name == "frozen":
-            for adapter in model.members[0].layers:
-                adapter.d.data.fill_(1.0)
-                adapter.b.data.zero_()
+        for adapter in model.members[0].layers if name == "frozen" else ():
+            adapter.d.data.fill_(1.0)
+            adapter.b.data.zero_()
         lengths = np.concatenate([latents.lengths(model, test[part]).cpu().numpy() for part in batches(test)])
         n, height, width = lengths.shape
         pixels = n, height, masks.shape[1] // height, width, masks.shape[2] // width
@@ -179,10 +176,7 @@ def focus(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
 
 
 def latent_maps(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
-    """Compute `latents.maps` of the first test images of classes that lie evenly among all that occur.
-
-    Their pixels are kept as well.
-    """
+    """Compute `latents.maps` of the first test images of classes that lie evenly among all that occur."""
     settings, test = analysis.settings, tests[analysis.dataset]
     labels = test.labels.cpu().numpy()
     classes, first = np.unique(labels, return_index=True)

@@ -1,7 +1,6 @@
 """PVeRA's draws against other methods of uncertainty on one backbone: one pass, ensembles, dropout, Laplace.
 
-One analysis reads the adapters of all seeds of a method on a data set. Every adapter passes each image once, and
-once more per draw. All else is computed of these predictions: temperatures, ensembles, Laplace, scores.
+One analysis reads the adapters of all seeds of a method on a data set.
 
 The arrays of a result are the columns of four frames, named "<frame>.<column>" (`read_frames`); `way` is "pass",
 "draws", "ensemble" or "laplace", `passes` its forward passes per image, `seed` −1 for an ensemble of all seeds, and
@@ -17,7 +16,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -46,9 +44,8 @@ Place = str | tuple  # a split's name, ("shift", corruption, severity), or ("out
 class Prediction:
     """The mean of k predictions for n images, and how far they disagree.
 
-    probabilities: (n, C). parts: (n,) each: those of the entropy (total, expected, mutual). uncertainties: measures of
-    uncertainty, (n,) each; for k > 1 also `mutual` and `spread`, the standard deviation of the highest score.
-    milliseconds: of all k passes, per image.
+    probabilities: (n, C). parts: of the entropy, (n,) each. uncertainties: (n,) each; for k > 1 also `mutual` and
+    `spread`, the standard deviation of the highest score. milliseconds: of all k passes, per image.
     """
 
     probabilities: np.ndarray
@@ -65,13 +62,6 @@ class Prediction:
         if len(drawn) > 1:
             measures |= {"mutual": parts["mutual"], "spread": drawn.max(2).std(0, ddof=1)}
         return cls(probabilities, parts, measures, milliseconds)
-
-
-class Pass(NamedTuple):
-    """One pass with the mean: the head's input (n, dim), and the prediction."""
-
-    features: torch.Tensor
-    prediction: Prediction
 
 
 @dataclass(frozen=True)
@@ -123,56 +113,42 @@ def places(
 
 
 def predict(model: AdaptedModel, seed: int, places: Iterable, labels: dict, settings: dict) -> list[Predictor]:
-    """Return every predictor with one adapter."""
+    """Return every predictor with one adapter. Few draws are the first of the most."""
     (member,) = model.members
     with_laplace = member.method.key in LAPLACE and not member.is_stochastic
     counts = settings["draws"] if member.is_stochastic else []
-    passes: dict[Place, Pass] = {}
+    features: dict[Place, torch.Tensor] = {}  # the head's input (n, dim)
+    once: dict[Place, Prediction] = {}
     draws: dict[int, dict[Place, Prediction]] = {k: {} for k in counts}
     for place, data in places:
         if place == TRAIN and not with_laplace:
             continue
-        passes[place] = predict_pass(model, data)
-        most = max(counts, default=0) if isinstance(place, str) else settings["shift_draws"]
-        for k, prediction in predict_draws(model, data, [k for k in counts if k <= most], seed).items():
-            draws[k][place] = prediction
-    predictors = [Predictor("pass", 1, seed, {place: single.prediction for place, single in passes.items()})]
+        started = time.perf_counter()
+        with model.inference():
+            features[place] = training.Features(model, data).features
+            probabilities = model.classify(features[place][None]).float().softmax(-1).cpu().numpy()
+        once[place] = Prediction.average(probabilities[None], _milliseconds(started, data))
+        few = [k for k in counts if isinstance(place, str) or k <= settings["shift_draws"]]
+        if few:
+            started = time.perf_counter()
+            drawn = np.concatenate(list(draw(model, data, max(few), seed)), 1)
+            per_draw = _milliseconds(started, data) / max(few)
+        for k in few:
+            draws[k][place] = Prediction.average(drawn[:k], k * per_draw)
+    predictors = [Predictor("pass", 1, seed, once)]
     if with_laplace:
-        predictors.append(Predictor("laplace", 1, seed, fit_laplace(member.head, passes, labels)))
+        posterior = posthoc.LastLayer.fit(member.head.weight, member.head.bias, features[TRAIN])
+        prior = posterior.choose_prior(features[VALIDATION], labels[VALIDATION])
+        of_laplace = {
+            place: Prediction.average(posterior.predict(features[place], prior)[None], single.milliseconds)
+            for place, single in once.items()
+        }
+        predictors.append(Predictor("laplace", 1, seed, of_laplace))
     return predictors + [Predictor("draws", k, seed, predictions) for k, predictions in draws.items()]
-
-
-def predict_pass(model: AdaptedModel, data: ImageData) -> Pass:
-    """Predict with the mean."""
-    started = time.perf_counter()
-    with model.inference():
-        features = training.Features(model, data).features
-        probabilities = model.classify(features[None]).float().softmax(-1).cpu().numpy()
-    return Pass(features, Prediction.average(probabilities[None], _milliseconds(started, data)))
-
-
-def predict_draws(model: AdaptedModel, data: ImageData, counts: Sequence[int], seed: int) -> dict[int, Prediction]:
-    """Predict with several numbers of draws; fewer draws are the first of the most."""
-    if not counts:
-        return {}
-    started = time.perf_counter()
-    drawn = np.concatenate(list(draw(model, data, max(counts), seed)), 1)
-    per_draw = _milliseconds(started, data) / max(counts)
-    return {k: Prediction.average(drawn[:k], k * per_draw) for k in counts}
 
 
 def _milliseconds(started: float, data: ImageData) -> float:
     return 1e3 * (time.perf_counter() - started) / len(data)
-
-
-def fit_laplace(head: torch.nn.Linear, passes: dict[Place, Pass], labels: dict) -> dict[Place, Prediction]:
-    """Predict with a Laplace approximation of the head; the validation split chooses its prior."""
-    posterior = posthoc.LastLayer.fit(head.weight, head.bias, passes[TRAIN].features)
-    prior = posterior.choose_prior(passes[VALIDATION].features, labels[VALIDATION])
-    return {
-        place: Prediction.average(posterior.predict(features, prior)[None], single.milliseconds)
-        for place, (features, single) in passes.items()
-    }
 
 
 def ensemble(members: Sequence[Predictor]) -> Predictor:
@@ -210,12 +186,8 @@ def frames(predictors: Sequence[Predictor], labels: dict, count: int) -> dict[st
                 rows["shift"].append(scaled_key | {"corruption": corruption, "severity": severity} | scores)
         wrong = test.probabilities.argmax(1) != labels[TEST]
         for name, values in test.uncertainties.items():
-            quality = {
-                "auroc": selective.auroc(values, wrong),
-                "aurc": selective.aurc(values, wrong),
-                "augrc": selective.augrc(values, wrong),
-                "selective_accuracy": selective.selective_accuracy(values, wrong, COVERAGE),
-            }
+            quality = {each: getattr(selective, each)(values, wrong) for each in ("auroc", "aurc", "augrc")}
+            quality["selective_accuracy"] = selective.selective_accuracy(values, wrong, COVERAGE)
             rows["detection"].append(key | {"by": name} | quality)
         for place, prediction in predictor.predictions.items():
             if place[0] == "out":
@@ -233,8 +205,7 @@ def _metrics(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 def ood_metrics(inside: np.ndarray, outside: np.ndarray) -> dict[str, float]:
     """Return how well an uncertainty separates images in distribution (n,) from those out of it (m,).
 
-    auroc: of finding images out of distribution. fpr: the share of these below the lowest threshold that accepts
-    `ACCEPTED` of the images in distribution.
+    fpr: the share of those out of it below the lowest threshold that accepts `ACCEPTED` of the images in distribution.
     """
     from sklearn.metrics import roc_curve
 

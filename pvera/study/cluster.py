@@ -19,7 +19,7 @@ from tqdm import tqdm
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, optional
 from pvera.files import digest
-from pvera.study.validation import Count, Natural, Settings, Text, load_yaml
+from pvera.study.profiles import Count, Natural, Settings, Text, load_yaml
 from pvera.study.worker import Plan, claimed, failure, work
 
 STATES = ["done", "running", "failed", "missing", "different"]
@@ -49,7 +49,7 @@ class Site(Settings):
 class Worker:
     """The work of one job: whatever of `plan` is missing when it starts, so it can be started any number of times.
 
-    submitit requeues it before its time limit, SLURM after preemption.
+    submitit requeues it before its time limit (`checkpoint`), SLURM after preemption.
     """
 
     plan: Plan
@@ -59,10 +59,7 @@ class Worker:
         work(self.plan, self.device, keep_going=True)
 
     def checkpoint(self):
-        """Return what submitit puts back into the queue."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)
+        return optional("submitit", "slurm").helpers.DelayedSubmission(self)
 
 
 def submit(plan: Plan, site: Site) -> int:
@@ -71,9 +68,8 @@ def submit(plan: Plan, site: Site) -> int:
     Returns their number. InputError if sbatch refuses, and as `Plan.missing` and `inputs.prepare`.
     """
     submitit = optional("submitit", "slurm")
-    for command in ("sbatch", "squeue", "srun"):
-        if shutil.which(command) is None:
-            raise InputError(f"there is no SLURM here: {command} is not on PATH")
+    if absent := [command for command in ("sbatch", "squeue", "srun") if shutil.which(command) is None]:
+        raise InputError(f"there is no SLURM here: {absent[0]} is not on PATH")
     missing = plan.missing()
     count = min(site.workers, len(missing)) - active(plan)
     if count <= 0:
@@ -124,19 +120,17 @@ def wait(plan: Plan) -> None:
 
     InputError, with what became of the runs, where not all are done.
     """
-    with tqdm(total=len(plan.runs()), desc="SLURM", unit="run", dynamic_ncols=True) as bar:
-        while True:
+    with tqdm(desc="SLURM", unit="run", dynamic_ncols=True) as bar:
+        left = 1
+        while left:
             try:
                 left = active(plan)
             except InputError as error:  # the controller may be restarting, while jobs go on
                 bar.write(str(error))
-                left = 1
             runs = plan.runs()
             bar.total = len(runs)
             bar.update(sum(run.path.exists() for run in runs) - bar.n)
-            if not left:
-                break
-            time.sleep(POLLED)
+            time.sleep(POLLED if left else 0)
     table = status(plan)
     if (table.state != "done").any():
         raise InputError(f"not all runs are done\n{describe(table)}")
@@ -161,10 +155,10 @@ def status(plan: Plan) -> pd.DataFrame:
 
 def describe(table: pd.DataFrame) -> str:
     """Format `status`: the number of runs in each state, and why runs failed."""
-    counts = pd.crosstab(
-        [table.experiment, table.backbone, table.dataset], table.state, margins=True, margins_name="total"
-    )
-    lines = [counts.reindex(columns=STATES, fill_value=0).to_string()]
-    for run in table[table.state == "failed"].itertuples():
-        lines.append(f"failed: {run.experiment}/{run.name}: {run.why}; all of it is in its .failed file")
-    return "\n".join(lines)
+    places = [table.experiment, table.backbone, table.dataset]
+    counts = pd.crosstab(places, table.state, margins=True, margins_name="total")
+    failed = [
+        f"failed: {run.experiment}/{run.name}: {run.why}; all of it is in its .failed file"
+        for run in table[table.state == "failed"].itertuples()
+    ]
+    return "\n".join([counts.reindex(columns=STATES, fill_value=0).to_string(), *failed])

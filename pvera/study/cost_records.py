@@ -55,21 +55,14 @@ def config(profile: Profile, backbone: str) -> dict:
 
 def measure(profile: Profile, backbone: str) -> dict:
     """Count a profile's configurations on a backbone; returns the record."""
-    settings = config(profile, backbone)
-    vit = backbones.shapes(backbone, profile.image_size)
-    bare, layers, patches = cost.multiply_adds(vit, cost.one_image(vit)), encoder_layers(vit), vit.patch_embed
+    settings, vit = config(profile, backbone), backbones.shapes(backbone, profile.image_size)
+    bare = cost.multiply_adds(vit, cost.one_image(vit))
     return {
         "schema": SCHEMA,
         "profile": profile.name,
         "backbone": backbone,
         "config": settings,
-        "shape": {
-            "tokens": patches.num_patches + vit.num_prefix_tokens,
-            "dim": layers[0].dim,
-            "depth": len(layers),
-            "patches": patches.num_patches,
-            "patch_inputs": patches.proj.weight[0].numel(),
-        },
+        "shape": {"depth": len(encoder_layers(vit))},
         "costs": [asdict(cost.count(vit, method_of(entry), backbone=bare)) for entry in settings["methods"]],
         "environment": environment("cpu"),
     }
@@ -84,11 +77,12 @@ def load_costs(root, *profiles: str) -> pd.DataFrame:
 
     InputError if none of the profiles has any.
     """
-    order = [*backbones.NAMES]
-    paths = []
-    for name in profiles:
-        records = sorted(record_path(root, name, "").parent.glob("*.json"))
-        paths += sorted(records, key=lambda path: order.index(path.stem) if path.stem in order else len(order))
+    order = {name: place for place, name in enumerate(backbones.NAMES)}
+    paths = [
+        path
+        for name in profiles
+        for path in sorted(Path(root, name, "cost").glob("*.json"), key=lambda p: (order.get(p.stem, len(order)), p))
+    ]
     if not paths:
         raise InputError(
             f"{root}: no costs of {' or '.join(profiles)}: "

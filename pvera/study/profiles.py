@@ -1,31 +1,99 @@
-"""Profiles: YAML files in experiments/profiles that say what is trained, read and checked."""
+"""Profiles: YAML files in experiments/profiles that say what is trained, read and checked.
 
+A wrong key is one line, here and in other settings:
+
+my.yaml: schedule.epochs: Input should be a valid integer, not 'ten'
+"""
+
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from ruamel.yaml import YAML
 
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
 from pvera.data import tasks
-from pvera.errors import InputError
+from pvera.errors import InputError, explained
 from pvera.study.protocol import PROTOCOLS, one_at_a_time
-from pvera.study.training import PRECISIONS, TrainingConfig
-from pvera.study.validation import (
-    Count,
-    Name,
-    Natural,
-    Rate,
-    Settings,
-    Several,
-    Text,
-    Weight,
-    check,
-    choose,
-    load_yaml,
-)
 
+# Settings whose types are checked
+
+T = TypeVar("T")
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+WORDS = {"extra_forbidden": "unknown key", "missing": "is missing"}
+
+
+def _distinct(values: list) -> list:
+    if twice := [value for index, value in enumerate(values) if value in values[:index]]:
+        raise ValueError(f"{twice[0]!r} stands twice")
+    return values
+
+
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
+Several = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
+
+
+class Settings(BaseModel):
+    """Frozen settings whose values have exactly their fields' types."""
+
+    model_config = STRICT | ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
+
+    @classmethod
+    def build(cls, content: Any, place: str | Path = "") -> Self:
+        """Build from a mapping. InputError names `place` and the keys that are wrong."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise InputError(": ".join(filter(None, [str(place), one_line(error)]))) from None
+
+    def with_(self, **changes) -> Self:
+        """Return a copy with other values; None changes nothing. InputError for values that do not fit."""
+        return self.build(dict(self) | {key: value for key, value in changes.items() if value is not None})
+
+
+def one_line(error: ValidationError) -> str:
+    """Return the first error, with its keys, on one line."""
+    first = error.errors()[0]
+    message = WORDS.get(first["type"], first["msg"]).removeprefix("Value error, ")
+    if first["type"] not in (*WORDS, "value_error"):
+        message += f", not {repr(first['input'])[:60]}"
+    keys = ".".join(str(key) if str(key).isprintable() else repr(key) for key in first["loc"])
+    return ": ".join(filter(None, [keys, message]))
+
+
+def check(type_: Any, value: Any, place: str) -> None:
+    """Raise ValueError, which names `place`, for a value that is not of the type."""
+    try:
+        TypeAdapter(type_, config=STRICT).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(f"{place}: {one_line(error)}") from None
+
+
+def choose(what: str, name: str, among: Iterable[str]) -> None:
+    """Raise InputError unless `name` is one of `among`."""
+    if name not in among:
+        raise InputError(f"unknown {what} {name!r}; choose from {', '.join(among)}")
+
+
+def load_yaml(path: str | Path) -> Any:
+    """Read a file in YAML 1.2, in which 1e-3 is a number and a key stands once. InputError names the wrong line."""
+    with explained(f"{path} cannot be read"):
+        return YAML(typ="safe", pure=True).load(Path(path).read_text(encoding="utf-8"))
+
+
+# Profiles
+
+#: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
+PRECISIONS = ("float32", "bfloat16", "float16")
 #: Keys of a file that its section "language" need not repeat.
 INHERITED = ("name", "seeds", "protocol", "methods", "schedule", "learning_rate", "precision", "choose", "images")
 #: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is the data set's β in
@@ -36,6 +104,16 @@ OF_TRAINING = {"learning_rate": Rate, "beta": Weight | Literal["published"]}
 CHOICES = ("each_seed", "first_seed")
 
 Hyperparameters = dict[Text, Any]
+
+
+class TrainingConfig(Settings):
+    """The paper's training settings (Section 4.2); learning rates are the members' own."""
+
+    batch_size: Count = 16
+    epochs: Count = 500
+    patience: Count = 20
+    tolerance: Share = 1e-3
+    weight_decay: Weight = 1e-4
 
 
 class Experiment(Settings):
@@ -113,7 +191,7 @@ class Profile(Settings):
     value that backbones in `fixed_grid` take instead of searching.
     training: `schedule` in the file.
     learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
-    precision: see `training.PRECISIONS`.
+    precision: one of `PRECISIONS`.
     choose: see `Experiment`.
     experiments: the trainings by name; by default the benchmark.
     analyses: the analyses that run where no others are asked for, each with the experiments whose adapters it reads; by
@@ -138,7 +216,7 @@ class Profile(Settings):
     methods: Annotated[dict[Text, Hyperparameters], Field(min_length=1)]
     training: TrainingConfig = Field(TrainingConfig(), alias="schedule")
     learning_rate: Rate = 1e-4
-    precision: Literal[tuple(PRECISIONS)] = "float32"
+    precision: Literal[PRECISIONS] = "float32"
     fixed_grid: list[Name] = []
     choose: Literal[CHOICES] = "each_seed"
     experiments: dict[Name, Experiment] = {"benchmark": Experiment(keep=True)}

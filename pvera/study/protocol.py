@@ -11,12 +11,10 @@ from dataclasses import dataclass, field, replace
 class Protocol:
     """One field per difference.
 
-    softmax_in_loss: the cross entropy is given softmax outputs instead of logits, so it takes a softmax
-    twice.
+    softmax_in_loss: the cross entropy is given softmax outputs instead of logits, so it takes a softmax twice.
     shuffle: the training set is shuffled in every epoch.
     own_draws: each grid member has a seed of its own; otherwise all start from the same random numbers.
-    joint_stop: the members of a grid end together, once patience has run out for all of them; see
-        `training.stop_together` and `training.choose`.
+    joint_stop: the members of a grid end together, once patience has run out for all of them; see `training.choose`.
     adapters: hyperparameters per method that only one of the two uses.
     """
 
@@ -54,8 +52,7 @@ class Variant:
     """One protocol whose effect is measured, and on what.
 
     method: the only method that it concerns (None: all).
-    grid: it concerns a grid's members together, so it is measured on full grids and with as many epochs as the
-    paper allows, instead of on the most chosen value.
+    grid: it concerns a grid's members together, so it is measured on full grids instead of the most chosen value.
     """
 
     protocol: Protocol
@@ -91,23 +88,13 @@ def one_at_a_time() -> dict[str, Variant]:
 
 #: β of Eq. 8 per VTAB-1k data set, the inverse of the published program's divisors.
 PUBLISHED_BETA = {
-    "caltech101": 1e-16,
-    "cifar": 1e-6,
-    "clevr_count": 1e-6,
-    "clevr_dist": 1e-8,
-    "diabetic_retinopathy": 1e-6,
-    "dmlab": 1e-16,
-    "dsprites_loc": 1e-8,
-    "dsprites_ori": 1e-10,
-    "dtd": 1e-16,
-    "eurosat": 1e-6,
-    "kitti": 1e-12,
-    "oxford_flowers102": 1e-8,
-    "oxford_iiit_pet": 1e-12,
-    "patch_camelyon": 1e-6,
-    "resisc45": 1e-6,
-    "smallnorb_azi": 1e-6,
-    "smallnorb_ele": 1e-6,
-    "sun397": 1e-12,
-    "svhn": 1e-8,
+    name: beta
+    for beta, names in {
+        1e-6: "cifar clevr_count diabetic_retinopathy eurosat patch_camelyon resisc45 smallnorb_azi smallnorb_ele",
+        1e-8: "clevr_dist dsprites_loc oxford_flowers102 svhn",
+        1e-10: "dsprites_ori",
+        1e-12: "kitti oxford_iiit_pet sun397",
+        1e-16: "caltech101 dmlab dtd",
+    }.items()
+    for name in names.split()
 }

@@ -1,11 +1,8 @@
 """Result files: one JSON per run, with its test predictions and its adapter beside it.
 
-    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json   the record
-    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    its predictions (optional)
-    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.safetensors    its adapter (optional)
+    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json, and .npz and .safetensors beside it
 
-The JSON is written last, so a run is complete when its JSON and the files that it names are there.
-A record holds
+The JSON is written last, so a run is complete when its JSON and the files that it names are there. A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
     data_copy              `vtab.copy_name` of the data (null where it cannot be told)
@@ -23,8 +20,7 @@ A record holds
 
 Where every member diverged, chosen and test are null.
 
-An analysis trains nothing: it reads an adapter of a training (`analyses`), whose hash stands in its configuration as
-adapter_sha256. Its record lacks members, chosen and test; the numbers are in the arrays beside it.
+The record of an analysis (`analyses`) lacks members, chosen and test; the numbers are in the arrays beside it.
 """
 
 import hashlib
@@ -77,20 +73,13 @@ def path_of(root, record: dict) -> Path:
     return run_path(root, *(record[name] for name in IDENTITY))
 
 
-def write(
-    path,
-    record: dict,
-    probabilities: np.ndarray | None = None,
-    labels: np.ndarray | None = None,
-    adapter: bytes | None = None,
-    arrays: dict[str, np.ndarray] | None = None,
-) -> None:
+def write(path, record: dict, probabilities=None, labels=None, adapter: bytes | None = None, arrays=None) -> None:
     """Write a run's record, and beside it its test predictions and its adapter, whole or not at all.
 
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
     probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order in which they
     were tested, of texts the shortest first.
-    adapter: `checkpoint.dumps` of the chosen member. arrays: those of an analysis, stored as they are.
+    adapter: `checkpoint.dumps` of the chosen member. arrays: those of an analysis by name, stored as they are.
     """
     path = Path(path)
     record = plain(record)
@@ -108,20 +97,16 @@ def write(
     if adapter is not None:
         contents[ADAPTER] = adapter
     record["files"] = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+    # Lists of numbers stand on one line. No string matches: JSON's hold no line break.
+    text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
     # While what lies beside it is replaced there is no record that it could contradict.
     with writing(path):
         for suffix in (".json", ARRAYS, ADAPTER):
             path.with_suffix(suffix).unlink(missing_ok=True)
         for suffix, content in contents.items():
             write_atomically(path.with_suffix(suffix), content)
-        write_atomically(path, _text(record))
-
-
-def _text(record: dict) -> bytes:
-    """Format a record for the disk, lists of numbers on one line. No string matches: JSON's hold no line break."""
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
-    text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
-    return (text + "\n").encode()
+        write_atomically(path, text + "\n")
 
 
 def read(path) -> dict:
@@ -138,10 +123,7 @@ def read(path) -> dict:
 
 
 def recorded_sha256(path, suffix: str) -> str:
-    """Return the SHA-256 of the file with `suffix` that was written with the record at `path`, which may be gone.
-
-    InputError where it was not kept.
-    """
+    """Return the SHA-256 of the file that was written with the record at `path`. InputError where it was not kept."""
     written = read(path)["files"].get(suffix)
     if written is None:
         raise InputError(f"{Path(path).with_suffix(suffix)}: was not kept; delete {path} and run it again")
@@ -149,10 +131,7 @@ def recorded_sha256(path, suffix: str) -> str:
 
 
 def beside(path, suffix: str) -> Path:
-    """Return the file with `suffix` that was written with the record at `path`.
-
-    InputError where it was not kept, is gone, or was changed.
-    """
+    """Return the file that was written with the record at `path`. InputError where it is gone, or was changed."""
     file, written = Path(path).with_suffix(suffix), recorded_sha256(path, suffix)
     if not file.is_file() or sha256(file) != written:
         raise InputError(f"{file}: is gone, or was changed after it was written; delete {path} and run it again")
@@ -166,17 +145,14 @@ def read_arrays(path) -> dict[str, np.ndarray]:
 
 
 def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
-    """Return test probabilities (N, C) fp16 and labels (N,) int16, as `write` stored them, of the training at `path`.
-
-    InputError as `beside`.
-    """
+    """Return test probabilities (N, C) fp16 and labels (N,) int16 of the training at `path`. InputError as `beside`."""
     arrays = read_arrays(path)
     return arrays["probabilities"], arrays["labels"]
 
 
 def read_all(root, profile: str, experiment: str) -> list[dict]:
     """Read all records of an experiment, sorted by path."""
-    return [read(path) for path in sorted((Path(root) / profile / experiment).glob("*/*/*/seed*.json"))]
+    return [read(path) for path in sorted(Path(root, profile, experiment).glob("*/*/*/seed*.json"))]
 
 
 def load_runs(root, profile: str, *experiments: str, optional: bool = False) -> list[dict]:
@@ -188,15 +164,9 @@ def load_runs(root, profile: str, *experiments: str, optional: bool = False) -> 
     for experiment in experiments or ("benchmark",):
         records = read_all(root, profile, experiment)
         if not records and not optional:
-            folder = Path(root) / profile / experiment
-            raise InputError(f"{folder}: no results of experiment {experiment!r}, profile {profile!r}")
+            place = Path(root, profile, experiment)
+            raise InputError(f"{place}: no results of experiment {experiment!r}, profile {profile!r}")
         runs += records
-    _check_comparable(runs)
-    return runs
-
-
-def _check_comparable(runs: list[dict]) -> None:
-    """Raise InputError if a table of these runs would compare what is not comparable."""
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
     for run in runs:
         config = {"protocol name": run["protocol"]} | run["config"]
@@ -211,3 +181,4 @@ def _check_comparable(runs: list[dict]) -> None:
                     for record, setting in ((first, expected), (run, value))
                 )
                 raise InputError(f"results of different {key} cannot share a table: {both}")
+    return runs

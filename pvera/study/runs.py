@@ -17,27 +17,12 @@ import timm
 import torch
 
 from pvera import __version__, checkpoint
-from pvera.adapters import Method
 from pvera.data import inputs, tasks, vtab
 from pvera.model import adapt
 from pvera.seeding import derive
 from pvera.study import results, training
 from pvera.study.protocol import Protocol
-from pvera.study.training import TrainingConfig
-
-
-@dataclass(frozen=True)
-class MemberConfig:
-    """One member of the grid: hyperparameters, learning rates and β.
-
-    grid: the values by which it differs from the others.
-    """
-
-    method: Method
-    adapter_lr: float
-    head_lr: float
-    beta: float
-    grid: dict = field(hash=False)
+from pvera.study.training import MemberConfig, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,15 +78,17 @@ class Job:
         identity = {"schema": results.SCHEMA} | {name: getattr(self, name) for name in results.IDENTITY}
         record["config_hash"] = results.config_hash(record["config"])
         record["environment"] = made_by | record.get("environment", {})
-        results.write(self.path, identity | record | {"cost": cost(started, device)}, **files)
+        if device.startswith("cuda"):
+            peak = torch.cuda.max_memory_allocated(device)
+        else:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        cost = {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak // 2**20}
+        results.write(self.path, identity | record | {"cost": cost}, **files)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Job):
-    """One training, as its result file describes it.
-
-    pool: of texts, see `pvera.adapt`.
-    """
+    """One training, as its result file describes it. pool: of texts, see `pvera.adapt`."""
 
     members: tuple[MemberConfig, ...]
     training: TrainingConfig
@@ -127,36 +114,22 @@ class Run(Job):
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
         frozen, (train, validation, test) = inputs.for_run(self, device)
         task, kind = tasks.task(self.dataset, self.data_root), inputs.kind(self.dataset)
-        own_draws, count = self.protocol.own_draws, len(self.members)
-        seeds = [derive(self.seed, "member", m) if own_draws else self.seed for m in range(count)]
-        methods, betas = [member.method for member in self.members], [member.beta for member in self.members]
-        rates = [(member.adapter_lr, member.head_lr) for member in self.members]
-        chosen, scores, files = None, None, {}
-        with adapt(frozen.model, methods, task.classes, seeds, self.pool) as model:
-            histories = training.fit(
-                model,
-                train,
-                validation,
-                rates,
-                betas,
-                self.training,
-                self.protocol,
-                self.seed,
-                lambda epoch: on_step(epoch, self.training.epochs),
-            )
-            parameters = [member.count() for member in model.members]
-            described = [
+        own_draws, chosen, scores, files = self.protocol.own_draws, None, None, {}
+        seeds = [derive(self.seed, "member", m) if own_draws else self.seed for m in range(len(self.members))]
+        with adapt(frozen.model, [member.method for member in self.members], task.classes, seeds, self.pool) as model:
+            settings = self.members, self.training, self.protocol, self.seed
+            histories = training.fit(model, train, validation, *settings, on_step)
+            members = [
                 {
-                    "grid": member.grid,
+                    "grid": config.grid,
                     "status": history.status,
                     "best_validation_loss": history.best_loss,
                     "best_epoch": history.best_epoch,
                     "epochs": history.epochs,
-                    "adapter_parameters": numbers["adapter"],
-                    "head_parameters": numbers["head"],
+                    **{f"{part}_parameters": number for part, number in member.count().items()},
                     "curve": history.curve,
                 }
-                for member, history, numbers in zip(self.members, histories, parameters, strict=True)
+                for config, member, history in zip(self.members, model.members, histories, strict=True)
             ]
             best = training.choose(histories, self.protocol)
             if best is not None:
@@ -168,17 +141,16 @@ class Run(Job):
                 scores = kind.scores(probabilities, labels)
                 if self.keep:
                     files = {"probabilities": probabilities, "labels": labels, "adapter": adapter}
-        package = {kind.PACKAGE: importlib.metadata.version(kind.PACKAGE)}
+        made_by = {kind.PACKAGE: importlib.metadata.version(kind.PACKAGE)}
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            **vtab.provenance(self.data_root, self.dataset),
-            **tasks.provenance(self.data_root, self.dataset),
+            **(vtab if task.suite == "vtab" else tasks).provenance(self.data_root, self.dataset),
             "config": self.config(),
-            "members": described,
+            "members": members,
             "chosen": chosen,
             "test": scores,
-            "environment": {"weights_file_sha256": frozen.file_sha256, **package},
+            "environment": {"weights_file_sha256": frozen.file_sha256} | made_by,
         }
         return record, files
 
@@ -202,15 +174,3 @@ def _processor() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def cost(started: float, device: str) -> dict:
-    """Return seconds since `started` (of time.perf_counter), and the peak of memory in MiB.
-
-    The peak is the device's since it was reset, or this process's so far.
-    """
-    if device.startswith("cuda"):
-        peak = torch.cuda.max_memory_allocated(device)
-    else:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak // 2**20}

@@ -5,8 +5,6 @@ relative tolerance. The members of the grid train side by side over one frozen b
 is no longer computed. The member with the lowest best validation loss is tested once, at its best epoch.
 
 Side by side or alone, a member sees the same images and draws the same noise; sums of products may differ in rounding.
-Runs of several seeds train apart: three of them in one pass took 0.90 (DoRA, LoRA) to 0.75 (PVeRA) of the time of an
-epoch on a CPU, which ends with the first that stops.
 
 With the protocol's `joint_stop` no member stops before patience has run out for all of them, and until then each may
 improve; the member tested is the one by which the lowest loss of the grid last fell by more than the tolerance.
@@ -14,7 +12,7 @@ improve; the member tested is the one by which the lowest loss of the grid last 
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,17 +20,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pvera.adapters.base import full_precision
+from pvera.adapters.base import Method, full_precision
 from pvera.data.image_folders import EVALUATION_BATCH, ImageData
 from pvera.errors import InputError
 from pvera.hooks import training_attention
+from pvera.members import Member
 from pvera.model import AdaptedModel
 from pvera.seeding import generator
+from pvera.study.profiles import TrainingConfig
 from pvera.study.protocol import Protocol
-from pvera.study.validation import Count, Settings, Share, Weight
-
-#: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 CURVES = ("train_loss", "kl", "validation_loss", "validation_accuracy")
 
@@ -42,8 +38,7 @@ CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 def autocast(device: str, precision: str) -> torch.autocast:
     """A context for `fit` and `predict`. Nothing is cached: the trained weights change inside it."""
-    dtype = PRECISIONS[precision]
-    kind = torch.device(device).type
+    kind, dtype = torch.device(device).type, getattr(torch, precision)
     return torch.autocast(kind, dtype, enabled=dtype != torch.float32, cache_enabled=False)
 
 
@@ -58,14 +53,18 @@ def require_determinism() -> None:
     torch.use_deterministic_algorithms(True)
 
 
-class TrainingConfig(Settings):
-    """The paper's training settings (Section 4.2); learning rates are the members' own."""
+@dataclass(frozen=True)
+class MemberConfig:
+    """One member of the grid: hyperparameters, learning rates and β.
 
-    batch_size: Count = 16
-    epochs: Count = 500
-    patience: Count = 20
-    tolerance: Share = 1e-3
-    weight_decay: Weight = 1e-4
+    grid: the values by which it differs from the others.
+    """
+
+    method: Method
+    adapter_lr: float
+    head_lr: float
+    beta: float
+    grid: dict = field(hash=False)
 
 
 @dataclass
@@ -74,8 +73,7 @@ class History:
 
     curve: by name of `CURVES`, a number per epoch; None for the KL term where β is zero: it is not computed.
     best_loss, best_epoch, best_state: of its last improvement beyond the tolerance, and its trained tensors then.
-    led: the last epoch in which it took the lowest best loss of its grid down by more than the tolerance. It
-    is the best epoch of the member that led last.
+    led: the last epoch in which it took the lowest best loss of its grid down by more than the tolerance.
     """
 
     curve: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in CURVES})
@@ -112,24 +110,23 @@ def fit(
     model: AdaptedModel,
     train: ImageData,
     validation: ImageData,
-    rates: list[tuple[float, float]],
-    betas: list[float],
+    members: Sequence[MemberConfig],
     config: TrainingConfig,
     protocol: Protocol,
     seed: int,
-    on_epoch: Callable[[int], None] = lambda epoch: None,
+    on_step: Callable[[int, int], None] = lambda epoch, limit: None,
 ) -> list[History]:
-    """Train the grid `model` (built from a sequence of methods); per member: learning rates of adapters and
-    head, and β. Returns a history per member, with the trained tensors of its best epoch.
+    """Train `model`, which was built from the methods of `members`; return a history per member.
 
-    seed: orders the images.
-
-    A member whose loss is no longer finite is recorded as "diverged" and does not end the others.
+    seed: orders the images. A member whose loss is no longer finite is "diverged" and does not end the others.
     """
     forward = model
     if not any(list(member.layers.parameters()) for member in model.members):
         forward, train, validation = model.classify, Features(model, train), Features(model, validation)
-    optimizers = [make_optimizer(member, *both, config) for member, both in zip(model.members, rates, strict=True)]
+    optimizers = [
+        make_optimizer(adapted, member.adapter_lr, member.head_lr, config.weight_decay)
+        for adapted, member in zip(model.members, members, strict=True)
+    ]
     scaler = make_scaler(train.labels.device.type)
     histories, lowest, order = [History() for _ in model.members], float("inf"), generator(seed, "order")
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
@@ -137,9 +134,9 @@ def fit(
         model.train()
         count = len(train)
         indices = torch.randperm(count, generator=order) if protocol.shuffle else torch.arange(count)
-        beta = [betas[m] for m in model.active]
+        beta = [members[m].beta for m in model.active]
         totals = torch.zeros(2, len(model.active), device=train.labels.device)
-        with training_attention(model.backbone), model.without_kl(m for m in model.active if not betas[m]):
+        with training_attention(model.backbone), model.without_kl(m for m in model.active if not members[m].beta):
             for batch in indices.split(config.batch_size):
                 totals += len(batch) * step(
                     model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol
@@ -159,15 +156,15 @@ def fit(
         leader = min(histories, key=lambda h: h.best_loss)
         if improves(leader.best_loss, lowest, config):
             lowest, leader.led = leader.best_loss, epoch
-        if protocol.joint_stop:
-            stop_together(histories)
-        on_epoch(epoch + 1)
+        if protocol.joint_stop and any(h.status == "running" for h in histories):
+            for h in histories:  # whose patience has run out, while another's has not
+                h.status = "running" if h.status == "stopped early" else h.status
+        on_step(epoch + 1, config.epochs)
         model.active = [m for m in model.active if histories[m].status == "running"]
         if not model.active:
             break
     for history in histories:
-        if history.status == "running":
-            history.status = "epoch limit"
+        history.status = "epoch limit" if history.status == "running" else history.status
     return histories
 
 
@@ -190,10 +187,10 @@ def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, 
     return torch.stack([loss.detach(), kl.detach()])
 
 
-def make_optimizer(member, adapter_lr: float, head_lr: float, config: TrainingConfig) -> torch.optim.AdamW:
+def make_optimizer(member: Member, adapter_lr: float, head_lr: float, weight_decay: float) -> torch.optim.AdamW:
     adapters = [p for p in member.layers.parameters() if p.requires_grad]
     groups = [{"params": adapters, "lr": adapter_lr}, {"params": list(member.head.parameters()), "lr": head_lr}]
-    return torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True)
+    return torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True)
 
 
 def make_scaler(device: str) -> torch.amp.GradScaler:
@@ -215,35 +212,19 @@ def improves(loss: float, best: float, config: TrainingConfig) -> bool:
     return loss < best * (1 - config.tolerance)
 
 
-def stop_together(histories: list[History]) -> None:
-    """Let members whose patience has run out train on while another one's has not."""
-    if any(h.status == "running" for h in histories):
-        for h in histories:
-            if h.status == "stopped early":
-                h.status = "running"
-
-
 def choose(histories: list[History], protocol: Protocol) -> int | None:
-    """Choose the member with the lowest best validation loss, with `joint_stop` the one that led last.
+    """Choose the member with the lowest best validation loss; None when all diverged before their first epoch.
 
-    None when every member diverged before its first epoch.
-
-    The latter's best loss is the lowest but for the tolerance: the lowest loss of the published program's grid, and
-    what it keeps, change only when the loss improves by more.
+    With `joint_stop` it is the one that led last: the lowest loss of the published program's grid, and what it keeps,
+    change only when the loss improves by more than the tolerance.
     """
-    members = range(len(histories))
-    if protocol.joint_stop:
-        best = max(members, key=lambda m: histories[m].led)
-    else:
-        best = min(members, key=lambda m: histories[m].best_loss)
+    ranks = [-history.led if protocol.joint_stop else history.best_loss for history in histories]
+    best = ranks.index(min(ranks))
     return best if histories[best].best_state else None
 
 
 def classification_loss(logits: Tensor, labels: Tensor, protocol: Protocol) -> Tensor:
-    """Cross entropy per member, (members,), of logits (members, batch, classes).
-
-    labels: (batch,).
-    """
+    """Return the cross entropy per member, (members,), of logits (members, batch, classes) and labels (batch,)."""
     logits = full_precision(logits)
     if protocol.softmax_in_loss:
         logits = logits.softmax(-1)
@@ -285,6 +266,6 @@ def _in_batches(function: Callable[[Tensor], Tensor], data) -> Iterator[tuple[sl
             size //= 2
             warnings.warn(f"out of memory: evaluating {size} images at a time")
             torch.cuda.empty_cache()
-            continue
-        yield part, result
-        start = part.stop
+        else:
+            yield part, result
+            start = part.stop

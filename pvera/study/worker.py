@@ -1,7 +1,7 @@
 """Workers: each takes the next run that is not done, claims it by a lock file, executes it, and looks for more.
 
-Any number of them can work on one folder of results, in one process, in several, or on several machines: on a laptop,
-one per GPU, or as the jobs of a SLURM array (`cluster`). A worker that is killed loses its lock, so its run is free.
+Any number of them can work on one folder of results: on a laptop, one per GPU, or as the jobs of a SLURM array
+(`cluster`). A worker that is killed loses its lock, so its run is free.
 """
 
 import os
@@ -50,15 +50,14 @@ class Plan:
 
         InputError for a result of another configuration, unless `replace`.
         """
-        runs = self.runs() if runs is None else runs
-        states = [run.state() for run in runs]
-        different = [run for run, state in zip(runs, states, strict=True) if state == "different"]
+        states = {run: run.state() for run in (self.runs() if runs is None else runs)}
+        different = [run for run, state in states.items() if state == "different"]
         if different and not self.replace:
             raise InputError(
                 f"{len(different)} result files were made with another configuration, the first is "
                 f"{different[0].path}; use --replace to run them again, or --results for another folder"
             )
-        missing = [run for run, state in zip(runs, states, strict=True) if state != "done"]
+        missing = [run for run, state in states.items() if state != "done"]
         return sorted(missing, key=lambda run: -len(getattr(run, "members", ())))
 
 
@@ -133,10 +132,9 @@ def work_together(plan: Plan, runs: list[Job], workers: int, device: str) -> Non
         running: dict[Job, str] = {}
 
         def on_step(run: Job, step: int, limit: int) -> None:
-            if limit:
-                running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
-            else:
-                running.pop(run, None)
+            running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
+            if not limit:
+                del running[run]
                 bar.total = max(bar.total, bar.n + 1)
                 bar.update()
             bar.set_postfix_str(", ".join(running.values()), refresh=sys.stderr.isatty())

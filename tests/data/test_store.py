@@ -176,7 +176,7 @@ def test_what_cannot_be_decoded_or_written_leaves_nothing(root):
         message = refused(root)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert message.startswith(f"cannot write decoded images to {root}/cache/store (--cache names another folder): File")
+    assert message.startswith(f"cannot write decoded images to {root}/cache/store (PVERA_CACHE names another folder)")
     assert np.array_equal(load(root).images, decoded(root))
 
 

@@ -133,7 +133,7 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
             noise = both(lambda each: expected[f"noise.{i}.{j}.{each[0]}"], "", 2)
             monkeypatch.setattr(adapter, "draw", lambda _, like, now, noise=noise: noise.to(like.dtype))
     gradients = []
-    optimizers = [training.make_optimizer(m, 1e-3, 1e-3, training.TrainingConfig()) for m in model.members]
+    optimizers = [training.make_optimizer(m, 1e-3, 1e-3, 1e-4) for m in model.members]
     for member, optimizer in zip(model.members, optimizers):
         optimizer.register_step_pre_hook(
             lambda *_, member=member: gradients.append({n: p.grad.clone() for n, p in member.trained().items()})
@@ -163,7 +163,8 @@ def test_training_chooses_the_programs_member_and_epoch(name):
     rates = [(1e-2, 1e-3), (1e-3, 1e-3), (1e-4, 1e-3)] if name.startswith("vera") else [(1e-3, 1e-3)] * count
     schedule = training.TrainingConfig(epochs=index["epochs"], patience=index["patience"])
     train, validation, test = (Normalised(part, torch.float64) for part in ("train", "validation", "test"))
-    histories = training.fit(model, train, validation, rates, [0.0] * count, schedule, PUBLISHED, 0)
+    configs = [training.MemberConfig(m.method, *rate, 0.0, {}) for m, rate in zip(model.members, rates, strict=True)]
+    histories = training.fit(model, train, validation, configs, schedule, PUBLISHED, 0)
     best = training.choose(histories, PUBLISHED)
     assert (best, histories[best].best_epoch) == (index["chosen_member"], index["chosen_epoch"])
     assert len({history.epochs for history in histories}) == 1  # they end together

@@ -21,7 +21,8 @@ def test_workers_take_weights_determinism_and_few_images(folder):
     state = backbones.load("tiny", pretrained=False).model.state_dict()
     safetensors.torch.save_file(state, folder / "mine.safetensors")
     weights = ("--weights", f"tiny={folder / 'mine.safetensors'}")
-    options = (*weights, "--methods", "lora", "--deterministic", "--images", 16)
+    profile_with(folder, deterministic=True)
+    options = (*weights, "--methods", "lora", "--images", 16)
     scripts.execute("train", *arguments(folder, "results", *options))
     record = json.loads((folder / "results/small/benchmark/tiny/vessels/lora/seed0.json").read_text())
     file = hashlib.sha256((folder / "mine.safetensors").read_bytes()).hexdigest()
@@ -85,8 +86,8 @@ BAD = {
     "unknown method": (["--methods", "lara"], "unknown method 'lara'"),
     "weights without a file": (["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
-    "device": (["--device", "tpu"], "--device: must be cpu, cuda, or one such as cuda:1, not 'tpu'"),
-    "no GPU": (["--device", "cuda"], "--device: there is no CUDA device here"),
+    "device": (["--device", "tpu"], "--device: 'tpu' is not here; choose from cpu"),
+    "no GPU": (["--device", "cuda"], "--device: 'cuda' is not here; choose from cpu"),
     "results in a file": (["--results", "/dev/null"], "cannot write /dev/null"),
     "missing split": (lambda f: (f / "data/vessels/val200.txt").unlink(), "val200.txt does not exist"),
     "image": (lambda f: (f / "data/vessels/images/test3.png").write_bytes(b"\x89PNG no"), "test3.png"),
@@ -149,7 +150,7 @@ def steps(monkeypatch, tmp_path):
     for module, function in STEPS.items():
         record = lambda *arguments, module=module: done.update({module: arguments}) or True  # noqa: E731
         monkeypatch.setattr(getattr(run_profile, module), function, record)
-    monkeypatch.setattr(run_profile.train, "start", lambda options: done.update({options.script: options}))
+    monkeypatch.setattr(run_profile.train, "start", lambda options, script: done.update({script: options}))
 
     def do(*words):
         done.clear()

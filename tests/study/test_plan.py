@@ -13,7 +13,8 @@ from pvera.data import glue, inputs
 from pvera.files import sha256
 from pvera.report import published
 from pvera.study import results
-from pvera.study.plan import ANALYSES, list_runs
+from pvera.study.analysis_plan import ANALYSES
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, one_at_a_time
 from pvera.study.runs import Run

@@ -17,7 +17,7 @@ from pvera.data.image_folders import ImageData, ImageSplit
 from pvera.hooks import training_attention
 from pvera.study import training
 from pvera.study.protocol import CORRECTED, PUBLISHED
-from pvera.study.training import TrainingConfig, fit
+from pvera.study.training import MemberConfig, TrainingConfig, fit
 
 CLASSES = 3
 
@@ -53,8 +53,9 @@ def train(
     model = pvera.adapt(backbone.model, methods, CLASSES, 0)
     rates = rates if isinstance(rates, list) else [(rates, rates)] * len(methods)
     betas = beta if isinstance(beta, list) else [beta] * len(methods)
+    members = [MemberConfig(method, *rate, beta, {}) for method, rate, beta in zip(methods, rates, betas)]
     try:
-        return fit(model, *splits, rates, betas, config, rules, 0)
+        return fit(model, *splits, members, config, rules, 0)
     finally:
         model.unload()
 

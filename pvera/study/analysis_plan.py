@@ -1,0 +1,125 @@
+"""The analyses that can be started now, of the adapters that experiments have left. docs/extending.md adds to them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pvera.data import suite, tasks
+from pvera.study import analyses, baselines, results
+from pvera.study.analyses import Analysis
+from pvera.study.plan import trainings
+from pvera.study.profiles import Profile
+from pvera.study.runs import Run
+
+
+def list_analyses(profile: Profile, root, name: str) -> list[Analysis]:
+    """List the analyses of this name, of the experiments that the profile names."""
+    lists, trained = ANALYSES[name]
+    return [analysis for each in profile.analyses.get(name, [trained]) for analysis in lists(profile, root, name, each)]
+
+
+def adapters(profile: Profile, root, trained: str, *methods: str) -> list[Run]:
+    """Return the trainings of these methods in an experiment, on the first backbone, that have left an adapter."""
+    runs = trainings(profile.with_(backbones=profile.backbones[:1]), root, trained)
+    return [run for run in runs if run.method in methods and has_adapter(run)]
+
+
+def has_adapter(run: Run) -> bool:
+    """Return whether the record of a run names an adapter."""
+    return run.path.exists() and results.ADAPTER in results.read(run.path)["files"]
+
+
+def of_each(runs: list[Run], name: str, function: Callable, tested=(), **settings) -> list[Analysis]:
+    """List the analysis of each run's adapter, below "<name>", or "<name>_<experiment>" where it is no benchmark."""
+    return [
+        Analysis.build(
+            [run], name if run.experiment == "benchmark" else f"{name}_{run.experiment}", function, tested, **settings
+        )
+        for run in runs
+    ]
+
+
+def uncertainty(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
+    """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
+    runs = adapters(profile, root, trained, "pvera")
+    return of_each(runs, name, analyses.uncertainties, draws=sorted(profile.draws))
+
+
+def out_of_distribution(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
+    """List the adapters of the profile's data sets for this, each on all of these (Section 4.4).
+
+    By default they are the first of each category: the paper has three, and does not name them.
+    """
+    first = {tasks.task(name, profile.data).category: name for name in reversed(profile.datasets)}
+    tested = profile.out_of_distribution or sorted(first.values(), key=profile.datasets.index)
+    runs = [run for run in adapters(profile, root, trained, "vera", "pvera") if run.dataset in tested]
+    return of_each(runs, name, analyses.out_of_distribution, tested)
+
+
+def latent_maps(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
+    """List latent maps of five images and four draws on the first data set with the first seed (Section 4.4).
+
+    The first data set of the paper's profile is the paper's.
+    """
+    runs = adapters(profile, root, trained, "vera", "pvera")
+    first = [run for run in runs if (run.dataset, run.seed) == (profile.datasets[0], profile.seeds[0])]
+    return of_each(first, name, analyses.latent_maps, shown=5, draws=4)
+
+
+def focus(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
+    """List the adapters of the demonstration suite's tasks with objects, whose pixels it knows (Section 4.4)."""
+    runs = adapters(profile, root, trained, "vera", "pvera")
+    return of_each([run for run in runs if run.dataset in suite.WITH_OBJECTS], name, analyses.focus)
+
+
+def compared(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
+    """List an analysis of all seeds' adapters per data set, method and variant, where all trainings have ended.
+
+    Along β they are given the test images alone; otherwise corrupted ones too, and those of the next data set of the
+    same category and of the next one of another.
+    """
+    if not profile.baselines or trained not in profile.experiments:
+        return []
+    datasets = [name for name in profile.baselines.datasets or profile.datasets if name in profile.datasets]
+    profile = profile.with_(backbones=profile.backbones[:1], datasets=datasets)
+    settings = {"shifts": True} | profile.baselines.model_dump(exclude={"datasets"})
+    along_beta = name == "beta_rivals"
+    if along_beta:
+        settings |= {"shifts": False, "draws": [k for k in settings["draws"] if k <= settings["shift_draws"]]}
+    seeds_of: dict[tuple, list[Run]] = {}
+    for run in trainings(profile, root, trained):
+        if run.method in baselines.ADAPTED:
+            seeds_of.setdefault((run.experiment, run.dataset, run.method), []).append(run)
+    category, listed = {name: tasks.task(name, profile.data).category for name in datasets}, []
+    for (folder, dataset, _), runs in seeds_of.items():
+        with_adapters = [run for run in runs if has_adapter(run)]
+        if not with_adapters or not all(run.path.exists() for run in runs):
+            continue
+        place = datasets.index(dataset)
+        others = [] if along_beta else datasets[place + 1 :] + datasets[:place]
+        near = [name for name in others if category[name] == category[dataset]]
+        far = [name for name in others if category[name] != category[dataset]]
+        below, tested = name + folder.removeprefix(trained), (dataset, *near[:1], *far[:1])
+        listed.append(Analysis.build(with_adapters, below, baselines.compare, tested, fitted=True, **settings))
+    return listed
+
+
+class Kind(NamedTuple):
+    """One kind of analysis.
+
+    lists: (profile, folder of results, its name, experiment) -> what can be started.
+    trained: the experiment whose adapters it reads, unless the profile names others.
+    """
+
+    lists: Callable[[Profile, object, str, str], list[Analysis]]
+    trained: str = "benchmark"
+
+
+ANALYSES: dict[str, Kind] = {
+    "uncertainty": Kind(uncertainty),
+    "out_of_distribution": Kind(out_of_distribution),
+    "latents": Kind(latent_maps),
+    "focus": Kind(focus),
+    "rivals": Kind(compared),
+    "dropout_rivals": Kind(compared, "dropout"),
+    "beta_rivals": Kind(compared, "beta_effects"),
+}
