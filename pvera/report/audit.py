@@ -6,7 +6,6 @@ suspicious cells were read by a person: results/published/by_hand.csv. notes.csv
 findings; reasons in them are conjectures from patterns, since only the authors can know.
 """
 
-import math
 from collections.abc import Iterator
 from itertools import combinations, product
 from typing import NamedTuple
@@ -180,48 +179,10 @@ def _described(marks: pd.Series) -> str:
 # Stars and standard deviations
 
 
-def plausible_counts(percent: float, n: int) -> tuple[int, int]:
-    """Return the least and greatest number of correct answers of n that print as `percent`."""
+def plausible_counts(percent, n):
+    """Return the least and greatest numbers of correct answers of n that print as `percent`; arrays or numbers."""
     low, high = (n * (percent + side) / 100 for side in (-HALF, HALF))
-    return max(0, math.ceil(low - EPSILON)), min(n, math.floor(high + EPSILON))
-
-
-def p_range(accuracy: float, reference: float, n: int) -> tuple[float, float]:
-    """Return the least and greatest p-value of counts that print as `accuracy` and `reference`, both in per cent."""
-    (least, most), (ref_least, ref_most) = plausible_counts(accuracy, n), plausible_counts(reference, n)
-    values = [binomial_p_value(most, n, ref_least), binomial_p_value(least, n, ref_most)]
-    if least <= ref_most and ref_least <= most:
-        equal = max(least, ref_least)  # both counts may be equal
-        values.append(binomial_p_value(equal, n, equal))
-    return min(values), max(values)
-
-
-def decide(accuracy: float, reference: float, n: int) -> bool | None:
-    """Return whether `accuracy` gets a star against `reference`; None if rounding leaves it open."""
-    low, high = p_range(accuracy, reference, n)
-    return True if high < LEVEL else False if low >= LEVEL else None
-
-
-def exchanges(paper: Published) -> pd.DataFrame:
-    """Count the contradictory stars of each detailed table before and after two columns exchange their stars.
-
-    A printed star is one where it cannot be earned, a missing one where it must be earned.
-    """
-    rows = []
-    for backbone in BACKBONES:
-        accuracy, printed = paper.accuracies(backbone), paper.accuracies(backbone, "star").drop("pvera")
-        cells = {
-            name: [decide(value, column["pvera"], SEEDS * TASKS[name].test_images) for value in column.drop("pvera")]
-            for name, column in accuracy.items()
-        }
-        decided = pd.DataFrame(cells, printed.index, dtype=object)
-        known = decided.notna()
-        before = int((known & decided.ne(printed)).sum().sum())
-        for first, second in combinations(printed.index, 2):
-            exchanged = printed.rename(index={first: second, second: first}).loc[printed.index]
-            after = int((known & decided.ne(exchanged)).sum().sum())
-            rows.append({"backbone": backbone, "one": first, "other": second, "before": before, "after": after})
-    return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
+    return np.maximum(0, np.ceil(low - EPSILON)), np.minimum(n, np.floor(high + EPSILON))
 
 
 #: Sizes of the GLUE validation sets (Wang et al., 2019) behind the language table. CoLA is absent: its measure is
@@ -229,32 +190,64 @@ def exchanges(paper: Published) -> pd.DataFrame:
 GLUE_VALIDATION = {"RTE": 277, "MRPC": 408}
 
 
+def stars(paper: Published) -> pd.DataFrame:
+    """Return a row per number of the detailed tables and the language table that can have a star.
+
+    table, method, dataset: where it is printed. accuracy, star; reference: PVeRA's accuracy. n: answers, NaN where no
+    binomial test applies. low, high: the range of p-values of the counts that print as these accuracies. earned:
+    whether it gets a star; None where rounding leaves that open.
+    """
+    language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
+    detailed = paper.detailed.rename(columns={"backbone": "table"})
+    blocks = (detailed.assign(block=detailed["method"]), language.assign(table="language", block=language["dataset"]))
+    rows = pd.concat(blocks, ignore_index=True)
+    rows = rows.loc[rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable").index]
+    images = {name: task.test_images for name, task in TASKS.items()} | GLUE_VALIDATION
+    rows = rows.assign(n=SEEDS * rows["dataset"].map(images))
+    reference = rows.loc[rows["method"] == "pvera", ["table", "dataset", "accuracy"]]
+    reference = reference.rename(columns={"accuracy": "reference"})
+    rows = rows[rows["method"] != "pvera"].merge(reference, on=["table", "dataset"])
+    (least, most), (lowest, highest) = (plausible_counts(rows[name], rows["n"]) for name in ("accuracy", "reference"))
+    rows["low"], rows["high"] = binomial_p_value(least, rows["n"], highest), binomial_p_value(most, rows["n"], lowest)
+    rows["earned"] = np.select([rows["high"] < LEVEL, rows["low"] >= LEVEL], [True, False], None)
+    return rows
+
+
+def exchanges(paper: Published) -> pd.DataFrame:
+    """Count the contradictory stars of each detailed table before and after two columns exchange their stars.
+
+    A printed star is one where it cannot be earned, a missing one where it must be earned.
+    """
+    rows, every = [], stars(paper)
+    for backbone in BACKBONES:
+        printed = paper.accuracies(backbone, "star").drop("pvera")
+        earned = every[every["table"] == backbone].pivot(index="method", columns="dataset", values="earned")
+        earned = earned.reindex_like(printed)
+        before = int((earned.notna() & earned.ne(printed)).sum().sum())
+        for first, second in combinations(printed.index, 2):
+            exchanged = printed.rename(index={first: second, second: first}).loc[printed.index]
+            after = int((earned.notna() & earned.ne(exchanged)).sum().sum())
+            rows.append({"backbone": backbone, "one": first, "other": second, "before": before, "after": after})
+    return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
+
+
 def check_stars(paper: Published) -> Findings:
     """Yield the findings on the stars of the detailed tables and of the language table."""
-    for backbone in BACKBONES:
-        accuracy, star = paper.accuracies(backbone), paper.accuracies(backbone, "star")
-        for (method, dataset), value in accuracy.drop("pvera").stack(future_stack=True).items():
-            n, place = SEEDS * TASKS[dataset].test_images, cell_title(backbone, method, dataset)
-            yield _star(place, value, star.at[method, dataset], accuracy.at["pvera", dataset], n)
-    for task, rows in paper.language.set_index("method").groupby("task", sort=False):
-        reference, n = rows.at["pvera", "score"], SEEDS * GLUE_VALIDATION.get(task, 0)
-        for method, row in rows.drop("pvera").iterrows():
-            yield _star(f"Table 5, {title(method)} on {task}", row["score"], row["star"], reference, n)
-    stars = [table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language)]
-    yield exact("stars of PVeRA itself", sum(stars), 0)
-
-
-def _star(place: str, value: float, star: bool, reference: float, n: int) -> Finding:
-    """Return the finding on one star; it cannot be checked without a number of answers `n`."""
-    printed = f"{value:.1f}{'*' if star else ''} (PVeRA {reference:.1f})"
-    if not n:
-        return Finding(place, printed, "–", UNCHECKED)
-    decision = decide(value, reference, n)
-    # Below 1e-99 digits depend on the platform.
-    texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in p_range(value, reference, n)]
-    given = {None: "star or none", True: "star", False: "no star"}[decision]
-    verdict = OPEN if decision is None else agree(decision == star)
-    return Finding(place, printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
+    for row in stars(paper).itertuples():
+        place = f"Table 5, {title(row.method)} on {row.dataset}"
+        if row.table != "language":
+            place = cell_title(row.table, row.method, row.dataset)
+        printed = f"{row.accuracy:.1f}{'*' if row.star else ''} (PVeRA {row.reference:.1f})"
+        if np.isnan(row.n):
+            yield Finding(place, printed, "–", UNCHECKED)
+            continue
+        # Below 1e-99 digits depend on the platform.
+        texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in (row.low, row.high)]
+        given = {None: "star or none", True: "star", False: "no star"}[row.earned]
+        verdict = OPEN if row.earned is None else agree(row.earned == row.star)
+        yield Finding(place, printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
+    printed = sum(table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language))
+    yield exact("stars of PVeRA itself", printed, 0)
 
 
 def check_spreads(paper: Published) -> Findings:

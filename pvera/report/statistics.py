@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binomtest, mannwhitneyu, t
+from scipy.stats import binom, mannwhitneyu, t
 from statsmodels.stats.power import TTestPower
 
 LEVEL = 0.05  # of tests; intervals have the others
@@ -15,16 +15,17 @@ LEVEL = 0.05  # of tests; intervals have the others
 # The detailed tables' test
 
 
-def binomial_p_value(correct: int, n: int, reference_correct: int) -> float:
+def binomial_p_value(correct, n, reference_correct):
     """Return the one-sided p-value of the detailed tables: is a method's accuracy below the reference's?
 
     correct: the method's correct answers, pooled over seeds. n: seeds × test images. reference_correct: PVeRA's
-    correct answers on the same n. The p-value is P(X ≤ correct) for X ~ Binomial(n, reference_correct / n).
+    correct answers on the same n. All may be arrays. The p-value is P(X ≤ correct) for X ~ Binomial(n,
+    reference_correct / n).
 
     A reference of 0 gives p-value 1. A reference of n gives p-value 0 for any error. The test takes the reference
     accuracy as known and the answers of several seeds to one image as independent; both make it anti-conservative.
     """
-    return float(binomtest(int(correct), int(n), reference_correct / n, alternative="less").pvalue)
+    return binom.cdf(correct, n, reference_correct / n)
 
 
 # Intervals of means, most of them of paired differences

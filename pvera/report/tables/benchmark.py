@@ -55,9 +55,8 @@ def comparisons(runs: list[dict], metric: str | Callable[[dict], float] = "accur
     reference = answers.loc[answers["method"] == REFERENCE, ["dataset", "seed", "correct"]]
     both = answers[answers["method"] != REFERENCE].merge(reference, on=["dataset", "seed"], suffixes=("", "_reference"))
     pooled = both.groupby(["dataset", "category", "method"])[["correct", "images", "correct_reference"]].sum()
-    data["p_value"] = pd.Series(
-        {place: binomial_p_value(*counts) for place, *counts in pooled.itertuples()}, dtype=float
-    )
+    pooled["p_value"] = binomial_p_value(pooled["correct"], pooled["images"], pooled["correct_reference"])
+    data = data.join(pooled["p_value"])
     return data.reset_index().assign(significantly_lower=data["p_value"].lt(LEVEL).to_numpy())
 
 
