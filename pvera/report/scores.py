@@ -17,9 +17,13 @@ def by_backbone(results: Iterable) -> dict[str, list]:
     """Group results by backbone; a result is a record, or a tuple that begins with one."""
     parts: dict[str, list] = {}
     for result in results:
-        record = result if isinstance(result, dict) else result[0]
-        parts.setdefault(record["backbone"], []).append(result)
+        parts.setdefault(record_of(result)["backbone"], []).append(result)
     return parts
+
+
+def record_of(result: dict | tuple) -> dict:
+    """Return the record of a result."""
+    return result if isinstance(result, dict) else result[0]
 
 
 def place(record: dict) -> tuple:

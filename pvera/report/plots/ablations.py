@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pvera.report.plots import COLUMN, entry, key, panels, style
-from pvera.report.tables.ablations import above, by_seed, failed, losses, references
+from pvera.report.tables.ablations import above, by_seed, counterparts, failed, losses
 
 FAILED = "#BB0000"
 
@@ -34,13 +34,12 @@ def of_runs(runs: Sequence[dict], hyperparameter: str, theirs: pd.Series, name: 
     learned nothing and, of several seeds, a dot for each.
     """
     ours = losses(runs, hyperparameter)
-    base, best = references(list(ours), theirs.to_frame())
     of_seeds, useless = by_seed(ours), failed(ours).sum()
-    base = of_seeds.mean().idxmin() if base is None else base
+    base = counterparts(ours, hyperparameter).get(theirs.idxmin(), of_seeds.mean().idxmin())
     gaps, several = above(ours, base), len(of_seeds) > 1
     look = style("pvera")
     figure, (here, there) = panels(2, 2, COLUMN, 1.7)
-    differences(there, theirs.index, theirs.to_numpy() - theirs[best]).set_title("Paper", pad=10)
+    differences(there, theirs.index, theirs.to_numpy() - theirs.min()).set_title("Paper", pad=10)
     differences(here, list(ours), gaps["mean"].to_numpy())
     here.set_title(f"Here, {len(of_seeds)} seeds" if several else "Here, one seed", pad=10)
     here.vlines(range(len(list(ours))), gaps["low"], gaps["high"], color=look.colour, linewidth=1)

@@ -192,7 +192,7 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
 def describe_runs(runs: list[dict]) -> str:
     """Describe the runs for a caption: their origin and limits, and which seeds are missing or diverged."""
     scores, config = score_frame(runs), runs[0]["config"]
-    text = f"{origin(runs[0], scores.index.unique('seed'))}, at most {config['max_epochs']} epochs"
+    text = f"{origin(runs)}, at most {config['max_epochs']} epochs"
     if config["precision"] != "float32":
         text += f", {config['precision']}"
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):

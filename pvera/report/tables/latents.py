@@ -91,5 +91,4 @@ def describe_runs(latents: Latents) -> str:
     """Describe the adapters for a caption."""
     record, arrays = latents[0]
     images, height, width = arrays["mu"].shape
-    described = origin(record, [record["seed"]], [record["dataset"]])
-    return f"{described}; {images} test images, {height} x {width} patches each."
+    return f"{origin([record], [record['dataset']])}; {images} test images, {height} x {width} patches each."

@@ -110,5 +110,4 @@ def separation(runs: Sequence[Values], kind: str, over: str = "") -> Gaps:
 
 def describe_runs(runs: Sequence[Values]) -> str:
     """Describe the adapters for a caption."""
-    record = runs[0].record
-    return f"{origin(record, sorted({run.record['seed'] for run in runs}), record['config']['tested'])}."
+    return f"{origin(runs, runs[0].record['config']['tested'])}."

@@ -144,8 +144,7 @@ def _effect(row: pd.Series) -> str:
 def describe_runs(runs: dict[str, list[dict]]) -> str:
     """Describe the runs for a caption."""
     first = next(iter(runs.values()))
-    seeds, datasets = (dict.fromkeys(run[key] for run in first) for key in ("seed", "dataset"))
     return (
-        f"{origin(first[0], sorted(seeds), datasets)}; at most {first[0]['config']['max_epochs']} epochs, one fixed "
+        f"{origin(first, dict.fromkeys(run['dataset'] for run in first))}; at most {first[0]['config']['max_epochs']} epochs, one fixed "
         f"value of each grid (`joint_stop`: all of them); {sum(map(len, runs.values()))} runs."
     )

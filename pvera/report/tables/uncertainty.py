@@ -297,6 +297,5 @@ def widths(runs: Runs, paper: Published) -> Table:
 def describe_runs(runs: Runs) -> str:
     """Describe the adapters for a caption."""
     count = sum(len(run.single_right) for run in runs)
-    seeds, names = (dict.fromkeys(run.record[key] for run in runs) for key in ("seed", "dataset"))
-    described = origin(runs[0].record, sorted(seeds), names)
+    described = origin(runs, dict.fromkeys(run.record["dataset"] for run in runs))
     return f"{described}; {count} images in all (each counts once per seed, so the values are not independent)."

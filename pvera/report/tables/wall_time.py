@@ -38,24 +38,19 @@ TITLES = {
 }
 
 
-def named(folder: str) -> str:
-    """Return the key of `TITLES` for the experiment whose results lie in `folder`; the folder's name without one."""
-    names = [name for name in TITLES if folder == name or folder.startswith(f"{name}_")]
-    return max(names, key=len) if names else folder
-
-
 def wall_times(root, profile: str) -> pd.DataFrame:
     """Load one row per run of `profile` below `root`; none without results.
 
-    Columns: experiment (see `named`), dataset, method, seconds, and epochs, summed over the members of the run's
-    grid (0 for analyses, which train nothing).
+    Columns: experiment, a key of `TITLES` where one fits; dataset, method, seconds, and epochs, summed over the members
+    of the run's grid (0 for analyses, which train nothing).
     """
     rows = []
-    folders = sorted(path for path in (Path(root) / profile).glob("*") if path.is_dir())
-    for folder in (folder for folder in folders if not folder.name.startswith(SHARED)):
-        for run in results.read_all(root, profile, folder.name):
-            epochs = sum(member["epochs"] for member in run.get("members", []))
-            rows.append((named(folder.name), run["dataset"], run["method"], run["cost"]["wall_seconds"], epochs))
+    for path in sorted((Path(root) / profile).glob("*/")):
+        if not path.name.startswith(SHARED):
+            named = max((key for key in TITLES if f"{path.name}_".startswith(f"{key}_")), key=len, default=path.name)
+            for run in results.read_all(root, profile, path.name):
+                epochs = sum(member["epochs"] for member in run.get("members", []))
+                rows.append((named, run["dataset"], run["method"], run["cost"]["wall_seconds"], epochs))
     return pd.DataFrame(rows, columns=["experiment", "dataset", "method", "seconds", "epochs"])
 
 
@@ -71,13 +66,9 @@ SPEC = {
 
 def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
     """Build the table of `wall_times`: (a) per experiment, (b) per method of the benchmark."""
-    panels = {
-        "Experiments": _sums(data, "experiment", [*TITLES, *set(data["experiment"])])
-        .drop(columns=["epochs", "epoch"])
-        .rename(TITLES)
-    }
-    benchmark = data[data["experiment"] == "benchmark"]
-    if len(benchmark):
+    experiments = _sums(data, "experiment", [*TITLES, *set(data["experiment"])]).rename(TITLES)
+    panels = {"Experiments": experiments.drop(columns=["epochs", "epoch"])}
+    if len(benchmark := data[data["experiment"] == "benchmark"]):
         panels["Methods of the benchmark"] = _sums(benchmark, "method", METHODS).drop(columns=["share", "each"])
     caption = (
         "Wall time that the runs recorded, summed over runs, parallel or not. (a) Every experiment. (b) The methods of "
@@ -88,10 +79,8 @@ def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
 
 def _sums(data: pd.DataFrame, by: str, order: Iterable[str]) -> pd.DataFrame:
     """Return the columns of `SPEC` for each group, in order."""
-    groups = data.groupby(by)
-    sums, runs = groups[["seconds", "epochs"]].sum(), groups.size()
-    sums = sums.assign(
-        runs=runs, minutes=sums["seconds"] / 60, share=100 * sums["seconds"] / data["seconds"].sum(),
-        each=sums["seconds"] / runs, epoch=sums["seconds"] / sums["epochs"],
-    )  # fmt: skip
+    sums = data.groupby(by).agg(runs=("seconds", "size"), seconds=("seconds", "sum"), epochs=("epochs", "sum"))
+    seconds = sums["seconds"]
+    sums = sums.assign(minutes=seconds / 60, share=100 * seconds / seconds.sum(), each=seconds / sums["runs"],
+                       epoch=seconds / sums["epochs"])  # fmt: skip
     return sums.loc[[key for key in dict.fromkeys(order) if key in sums.index]]
