@@ -56,9 +56,9 @@ def above(difference: float, slack: float) -> str:
     return FOLLOWS if difference > 0 else ROUNDING if difference > -slack - EPSILON else CONTRADICTS
 
 
-def agree(same: bool) -> str:
-    """Return the verdict on a comparison without rounding."""
-    return FOLLOWS if same else CONTRADICTS
+def agree(same: bool, verdict: str = FOLLOWS) -> str:
+    """Return `verdict` on two things that agree."""
+    return verdict if same else CONTRADICTS
 
 
 def exact(place: str, printed, recomputed) -> Finding:
@@ -66,9 +66,13 @@ def exact(place: str, printed, recomputed) -> Finding:
     return Finding(place, str(printed), str(recomputed), agree(printed == recomputed))
 
 
-def cell_title(backbone: str, method: str, dataset: str) -> str:
-    """Return the place of a cell of a detailed table."""
-    return f"{TABLES[backbone]} ({BACKBONES[backbone]}), {title(method)} on {title(dataset)}"
+def cells(tables: pd.Series | str, data: pd.DataFrame) -> pd.Series:
+    """Return the places of the cells of some tables, by the columns method and dataset."""
+    return tables + ", " + data["method"].map(title) + " on " + data["dataset"].map(title)
+
+
+#: Backbone -> its detailed table.
+DETAILED = {backbone: f"{TABLES[backbone]} ({name})" for backbone, name in BACKBONES.items()}
 
 
 # Cells and averages
@@ -76,16 +80,16 @@ def cell_title(backbone: str, method: str, dataset: str) -> str:
 
 def check_cells(paper: Published) -> Findings:
     """Yield the findings on the main table against the detailed table of the same backbone."""
-    main, detailed = paper.main_table(), paper.accuracies("dinov2_b")
-    for method, dataset in product(main.index, main.columns):
-        printed, other = main.at[method, dataset], detailed.at[method, dataset]
-        verdict = near(printed, other, 0, 2 * HALF)
+    both = {"printed": paper.main_table(), "other": paper.accuracies("dinov2_b")}
+    data = pd.DataFrame({name: table.stack(future_stack=True) for name, table in both.items()})
+    data = data.rename_axis(["method", "dataset"]).reset_index()
+    for place, row in zip(cells("Table 1", data), data.itertuples(), strict=True):
+        verdict = near(row.printed, row.other, 0, 2 * HALF)
         if verdict == ROUNDING:  # unless no count of correct answers prints as both
-            n = SEEDS * TASKS[dataset].test_images
-            low, high = zip(plausible_counts(printed, n), plausible_counts(other, n), strict=True)
-            verdict = ROUNDING if max(low) <= min(high) else CONTRADICTS
-        place = f"Table 1, {title(method)} on {title(dataset)}"
-        yield Finding(place, f"{printed:.1f}", f"{other:.1f} in Table 6", verdict)
+            n = SEEDS * TASKS[row.dataset].test_images
+            low, high = zip(plausible_counts(row.printed, n), plausible_counts(row.other, n), strict=True)
+            verdict = agree(max(low) <= min(high), ROUNDING)
+        yield Finding(place, f"{row.printed:.1f}", f"{row.other:.1f} in Table 6", verdict)
 
 
 def means(paper: Published) -> pd.DataFrame:
@@ -198,8 +202,8 @@ def stars(paper: Published) -> pd.DataFrame:
     whether it gets a star; None where rounding leaves that open.
     """
     language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
-    detailed = paper.detailed.rename(columns={"backbone": "table"})
-    blocks = (detailed.assign(block=detailed["method"]), language.assign(table="language", block=language["dataset"]))
+    detailed = paper.detailed.assign(table=paper.detailed["backbone"].map(DETAILED), block=paper.detailed["method"])
+    blocks = (detailed, language.assign(table="Table 5", block=language["dataset"]))
     rows = pd.concat(blocks, ignore_index=True)
     rows = rows.loc[rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable").index]
     images = {name: task.test_images for name, task in TASKS.items()} | GLUE_VALIDATION
@@ -221,7 +225,7 @@ def exchanges(paper: Published) -> pd.DataFrame:
     rows, every = [], stars(paper)
     for backbone in BACKBONES:
         printed = paper.accuracies(backbone, "star").drop("pvera")
-        earned = every[every["table"] == backbone].pivot(index="method", columns="dataset", values="earned")
+        earned = every[every["table"] == DETAILED[backbone]].pivot(index="method", columns="dataset", values="earned")
         earned = earned.reindex_like(printed)
         before = int((earned.notna() & earned.ne(printed)).sum().sum())
         for first, second in combinations(printed.index, 2):
@@ -233,10 +237,8 @@ def exchanges(paper: Published) -> pd.DataFrame:
 
 def check_stars(paper: Published) -> Findings:
     """Yield the findings on the stars of the detailed tables and of the language table."""
-    for row in stars(paper).itertuples():
-        place = f"Table 5, {title(row.method)} on {row.dataset}"
-        if row.table != "language":
-            place = cell_title(row.table, row.method, row.dataset)
+    rows = stars(paper)
+    for place, row in zip(cells(rows["table"], rows), rows.itertuples(), strict=True):
         printed = f"{row.accuracy:.1f}{'*' if row.star else ''} (PVeRA {row.reference:.1f})"
         if np.isnan(row.n):
             yield Finding(place, printed, "–", UNCHECKED)
@@ -252,27 +254,26 @@ def check_stars(paper: Published) -> Findings:
 
 def check_spreads(paper: Published) -> Findings:
     """Yield the findings on whether three accuracies in [0, 100] can have this mean and standard deviation."""
-    for row in paper.detailed.itertuples():
+    detailed = paper.detailed
+    for place, row in zip(cells(detailed["backbone"].map(DETAILED), detailed), detailed.itertuples(), strict=True):
         total = SEEDS * row.accuracy
         widest = float(np.std([min(100, max(0, total - 100 * i)) for i in range(SEEDS)], ddof=1))
-        place, verdict = cell_title(row.backbone, row.method, row.dataset), agree(row.std <= widest + 2 * HALF)
-        yield Finding(place, f"{row.accuracy:.1f} ± {row.std:.1f}", f"at most {widest:.1f}", verdict)
+        printed = f"{row.accuracy:.1f} ± {row.std:.1f}"
+        yield Finding(place, printed, f"at most {widest:.1f}", agree(row.std <= widest + 2 * HALF))
 
 
 # The grid table
 
 
-def shares(percents: list[int], total: int) -> tuple[int, ...] | None:
-    """Return whole numbers that sum to `total` and print as these percentages of it; None if there are none."""
-    options = [[k for k in range(total + 1) if abs(100 * k / total - p) <= 0.5 + EPSILON] for p in percents]
-    return next((counts for counts in product(*options) if sum(counts) == total), None)
-
-
 def check_grid(paper: Published) -> Findings:
-    """Yield the findings on the grid table: shares of its configurations, and its most chosen values."""
+    """Yield the findings on the grid table: shares of its configurations, and its most chosen values.
+
+    Shares are possible if whole numbers print as them and sum to the number of configurations.
+    """
     total = int(paper.quote("configurations"))
     for method, rows in paper.grid.groupby("method", sort=False):
-        counts = shares(rows["percent"].tolist(), total)
+        options = [[k for k in range(total + 1) if abs(100 * k / total - p) <= 0.5 + EPSILON] for p in rows["percent"]]
+        counts = next((counts for counts in product(*options) if sum(counts) == total), None)
         printed = ", ".join(f"{p} %" for p in rows["percent"])
         recomputed = ", ".join(f"{k}/{total}" for k in counts) if counts else f"no counts that sum to {total}"
         yield Finding(f"Table 4, {title(method)}", printed, recomputed, agree(counts is not None))

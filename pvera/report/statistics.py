@@ -2,10 +2,10 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.stats import binom, mannwhitneyu, t
 from statsmodels.stats.power import TTestPower
 
@@ -117,6 +117,17 @@ def over_units(differences: np.ndarray, level: float = LEVEL) -> float:
     return float(np.fmax(half, over_repeats(differences, level)))
 
 
+def over_datasets(values: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean of each column over data sets, after averaging over seeds, and its interval (`over_units`).
+
+    values: rows with the levels dataset and seed. Returns a row per column: mean, low, high.
+    """
+    parts = [column.unstack("seed", sort=False).dropna(how="all") for _, column in values.items()]
+    mean = pd.Series([part.mean(axis=1).mean() for part in parts], values.columns, dtype=float)
+    half = pd.Series([over_units(part.to_numpy()) for part in parts], values.columns, dtype=float)
+    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
+
+
 def detectable(differences: np.ndarray) -> float:
     """Return the true mean that the interval of differences (units, repeats) separates from zero with power `POWER`.
 
@@ -125,13 +136,8 @@ def detectable(differences: np.ndarray) -> float:
     units = len(differences)
     if units < 2:
         return float("nan")
-    return _standardised(units) * np.sqrt(units) * over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
-
-
-@cache
-def _standardised(n: int) -> float:
-    """Return the `detectable` mean of n values in their standard deviations."""
-    return float(np.squeeze(TTestPower().solve_power(nobs=n, alpha=LEVEL, power=POWER)))
+    standardised = float(np.squeeze(TTestPower().solve_power(nobs=units, alpha=LEVEL, power=POWER)))
+    return standardised * np.sqrt(units) * over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
 
 
 # Ranks: the order of numbers, not their scale

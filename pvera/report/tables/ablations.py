@@ -13,7 +13,7 @@ import pandas as pd
 
 from pvera.data.tasks import TASKS
 from pvera.report.scores import score_frame
-from pvera.report.statistics import over_units
+from pvera.report.statistics import over_datasets
 from pvera.report.table import Table, interval, texts, thousands
 from pvera.report.tables.benchmark import describe_runs
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
@@ -48,11 +48,9 @@ def above(of_values: pd.DataFrame, reference) -> pd.DataFrame:
     Rows values, columns mean, low and high: the 95 % interval over data sets, NaN for `reference` itself.
     """
     whole = of_values.dropna()
-    gaps = whole.sub(whole.get(reference, np.nan), axis=0)
-    mean = gaps.groupby(level="dataset").mean().mean()
-    half = {name: over_units(gaps[name].unstack("seed").dropna(how="all").to_numpy()) for name in gaps}
-    half = pd.Series(half).replace(0, np.nan)
-    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
+    gaps = over_datasets(whole.sub(whole.get(reference, np.nan), axis=0))
+    gaps.loc[gaps["low"] == gaps["high"], ["low", "high"]] = np.nan
+    return gaps
 
 
 def failed(of_values: pd.DataFrame) -> pd.DataFrame:

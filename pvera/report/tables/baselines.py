@@ -15,7 +15,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.report.scores import place
-from pvera.report.statistics import weakest_contrast
+from pvera.report.statistics import over_datasets
 from pvera.report.table import NOTHING, Table, interval, number, origin, plain, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.study import results
@@ -298,16 +298,14 @@ def compared(comparison: Comparison, name: str) -> pd.DataFrame:
 
 def differences_table(comparison: Comparison) -> Table:
     """Build the table of differences from one pass of PVeRA, with intervals over data sets."""
-    scores = {name: compared(comparison, name) for name in DIFFERENCES}
-    ways = {index[:4] for index in scores["NLL"].index}
-    rows = []
-    for way in ordered(ways - {REFERENCE}) if REFERENCE in ways else ():
-        for name, values in scores.items():
-            gaps = (values.loc[way] - values.loc[REFERENCE]).to_numpy()
-            if not np.isnan(gaps).all():
-                effect = weakest_contrast({"": gaps})
-                rows.append((*way, name, effect.mean, effect.others.low, effect.others.high))
-    data = pd.DataFrame(rows, columns=[*KEY, "score", "mean", "low", "high"])
+    parts = {}
+    for name in DIFFERENCES:
+        values = compared(comparison, name).stack(future_stack=True).unstack(KEY)
+        gaps = values.sub(values.get(REFERENCE, np.nan), axis=0)
+        parts[name] = over_datasets(gaps.drop(columns=[REFERENCE], errors="ignore"))
+    data = pd.concat(parts, names=["score"]).dropna(how="all").reorder_levels([*KEY, "score"])
+    ways = ordered(data.index.droplevel("score").unique())
+    data = data.loc[[(*way, name) for way in ways for name in DIFFERENCES if (*way, name) in data.index]].reset_index()
     digits = {name: 3 if column.factor == 1 else 2 for name, column in DIFFERENCES.items()}
     intervals = [interval(row.mean, row.low, row.high, digits[row.score]) for row in data.itertuples(index=False)]
     cells = data.assign(text=intervals).pivot(index=KEY, columns="score", values="text")

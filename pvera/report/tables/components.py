@@ -108,16 +108,11 @@ def values(runs: Runs, metric: str = "accuracy") -> pd.DataFrame:
     frame = pd.concat(
         {name: 100 * score_frame(group, metric).iloc[:, 0] for name, group in runs.items()}, axis=1, sort=False
     )
-    if "pvera" in frame:
-        without = frame.index.get_level_values("dataset").isin(without_kl_term(runs))
-        frame[KL_CHOSEN] = frame["pvera"].mask(without)
+    if "pvera" in frame:  # where the search chose β = 0, PVeRA's trainings are those without the KL term
+        trained = {run["config_hash"] for run in runs.get("no_kl", ())}
+        without = {run["dataset"] for run in runs["pvera"] if run["config_hash"] in trained}
+        frame[KL_CHOSEN] = frame["pvera"].mask(frame.index.isin(without, level="dataset"))
     return frame
-
-
-def without_kl_term(runs: Runs) -> set[str]:
-    """Return the tasks where the search chose β = 0: PVeRA's trainings are those without the KL term."""
-    trained = {run["config_hash"] for run in runs.get("no_kl", ())}
-    return {run["dataset"] for run in runs.get("pvera", ()) if run["config_hash"] in trained}
 
 
 @contrast

@@ -71,12 +71,13 @@ CLAIMS = (
 )
 
 
-def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Answer]:
-    """Judge `CLAIMS` on counts, which have no spread.
+def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Answer:
+    """Judge one of `CLAIMS` on counts, which have no spread.
 
-    points: `of_paper` or `of_runs`, None without counts. real: they are those of the paper's ViT-B/14, which
-    its printed percentages are about. `Untestable` where a method of the paper lacks its counts.
+    counts: `of_paper` or `of_runs`, None without counts, and whether they are those of the paper's ViT-B/14, which its
+    printed percentages are about. `Untestable` where a method of the paper lacks its counts.
     """
+    points, real = counts
     if points is None or not set(PAPER_METHODS) <= set(points.index):
         raise Untestable("no runs of every method, or no counts")
     points = points.loc[list(PAPER_METHODS)]
@@ -92,17 +93,10 @@ def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Answer]:
         (f"{left:.2f} %", left == 0),
         (listed(kept, "{:.2f} %"), merged[kept.index].isna().all() and (kept > 0).all()),
     ]
-    counts = {}
-    for text, (reading, holds) in zip(CLAIMS, outcomes, strict=True):
-        counts[text] = Answer(reading, HOLDS if holds else FAILS)
-        if text.endswith("%") and not real:
-            counts[text] = Answer(f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
-    return counts
-
-
-def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Answer:
-    """Return what `judged` says of one claim; counts: its arguments."""
-    return judged(*counts)[text]
+    reading, holds = outcomes[CLAIMS.index(text)]
+    if text.endswith("%") and not real:
+        return Answer(f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
+    return Answer(reading, HOLDS if holds else FAILS)
 
 
 def _added(total, backbone):
@@ -142,12 +136,13 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
 def of_profile(root, profile: str, paper: Published) -> dict[str, tuple[list[dict], tuple]]:
     """Return the counts behind the claims, per backbone: those of the paper's ViT-B/14, marked so, and of the runs."""
     costs = load_costs(root, *dict.fromkeys([profile, SIZES]))
-    counts = {"dinov2_b": ([], (of_paper(costs, paper), True))}
+    counts: dict[str, tuple[list[dict], tuple]] = {"dinov2_b": ([], (of_paper(costs, paper), True))}
     for backbone, runs in by_backbone(load_runs(root, profile, optional=True)).items():
         try:
-            counts.setdefault(backbone, ([], (of_runs(costs, runs), False)))
+            points = of_runs(costs, runs)
         except InputError:
-            counts.setdefault(backbone, ([], (None, False)))
+            points = None
+        counts.setdefault(backbone, ([], (points, False)))
     return counts
 
 
