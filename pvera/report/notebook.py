@@ -11,11 +11,7 @@ from IPython import display
 from matplotlib.figure import Figure
 
 from pvera.report import claims, plots, published
-from pvera.report.plots import methods as figures
 from pvera.report.table import Table, title
-from pvera.report.tables import ablations as tables
-from pvera.report.tables.benchmark import describe_runs
-from pvera.study import results
 
 WIDTH = 510  # pixels of a figure of one column
 REHEARSAL = "rehearsal"  # the profile of random weights and data, whose tables and figures are marked
@@ -84,16 +80,3 @@ class Page:
             figure.text(0.5, 0.5, REHEARSAL, fontsize=40, color="0.5", alpha=0.4, ha="center", va="center", rotation=20)
         path, *_ = plots.save(figure, self.figures, name, f"Data: {source or f'results/{self.profile}'}")
         display.display(display.Image(path, width=width))
-
-
-def show_ablation(page: Page, experiment: str, hyperparameter: str, axis: str) -> None:
-    """Show table, figure and verdicts of an ablation ("rank" or "position"); axis: the title of its values."""
-    runs = results.load_runs(page.results, page.profile, experiment, optional=True)
-    if not runs:
-        page.missing(options=f"--experiments {experiment}")
-        return
-    page.say(describe_runs(runs))
-    theirs = getattr(published.load(page.published), experiment).set_index(hyperparameter)
-    page.show(tables.ablation(runs, hyperparameter, theirs))
-    page.draw(figures.ablation(runs, hyperparameter, theirs["loss"], axis), experiment)
-    page.show_claims(experiment)

@@ -12,9 +12,6 @@ from statsmodels.stats.power import TTestPower
 LEVEL = 0.05  # of tests; intervals have the others
 
 
-# The detailed tables' test
-
-
 def binomial_p_value(correct, n, reference_correct):
     """Return the one-sided p-value of the detailed tables: is a method's accuracy below the reference's?
 

@@ -28,7 +28,6 @@ from pvera.report.plots import (
     style,
 )
 from pvera.report.table import signed, title
-from pvera.report.tables import speed
 from pvera.report.tables.ablations import above, by_seed, counterparts, failed, losses
 from pvera.report.tables.duration import LIMIT
 
@@ -222,31 +221,23 @@ PRECISIONS = {
 PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step"}
 
 
-def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
-    """Return {backbone: {machine: rows}} of all records; machines without marks and kinds of device."""
-    parts: dict[str, dict[str, pd.DataFrame]] = {}
-    for record in records:
-        machine = re.sub(r"^(cpu|cuda): |\((R|TM)\)", "", speed.machine(record))
-        for backbone, rows in speed.frame(record).groupby("backbone", sort=False):
-            parts.setdefault(backbone, {})[machine] = rows
-    return parts
+def against_bounds(rows: pd.DataFrame, backbone: str) -> Figure:
+    """Draw the ratios of one backbone to the bounds that it sets frozen; rows: of `tables.speed.frame`.
 
-
-def against_bounds(machines: dict[str, pd.DataFrame], backbone: str) -> Figure:
-    """Draw the ratios of one backbone to the bounds that it sets frozen; machines: `by_machine`.
-
-    A column per machine, named after the backbone; the parts one above the other, a line per method. A stroke marks the
-    target, a bar spans the quartiles, where recorded. Half precision stands a little lower.
+    A column per machine, named after the backbone, without marks and kinds of device; the parts one above the other, a
+    line per method. A stroke marks the target, a bar spans the quartiles, where recorded. Half precision stands a
+    little lower.
     """
-    rows = pd.concat(machines, names=["machine"]).reset_index("machine")
+    machines = rows["machine"].unique()
     rows = rows[rows["part"].isin(PARTS) & rows["bound"].str.contains("frozen")]
     names = {part: list(rows.loc[rows["part"] == part, "what"].unique()) for part in PARTS if part in set(rows["part"])}
     heights = [len(listed) + 1.5 for listed in names.values()]
     figure = Figure(figsize=(COLUMN if len(machines) == 1 else PAGE, 0.8 + 0.17 * sum(heights)))
     grid = figure.subplots(len(names), len(machines), sharex=True, sharey="row", squeeze=False,
                            height_ratios=heights)  # fmt: skip
-    for (i, name), (j, part) in product(enumerate(machines), enumerate(names)):
-        ax, of_part = grid[j, i], rows[(rows["machine"] == name) & (rows["part"] == part)]
+    for (i, machine), (j, part) in product(enumerate(machines), enumerate(names)):
+        ax, of_part = grid[j, i], rows[(rows["machine"] == machine) & (rows["part"] == part)]
+        name = re.sub(r"^(cpu|cuda): |\((R|TM)\)", "", machine)
         for row in of_part.itertuples():
             look, y = PRECISIONS[row.precision], names[part].index(row.what)
             if pd.notna(row.target):

@@ -136,9 +136,6 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
     return Table(runs[0]["experiment"], caption, {"": panel}, data=data, source=describe_runs(runs), in_paper=True)
 
 
-# Claims
-
-
 def named(hyperparameter: str, text: str, *groups: list) -> Callable[[pd.DataFrame | None], str]:
     """Return the text of a claim about groups of the paper's values, which names ours in their place where they
     differ."""

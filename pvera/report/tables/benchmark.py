@@ -26,9 +26,6 @@ PANELS = {"rank": "Rank", "ratio": "Reduction ratio", "learning_rate": "Learning
 DESCENDING = ("ratio", "learning_rate", "beta")  # in the paper
 
 
-# Computing
-
-
 def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
     """Return the averages of a table (methods × data sets): over all data sets, then over those of each category.
 

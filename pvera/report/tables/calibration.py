@@ -16,8 +16,6 @@ from pvera.report.table import Table, interval
 from pvera.report.tables.benchmark import REFERENCE, describe_runs
 from pvera.study.results import path_of, read_predictions
 
-# Computing
-
 
 def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     """Compute the geometric mean of an error (a share) over data sets and seeds; rows methods.
@@ -60,9 +58,6 @@ def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
             run = run | {"test": means}
         drawn.append(run)
     return {metric: score_frame(drawn, metric) for metric in ("ace", "ece")}
-
-
-# The tables
 
 
 def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:

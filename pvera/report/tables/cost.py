@@ -104,9 +104,6 @@ def _added(total, backbone):
     return 100 * (total / backbone - 1)
 
 
-# Accuracy against cost (Figure 3)
-
-
 def of_paper(costs: pd.DataFrame, paper: Published) -> pd.DataFrame:
     """Return the paper's averages (%) on ViT-B/14 and our counts: one row per method, columns accuracy and `MEASURES`.
 
@@ -127,9 +124,9 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
     chosen: dict[str, list[tuple[Method, float]]] = {}
     for run in runs:
         if run["chosen"]:
-            hyperparameters = run["config"]["members"][run["chosen"]["member"]]["method"]
-            entry = {"method": run["method"], "hyperparameters": hyperparameters}
-            chosen.setdefault(run["method"], []).append((method_of(entry), 1.0))
+            member = run["config"]["members"][run["chosen"]["member"]]
+            method = method_of({"method": run["method"], "hyperparameters": member["method"]})
+            chosen.setdefault(run["method"], []).append((method, 1.0))
     return _points(costs, runs[0]["profile"], runs[0]["backbone"], accuracy, chosen)
 
 
@@ -150,15 +147,11 @@ def _points(costs: pd.DataFrame, profile: str, backbone: str, accuracy: pd.Serie
     costs = costs[(costs["profile"] == profile) & (costs["backbone"] == backbone)]
     if costs.empty:
         raise InputError("no cost is counted for this profile and backbone; run experiments/cost.py")
-    by_method = costs.set_index("configuration")
-    rows = {}
-    for key in METHODS:
-        if key not in chosen:
-            continue
+    by_method, rows = costs.set_index("configuration"), {}
+    for key in (key for key in METHODS if key in chosen):
         methods, weights = zip(*chosen[key], strict=True)
         if unknown := [method for method in methods if method not in by_method.index]:
             raise InputError(f"{unknown[0]} has no counted cost: it is in none of the profile's grids")
-        counts = by_method.loc[list(methods)]
-        means = {name: np.average(counts[name].astype(float), weights=weights) for name in MEASURES}
-        rows[key] = {"accuracy": accuracy[key], **means}
+        counts = by_method.loc[list(methods), list(MEASURES)].astype(float)
+        rows[key] = {"accuracy": accuracy[key]} | dict(zip(MEASURES, np.average(counts, 0, weights), strict=True))
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")

@@ -44,8 +44,6 @@ def latents_table(latents: Latents) -> Table:
     return Table("latents", caption, {"": data.set_index("method")}, spec, data, describe_runs(latents))
 
 
-# Focus
-
 FROZEN = "frozen"  # the column of x A on the frozen backbone
 
 

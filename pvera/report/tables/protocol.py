@@ -98,8 +98,6 @@ def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
     return part.groupby(["dataset", "seed"])[metric].agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
 
 
-# The table
-
 DIGITS = {"validation_loss": 3}
 TITLES = {key: f"{name} ({unit})" for key, (name, unit, _) in METRICS.items()}
 

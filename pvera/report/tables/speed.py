@@ -48,9 +48,10 @@ def load_records(folder) -> list[dict]:
     return [read_json(path) for path in sorted(Path(folder).glob("speed_*.json"))]
 
 
-def frame(record: dict) -> pd.DataFrame:
-    """Return a row per measurement with `COLUMNS`; NaN for None."""
-    return pd.DataFrame(record["rows"], columns=COLUMNS).astype(dict.fromkeys(NUMBERS, float))
+def frame(*records: dict) -> pd.DataFrame:
+    """Return a row per measurement with `COLUMNS` and the machine; NaN for None."""
+    rows = [row | {"machine": machine(record)} for record in records for row in record["rows"]]
+    return pd.DataFrame(rows, columns=[*COLUMNS, "machine"]).astype(dict.fromkeys(NUMBERS, float))
 
 
 def machine(record: dict) -> str:
