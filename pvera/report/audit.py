@@ -66,9 +66,9 @@ def exact(place: str, printed, recomputed) -> Finding:
     return Finding(place, str(printed), str(recomputed), agree(printed == recomputed))
 
 
-def cells(tables: pd.Series | str, data: pd.DataFrame) -> pd.Series:
-    """Return the places of the cells of some tables, by the columns method and dataset."""
-    return tables + ", " + data["method"].map(title) + " on " + data["dataset"].map(title)
+def placed(data: pd.DataFrame, tables: pd.Series | str) -> pd.DataFrame:
+    """Add the places of cells of some tables, by their columns method and dataset."""
+    return data.assign(place=tables + ", " + data["method"].map(title) + " on " + data["dataset"].map(title))
 
 
 #: Backbone -> its detailed table.
@@ -83,13 +83,13 @@ def check_cells(paper: Published) -> Findings:
     both = {"printed": paper.main_table(), "other": paper.accuracies("dinov2_b")}
     data = pd.DataFrame({name: table.stack(future_stack=True) for name, table in both.items()})
     data = data.rename_axis(["method", "dataset"]).reset_index()
-    for place, row in zip(cells("Table 1", data), data.itertuples(), strict=True):
+    for row in placed(data, "Table 1").itertuples():
         verdict = near(row.printed, row.other, 0, 2 * HALF)
         if verdict == ROUNDING:  # unless no count of correct answers prints as both
             n = SEEDS * TASKS[row.dataset].test_images
             low, high = zip(plausible_counts(row.printed, n), plausible_counts(row.other, n), strict=True)
             verdict = agree(max(low) <= min(high), ROUNDING)
-        yield Finding(place, f"{row.printed:.1f}", f"{row.other:.1f} in Table 6", verdict)
+        yield Finding(row.place, f"{row.printed:.1f}", f"{row.other:.1f} in Table 6", verdict)
 
 
 def means(paper: Published) -> pd.DataFrame:
@@ -197,12 +197,13 @@ GLUE_VALIDATION = {"RTE": 277, "MRPC": 408}
 def stars(paper: Published) -> pd.DataFrame:
     """Return a row per number of the detailed tables and the language table that can have a star.
 
-    table, method, dataset: where it is printed. accuracy, star; reference: PVeRA's accuracy. n: answers, NaN where no
-    binomial test applies. low, high: the range of p-values of the counts that print as these accuracies. earned:
-    whether it gets a star; None where rounding leaves that open.
+    table, method, dataset, place: where it is printed. accuracy, star; reference: PVeRA's accuracy. n: answers, NaN
+    where no binomial test applies. low, high: the range of p-values of the counts that print as these accuracies.
+    earned: whether it gets a star; None where rounding leaves that open.
     """
     language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
     detailed = paper.detailed.assign(table=paper.detailed["backbone"].map(DETAILED), block=paper.detailed["method"])
+    # The detailed tables are read by method, the language table by task.
     blocks = (detailed, language.assign(table="Table 5", block=language["dataset"]))
     rows = pd.concat(blocks, ignore_index=True)
     rows = rows.loc[rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable").index]
@@ -214,7 +215,7 @@ def stars(paper: Published) -> pd.DataFrame:
     (least, most), (lowest, highest) = (plausible_counts(rows[name], rows["n"]) for name in ("accuracy", "reference"))
     rows["low"], rows["high"] = binomial_p_value(least, rows["n"], highest), binomial_p_value(most, rows["n"], lowest)
     rows["earned"] = np.select([rows["high"] < LEVEL, rows["low"] >= LEVEL], [True, False], None)
-    return rows
+    return placed(rows, rows["table"])
 
 
 def exchanges(paper: Published) -> pd.DataFrame:
@@ -237,29 +238,27 @@ def exchanges(paper: Published) -> pd.DataFrame:
 
 def check_stars(paper: Published) -> Findings:
     """Yield the findings on the stars of the detailed tables and of the language table."""
-    rows = stars(paper)
-    for place, row in zip(cells(rows["table"], rows), rows.itertuples(), strict=True):
+    for row in stars(paper).itertuples():
         printed = f"{row.accuracy:.1f}{'*' if row.star else ''} (PVeRA {row.reference:.1f})"
         if np.isnan(row.n):
-            yield Finding(place, printed, "–", UNCHECKED)
+            yield Finding(row.place, printed, "–", UNCHECKED)
             continue
         # Below 1e-99 digits depend on the platform.
         texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in (row.low, row.high)]
         given = {None: "star or none", True: "star", False: "no star"}[row.earned]
         verdict = OPEN if row.earned is None else agree(row.earned == row.star)
-        yield Finding(place, printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
+        yield Finding(row.place, printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
     printed = sum(table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language))
     yield exact("stars of PVeRA itself", printed, 0)
 
 
 def check_spreads(paper: Published) -> Findings:
     """Yield the findings on whether three accuracies in [0, 100] can have this mean and standard deviation."""
-    detailed = paper.detailed
-    for place, row in zip(cells(detailed["backbone"].map(DETAILED), detailed), detailed.itertuples(), strict=True):
+    for row in placed(paper.detailed, paper.detailed["backbone"].map(DETAILED)).itertuples():
         total = SEEDS * row.accuracy
         widest = float(np.std([min(100, max(0, total - 100 * i)) for i in range(SEEDS)], ddof=1))
         printed = f"{row.accuracy:.1f} ± {row.std:.1f}"
-        yield Finding(place, printed, f"at most {widest:.1f}", agree(row.std <= widest + 2 * HALF))
+        yield Finding(row.place, printed, f"at most {widest:.1f}", agree(row.std <= widest + 2 * HALF))
 
 
 # The grid table

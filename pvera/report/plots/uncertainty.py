@@ -35,7 +35,7 @@ def stars(p: float) -> str:
     return "*" * sum(p <= level for level in (1e-4, 1e-3, 1e-2, 0.05)) or "ns"
 
 
-def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colours: Sequence[str]) -> Axes:
+def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colours: Sequence[str]) -> None:
     """Draw a violin per sample, from its lowest to its highest value, with a box plot inside; none for an empty one."""
     names = np.repeat(labels, [len(values) for values in samples])
     seaborn.violinplot(
@@ -46,17 +46,15 @@ def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colo
     ax.tick_params(axis="x", length=0)
     ax.yaxis.set_major_locator(MaxNLocator(4))
     ax.grid(axis="y")
-    return ax
 
 
-def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> Axes:
+def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> None:
     """Draw a line between two violins at `height`, a share of the axes' height, with `text` above."""
     at = ax.get_xaxis_transform()
     low = height - 0.02
     ax.plot([left, left, right, right], [low, height, height, low], color="0.3", linewidth=0.6, transform=at,
             clip_on=False)  # fmt: skip
     ax.text((left + right) / 2, height + 0.01, text, transform=at, ha="center", va="bottom", fontsize=6)
-    return ax
 
 
 def pairs(runs: tables.Runs, values_of: Callable, label: str, definition: str, highest: float = np.inf) -> Figure:
