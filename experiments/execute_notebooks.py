@@ -14,7 +14,7 @@ from options import ROOT, Parser
 
 from pvera.errors import InputError, run_script
 from pvera.files import read_json
-from pvera.report.tables.wall_time import TITLES
+from pvera.report.tables.speed import TITLES
 from pvera.study.analysis_plan import ANALYSES
 
 STAMP = "pvera"  # key of a notebook's metadata: the profile and the hash of what it was executed on

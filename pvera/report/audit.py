@@ -6,7 +6,6 @@ suspicious cells were read by a person: results/published/by_hand.csv. notes.csv
 findings; reasons in them are conjectures from patterns, since only the authors can know.
 """
 
-import math
 from collections.abc import Iterator
 from itertools import combinations, product
 from typing import NamedTuple
@@ -57,9 +56,9 @@ def above(difference: float, slack: float) -> str:
     return FOLLOWS if difference > 0 else ROUNDING if difference > -slack - EPSILON else CONTRADICTS
 
 
-def agree(same: bool) -> str:
-    """Return the verdict on a comparison without rounding."""
-    return FOLLOWS if same else CONTRADICTS
+def agree(same: bool, verdict: str = FOLLOWS) -> str:
+    """Return `verdict` on two things that agree."""
+    return verdict if same else CONTRADICTS
 
 
 def exact(place: str, printed, recomputed) -> Finding:
@@ -67,9 +66,13 @@ def exact(place: str, printed, recomputed) -> Finding:
     return Finding(place, str(printed), str(recomputed), agree(printed == recomputed))
 
 
-def cell_title(backbone: str, method: str, dataset: str) -> str:
-    """Return the place of a cell of a detailed table."""
-    return f"{TABLES[backbone]} ({BACKBONES[backbone]}), {title(method)} on {title(dataset)}"
+def placed(data: pd.DataFrame, tables: pd.Series | str) -> pd.DataFrame:
+    """Add the places of cells of some tables, by their columns method and dataset."""
+    return data.assign(place=tables + ", " + data["method"].map(title) + " on " + data["dataset"].map(title))
+
+
+#: Backbone -> its detailed table.
+DETAILED = {backbone: f"{TABLES[backbone]} ({name})" for backbone, name in BACKBONES.items()}
 
 
 # Cells and averages
@@ -77,16 +80,16 @@ def cell_title(backbone: str, method: str, dataset: str) -> str:
 
 def check_cells(paper: Published) -> Findings:
     """Yield the findings on the main table against the detailed table of the same backbone."""
-    main, detailed = paper.main_table(), paper.accuracies("dinov2_b")
-    for method, dataset in product(main.index, main.columns):
-        printed, other = main.at[method, dataset], detailed.at[method, dataset]
-        verdict = near(printed, other, 0, 2 * HALF)
+    both = {"printed": paper.main_table(), "other": paper.accuracies("dinov2_b")}
+    data = pd.DataFrame({name: table.stack(future_stack=True) for name, table in both.items()})
+    data = data.rename_axis(["method", "dataset"]).reset_index()
+    for row in placed(data, "Table 1").itertuples():
+        verdict = near(row.printed, row.other, 0, 2 * HALF)
         if verdict == ROUNDING:  # unless no count of correct answers prints as both
-            n = SEEDS * TASKS[dataset].test_images
-            low, high = zip(plausible_counts(printed, n), plausible_counts(other, n), strict=True)
-            verdict = ROUNDING if max(low) <= min(high) else CONTRADICTS
-        place = f"Table 1, {title(method)} on {title(dataset)}"
-        yield Finding(place, f"{printed:.1f}", f"{other:.1f} in Table 6", verdict)
+            n = SEEDS * TASKS[row.dataset].test_images
+            low, high = zip(plausible_counts(row.printed, n), plausible_counts(row.other, n), strict=True)
+            verdict = agree(max(low) <= min(high), ROUNDING)
+        yield Finding(row.place, f"{row.printed:.1f}", f"{row.other:.1f} in Table 6", verdict)
 
 
 def means(paper: Published) -> pd.DataFrame:
@@ -180,48 +183,10 @@ def _described(marks: pd.Series) -> str:
 # Stars and standard deviations
 
 
-def plausible_counts(percent: float, n: int) -> tuple[int, int]:
-    """Return the least and greatest number of correct answers of n that print as `percent`."""
+def plausible_counts(percent, n):
+    """Return the least and greatest numbers of correct answers of n that print as `percent`; arrays or numbers."""
     low, high = (n * (percent + side) / 100 for side in (-HALF, HALF))
-    return max(0, math.ceil(low - EPSILON)), min(n, math.floor(high + EPSILON))
-
-
-def p_range(accuracy: float, reference: float, n: int) -> tuple[float, float]:
-    """Return the least and greatest p-value of counts that print as `accuracy` and `reference`, both in per cent."""
-    (least, most), (ref_least, ref_most) = plausible_counts(accuracy, n), plausible_counts(reference, n)
-    values = [binomial_p_value(most, n, ref_least), binomial_p_value(least, n, ref_most)]
-    if least <= ref_most and ref_least <= most:
-        equal = max(least, ref_least)  # both counts may be equal
-        values.append(binomial_p_value(equal, n, equal))
-    return min(values), max(values)
-
-
-def decide(accuracy: float, reference: float, n: int) -> bool | None:
-    """Return whether `accuracy` gets a star against `reference`; None if rounding leaves it open."""
-    low, high = p_range(accuracy, reference, n)
-    return True if high < LEVEL else False if low >= LEVEL else None
-
-
-def exchanges(paper: Published) -> pd.DataFrame:
-    """Count the contradictory stars of each detailed table before and after two columns exchange their stars.
-
-    A printed star is one where it cannot be earned, a missing one where it must be earned.
-    """
-    rows = []
-    for backbone in BACKBONES:
-        accuracy, printed = paper.accuracies(backbone), paper.accuracies(backbone, "star").drop("pvera")
-        cells = {
-            name: [decide(value, column["pvera"], SEEDS * TASKS[name].test_images) for value in column.drop("pvera")]
-            for name, column in accuracy.items()
-        }
-        decided = pd.DataFrame(cells, printed.index, dtype=object)
-        known = decided.notna()
-        before = int((known & decided.ne(printed)).sum().sum())
-        for first, second in combinations(printed.index, 2):
-            exchanged = printed.rename(index={first: second, second: first}).loc[printed.index]
-            after = int((known & decided.ne(exchanged)).sum().sum())
-            rows.append({"backbone": backbone, "one": first, "other": second, "before": before, "after": after})
-    return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
+    return np.maximum(0, np.ceil(low - EPSILON)), np.minimum(n, np.floor(high + EPSILON))
 
 
 #: Sizes of the GLUE validation sets (Wang et al., 2019) behind the language table. CoLA is absent: its measure is
@@ -229,57 +194,85 @@ def exchanges(paper: Published) -> pd.DataFrame:
 GLUE_VALIDATION = {"RTE": 277, "MRPC": 408}
 
 
+def stars(paper: Published) -> pd.DataFrame:
+    """Return a row per number of the detailed tables and the language table that can have a star.
+
+    table, method, dataset, place: where it is printed. accuracy, star; reference: PVeRA's accuracy. n: answers, NaN
+    where no binomial test applies. low, high: the range of p-values of the counts that print as these accuracies.
+    earned: whether it gets a star; None where rounding leaves that open.
+    """
+    language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
+    detailed = paper.detailed.assign(table=paper.detailed["backbone"].map(DETAILED), block=paper.detailed["method"])
+    # The detailed tables are read by method, the language table by task.
+    blocks = (detailed, language.assign(table="Table 5", block=language["dataset"]))
+    rows = pd.concat(blocks, ignore_index=True)
+    rows = rows.loc[rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable").index]
+    images = {name: task.test_images for name, task in TASKS.items()} | GLUE_VALIDATION
+    rows = rows.assign(n=SEEDS * rows["dataset"].map(images))
+    reference = rows.loc[rows["method"] == "pvera", ["table", "dataset", "accuracy"]]
+    reference = reference.rename(columns={"accuracy": "reference"})
+    rows = rows[rows["method"] != "pvera"].merge(reference, on=["table", "dataset"])
+    (least, most), (lowest, highest) = (plausible_counts(rows[name], rows["n"]) for name in ("accuracy", "reference"))
+    rows["low"], rows["high"] = binomial_p_value(least, rows["n"], highest), binomial_p_value(most, rows["n"], lowest)
+    rows["earned"] = np.select([rows["high"] < LEVEL, rows["low"] >= LEVEL], [True, False], None)
+    return placed(rows, rows["table"])
+
+
+def exchanges(paper: Published) -> pd.DataFrame:
+    """Count the contradictory stars of each detailed table before and after two columns exchange their stars.
+
+    A printed star is one where it cannot be earned, a missing one where it must be earned.
+    """
+    rows, every = [], stars(paper)
+    for backbone in BACKBONES:
+        printed = paper.accuracies(backbone, "star").drop("pvera")
+        earned = every[every["table"] == DETAILED[backbone]].pivot(index="method", columns="dataset", values="earned")
+        earned = earned.reindex_like(printed)
+        before = int((earned.notna() & earned.ne(printed)).sum().sum())
+        for first, second in combinations(printed.index, 2):
+            exchanged = printed.rename(index={first: second, second: first}).loc[printed.index]
+            after = int((earned.notna() & earned.ne(exchanged)).sum().sum())
+            rows.append({"backbone": backbone, "one": first, "other": second, "before": before, "after": after})
+    return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
+
+
 def check_stars(paper: Published) -> Findings:
     """Yield the findings on the stars of the detailed tables and of the language table."""
-    for backbone in BACKBONES:
-        accuracy, star = paper.accuracies(backbone), paper.accuracies(backbone, "star")
-        for (method, dataset), value in accuracy.drop("pvera").stack(future_stack=True).items():
-            n, place = SEEDS * TASKS[dataset].test_images, cell_title(backbone, method, dataset)
-            yield _star(place, value, star.at[method, dataset], accuracy.at["pvera", dataset], n)
-    for task, rows in paper.language.set_index("method").groupby("task", sort=False):
-        reference, n = rows.at["pvera", "score"], SEEDS * GLUE_VALIDATION.get(task, 0)
-        for method, row in rows.drop("pvera").iterrows():
-            yield _star(f"Table 5, {title(method)} on {task}", row["score"], row["star"], reference, n)
-    stars = [table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language)]
-    yield exact("stars of PVeRA itself", sum(stars), 0)
-
-
-def _star(place: str, value: float, star: bool, reference: float, n: int) -> Finding:
-    """Return the finding on one star; it cannot be checked without a number of answers `n`."""
-    printed = f"{value:.1f}{'*' if star else ''} (PVeRA {reference:.1f})"
-    if not n:
-        return Finding(place, printed, "–", UNCHECKED)
-    decision = decide(value, reference, n)
-    # Below 1e-99 digits depend on the platform.
-    texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in p_range(value, reference, n)]
-    given = {None: "star or none", True: "star", False: "no star"}[decision]
-    verdict = OPEN if decision is None else agree(decision == star)
-    return Finding(place, printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
+    for row in stars(paper).itertuples():
+        printed = f"{row.accuracy:.1f}{'*' if row.star else ''} (PVeRA {row.reference:.1f})"
+        if np.isnan(row.n):
+            yield Finding(row.place, printed, "–", UNCHECKED)
+            continue
+        # Below 1e-99 digits depend on the platform.
+        texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in (row.low, row.high)]
+        given = {None: "star or none", True: "star", False: "no star"}[row.earned]
+        verdict = OPEN if row.earned is None else agree(row.earned == row.star)
+        yield Finding(row.place, printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
+    printed = sum(table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language))
+    yield exact("stars of PVeRA itself", printed, 0)
 
 
 def check_spreads(paper: Published) -> Findings:
     """Yield the findings on whether three accuracies in [0, 100] can have this mean and standard deviation."""
-    for row in paper.detailed.itertuples():
+    for row in placed(paper.detailed, paper.detailed["backbone"].map(DETAILED)).itertuples():
         total = SEEDS * row.accuracy
         widest = float(np.std([min(100, max(0, total - 100 * i)) for i in range(SEEDS)], ddof=1))
-        place, verdict = cell_title(row.backbone, row.method, row.dataset), agree(row.std <= widest + 2 * HALF)
-        yield Finding(place, f"{row.accuracy:.1f} ± {row.std:.1f}", f"at most {widest:.1f}", verdict)
+        printed = f"{row.accuracy:.1f} ± {row.std:.1f}"
+        yield Finding(row.place, printed, f"at most {widest:.1f}", agree(row.std <= widest + 2 * HALF))
 
 
 # The grid table
 
 
-def shares(percents: list[int], total: int) -> tuple[int, ...] | None:
-    """Return whole numbers that sum to `total` and print as these percentages of it; None if there are none."""
-    options = [[k for k in range(total + 1) if abs(100 * k / total - p) <= 0.5 + EPSILON] for p in percents]
-    return next((counts for counts in product(*options) if sum(counts) == total), None)
-
-
 def check_grid(paper: Published) -> Findings:
-    """Yield the findings on the grid table: shares of its configurations, and its most chosen values."""
+    """Yield the findings on the grid table: shares of its configurations, and its most chosen values.
+
+    Shares are possible if whole numbers print as them and sum to the number of configurations.
+    """
     total = int(paper.quote("configurations"))
     for method, rows in paper.grid.groupby("method", sort=False):
-        counts = shares(rows["percent"].tolist(), total)
+        options = [[k for k in range(total + 1) if abs(100 * k / total - p) <= 0.5 + EPSILON] for p in rows["percent"]]
+        counts = next((counts for counts in product(*options) if sum(counts) == total), None)
         printed = ", ".join(f"{p} %" for p in rows["percent"])
         recomputed = ", ".join(f"{k}/{total}" for k in counts) if counts else f"no counts that sum to {total}"
         yield Finding(f"Table 4, {title(method)}", printed, recomputed, agree(counts is not None))

@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 from IPython import display
 from matplotlib.figure import Figure
 
 from pvera.report import claims, plots, published
-from pvera.report.plots import ablations as figures
 from pvera.report.table import Table, title
-from pvera.report.tables import ablations as tables
-from pvera.report.tables.benchmark import describe_runs
-from pvera.study import results
 
 WIDTH = 510  # pixels of a figure of one column
 REHEARSAL = "rehearsal"  # the profile of random weights and data, whose tables and figures are marked
@@ -22,31 +19,24 @@ REHEARSAL = "rehearsal"  # the profile of random weights and data, whose tables 
 
 @dataclass(frozen=True)
 class Page:
-    """A notebook executed on the results of one profile.
+    """A notebook executed on the results of one profile: the folders of all results, of the paper's, and of figures."""
 
-    root: the folder of results/ and figures/: the nearest one above the notebook that holds pyproject.toml.
-    """
-
-    root: Path
     profile: str
+    results: Path
+    published: Path
+    figures: Path
 
     @classmethod
     def here(cls) -> "Page":
-        """Return the page of the profile that PVERA_PROFILE names, by default `mini`, and set figures' defaults."""
-        plots.set_defaults()
+        """Return the page of the profile that PVERA_PROFILE names, by default `mini`, and set figures' defaults.
+
+        Its folders are in the nearest one above the notebook that holds pyproject.toml.
+        """
+        matplotlib.rcParams.update(plots.DEFAULTS)
         folders = [Path.cwd(), *Path.cwd().parents]
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
-        return cls(root, os.environ.get("PVERA_PROFILE", "mini"))
-
-    @property
-    def results(self) -> Path:
-        """The folder of all profiles' results."""
-        return self.root / "results"
-
-    @property
-    def published(self) -> Path:
-        """The folder of the paper's numbers."""
-        return self.results / "published"
+        profile = os.environ.get("PVERA_PROFILE", "mini")
+        return cls(profile, root / "results", root / "results/published", root / "figures" / profile)
 
     def say(self, text: str) -> None:
         """Show Markdown."""
@@ -88,19 +78,5 @@ class Page:
         """Save a figure as PNG and PDF and show it; source: of its data, by default the profile's results."""
         if self.profile == REHEARSAL:
             figure.text(0.5, 0.5, REHEARSAL, fontsize=40, color="0.5", alpha=0.4, ha="center", va="center", rotation=20)
-        folder = self.root / "figures" / self.profile
-        path, *_ = plots.save(figure, folder, name, f"Data: {source or f'results/{self.profile}'}")
+        path, *_ = plots.save(figure, self.figures, name, f"Data: {source or f'results/{self.profile}'}")
         display.display(display.Image(path, width=width))
-
-
-def show_ablation(page: Page, experiment: str, hyperparameter: str, axis: str) -> None:
-    """Show table, figure and verdicts of an ablation ("rank" or "position"); axis: the title of its values."""
-    runs = results.load_runs(page.results, page.profile, experiment, optional=True)
-    if not runs:
-        page.missing(options=f"--experiments {experiment}")
-        return
-    page.say(describe_runs(runs))
-    theirs = getattr(published.load(page.published), experiment).set_index(hyperparameter)
-    page.show(tables.ablation(runs, hyperparameter, theirs))
-    page.draw(figures.of_runs(runs, hyperparameter, theirs["loss"], axis), experiment)
-    page.show_claims(experiment)

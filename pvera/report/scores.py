@@ -17,9 +17,13 @@ def by_backbone(results: Iterable) -> dict[str, list]:
     """Group results by backbone; a result is a record, or a tuple that begins with one."""
     parts: dict[str, list] = {}
     for result in results:
-        record = result if isinstance(result, dict) else result[0]
-        parts.setdefault(record["backbone"], []).append(result)
+        parts.setdefault(record_of(result)["backbone"], []).append(result)
     return parts
+
+
+def record_of(result: dict | tuple) -> dict:
+    """Return the record of a result."""
+    return result if isinstance(result, dict) else result[0]
 
 
 def place(record: dict) -> tuple:
@@ -45,7 +49,6 @@ def score_frame(runs: Iterable[dict], metric: str | Callable[[dict], float] = "a
     of data sets, and each data set has every seed. NaN where a run is missing or diverged.
     """
     runs = list(runs)
-    assert len({run["backbone"] for run in runs}) == 1, "scores are those of one backbone"
     value = metric if callable(metric) else lambda run: run["test"][metric]
     keys = [*ROWS, "method"]
     of_runs = {tuple(run[key] for key in keys): value(run) if run["test"] else np.nan for run in runs}

@@ -2,29 +2,27 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binomtest, mannwhitneyu, t
+import pandas as pd
+from scipy.stats import binom, mannwhitneyu, t
 from statsmodels.stats.power import TTestPower
 
 LEVEL = 0.05  # of tests; intervals have the others
 
 
-# The detailed tables' test
-
-
-def binomial_p_value(correct: int, n: int, reference_correct: int) -> float:
+def binomial_p_value(correct, n, reference_correct):
     """Return the one-sided p-value of the detailed tables: is a method's accuracy below the reference's?
 
     correct: the method's correct answers, pooled over seeds. n: seeds × test images. reference_correct: PVeRA's
-    correct answers on the same n. The p-value is P(X ≤ correct) for X ~ Binomial(n, reference_correct / n).
+    correct answers on the same n. All may be arrays. The p-value is P(X ≤ correct) for X ~ Binomial(n,
+    reference_correct / n).
 
     A reference of 0 gives p-value 1. A reference of n gives p-value 0 for any error. The test takes the reference
     accuracy as known and the answers of several seeds to one image as independent; both make it anti-conservative.
     """
-    return float(binomtest(int(correct), int(n), reference_correct / n, alternative="less").pvalue)
+    return binom.cdf(correct, n, reference_correct / n)
 
 
 # Intervals of means, most of them of paired differences
@@ -116,6 +114,17 @@ def over_units(differences: np.ndarray, level: float = LEVEL) -> float:
     return float(np.fmax(half, over_repeats(differences, level)))
 
 
+def over_datasets(values: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean of each column over data sets, after averaging over seeds, and its interval (`over_units`).
+
+    values: rows with the levels dataset and seed. Returns a row per column: mean, low, high.
+    """
+    parts = [column.unstack("seed", sort=False).dropna(how="all") for _, column in values.items()]
+    mean = pd.Series([part.mean(axis=1).mean() for part in parts], values.columns, dtype=float)
+    half = pd.Series([over_units(part.to_numpy()) for part in parts], values.columns, dtype=float)
+    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
+
+
 def detectable(differences: np.ndarray) -> float:
     """Return the true mean that the interval of differences (units, repeats) separates from zero with power `POWER`.
 
@@ -124,13 +133,8 @@ def detectable(differences: np.ndarray) -> float:
     units = len(differences)
     if units < 2:
         return float("nan")
-    return _standardised(units) * np.sqrt(units) * over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
-
-
-@cache
-def _standardised(n: int) -> float:
-    """Return the `detectable` mean of n values in their standard deviations."""
-    return float(np.squeeze(TTestPower().solve_power(nobs=n, alpha=LEVEL, power=POWER)))
+    standardised = float(np.squeeze(TTestPower().solve_power(nobs=units, alpha=LEVEL, power=POWER)))
+    return standardised * np.sqrt(units) * over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
 
 
 # Ranks: the order of numbers, not their scale

@@ -12,6 +12,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.files import write_atomically
+from pvera.report.scores import record_of
 from pvera.study import markdown
 
 NOTHING = "–"  # an empty cell
@@ -62,11 +63,9 @@ class Table:
         for heading, frame in self.texts().items():
             header, rows = list(frame.columns), [list(row) for row in frame.itertuples()]
             if frame.columns.nlevels > 1:  # Markdown has one header: the groups, each above its first column
-                groups = [group for group, _ in header]
-                rows.insert(0, ["", *(f"**{below}**" for _, below in header)])
-                header = [
-                    group if group != before else "" for before, group in zip(["", *groups], groups, strict=False)
-                ]
+                groups, titles = zip(*header, strict=True)
+                rows.insert(0, ["", *map("**{}**".format, titles)])
+                header = ["" if group in groups[:i] else group for i, group in enumerate(groups)]
             parts += [f"**{heading}**"] if heading else []
             parts.append(markdown.table(["", *header], rows, "l" + "c" * len(header)))
         notes = " ".join(filter(None, [rest, self.source.replace("*", r"\*") if source else ""]))
@@ -100,13 +99,11 @@ class Table:
             data = panel.reset_index()
         return data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
-    def write(self, folder) -> list[Path]:
-        """Write <folder>/<name>.md and .csv, and .tex where the paper has the table. Return the paths."""
+    def write(self, folder) -> None:
+        """Write <folder>/<name>.md and .csv, and .tex where the paper has the table."""
         files = {"md": self.markdown(), "csv": self.csv()} | ({"tex": self.latex()} if self.in_paper else {})
-        paths = [Path(folder) / f"{self.name}.{ending}" for ending in files]
-        for path, text in zip(paths, files.values(), strict=True):
-            write_atomically(path, text)
-        return paths
+        for ending, text in files.items():
+            write_atomically(Path(folder) / f"{self.name}.{ending}", text)
 
 
 def texts(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
@@ -170,12 +167,15 @@ def title(key) -> str:
     return named.title if named else BACKBONES.get(key, str(key))
 
 
-def origin(record: dict, seeds: Iterable[int], datasets: Iterable[str] = ()) -> str:
-    """Name for a caption the profile, protocol, backbone, seeds and data sets that its numbers come from."""
-    *others, last = map(str, seeds)
-    text = f"Profile {record['profile']}, {record['protocol']} protocol, backbone {title(record['backbone'])}, " + (
-        f"seeds {', '.join([*others, last])}" if others else f"seed {last}"
-    )
+def origin(results: Iterable, datasets: Iterable[str] = ()) -> str:
+    """Name for a caption the profile, protocol, backbone, seeds and data sets that its numbers come from.
+
+    results: records of one backbone, or tuples that begin with one.
+    """
+    records = list(map(record_of, results))
+    seeds, first = sorted({record["seed"] for record in records}), records[0]
+    text = f"Profile {first['profile']}, {first['protocol']} protocol, backbone {title(first['backbone'])}, "
+    text += f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     names = ", ".join(map(title, datasets))
     return f"{text}; data sets: {names}" if names else text
 

@@ -10,7 +10,7 @@ from records import make_record
 
 from pvera.report import audit, published
 from pvera.report.audit import CONTRADICTS, OPEN
-from pvera.report.tables import against_paper
+from pvera.report.tables import benchmark
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
 FINDINGS = pd.read_csv(FOLDER / "audit.csv", keep_default_na=False)
@@ -92,7 +92,7 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
         "vera": {"cifar": [70, 71], "kitti": [80, 82]},
         "pvera": {"cifar": [72.7, 72.7], "kitti": [80, 82.6]},
     }
-    table = against_paper.accuracies(on_vtab(ours), PAPER)
+    table = benchmark.beside_paper(on_vtab(ours), PAPER)
     data = parsed(table).set_index(["method", "column"])
     for method, here, paper in (("vera", (70.5, 81), (70.1, 84.0)), ("pvera", (72.7, 81.3), (71.7, 83.3))):
         for dataset, value, printed in zip(("cifar", "kitti"), here, paper):

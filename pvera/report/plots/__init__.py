@@ -2,10 +2,9 @@
 
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
@@ -23,33 +22,29 @@ COLUMN = 3.4  # inches, the width of a column of a two-column paper
 PAGE = 7.0  # inches, the width of both columns
 
 
-def set_defaults() -> None:
-    """Set matplotlib's defaults for figures of the paper's widths."""
-    matplotlib.rcParams.update(
-        {
-            "font.size": 7,
-            "axes.titlesize": 8,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.axisbelow": True,
-            "axes.linewidth": 0.6,
-            "figure.constrained_layout.use": True,
-            "figure.labelsize": 8,
-            "grid.color": "0.9",
-            "grid.linewidth": 0.6,
-            "legend.columnspacing": 1.0,
-            "legend.fontsize": 6.5,
-            "legend.frameon": False,
-            "legend.handlelength": 2.0,
-            "legend.handletextpad": 0.5,
-            "lines.markersize": 4,
-            "pdf.fonttype": 42,  # text stays text
-        }
-    )
+#: matplotlib's defaults for figures of the paper's widths.
+DEFAULTS = {
+    "font.size": 7,
+    "axes.titlesize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.linewidth": 0.6,
+    "figure.constrained_layout.use": True,
+    "figure.labelsize": 8,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.6,
+    "legend.columnspacing": 1.0,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.0,
+    "legend.handletextpad": 0.5,
+    "lines.markersize": 4,
+    "pdf.fonttype": 42,  # text stays text
+}
 
 
-@dataclass(frozen=True)
-class Style:
+class Style(NamedTuple):
     """The looks of a method in every figure: a colour that colour-blind readers can tell, a marker for grey print."""
 
     title: str
@@ -99,7 +94,7 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
         if "low" in frame:
             ax.plot([row["low"], row["high"]], [place, place], color=looks.colour, linewidth=1.2)
         ax.plot(row[seeds], np.full(len(seeds), place + 0.36), "o", color=looks.colour, markersize=2, mew=0)
-        ax.plot(row["mean"], place, looks.marker, color=looks.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
+        dot(ax, row["mean"], place, looks)
     name_rows(ax, [look(name).title or name for name in frame.index])
     if "pvera" in frame.index:
         colour = look("pvera").colour
@@ -107,6 +102,11 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
         if labels := ax.get_yticklabels():  # axes that share labels have none
             labels[frame.index.get_loc("pvera")].set(color=colour, fontweight="bold")
     return ax
+
+
+def dot(ax: Axes, x: float, y: float, look: Style, markersize: float = 4.2) -> None:
+    """Draw the marker of `look` with a white edge."""
+    ax.plot(x, y, look.marker, color=look.colour, markersize=markersize, mec="white", mew=0.4, zorder=3)
 
 
 def name_rows(ax: Axes, names: Sequence[str]) -> None:
@@ -130,9 +130,9 @@ def entry(label: str, marker: str = "", line: str = "", colour: str = "0.3", **l
     return Line2D([], [], color=colour, marker=marker, linestyle=line, label=label, **{"linewidth": 0.8} | look)
 
 
-def methods_key(methods: Iterable[str]) -> list[Line2D]:
-    """Return the entries of a key that name methods by marker and colour."""
-    return [entry(look.title, look.marker, colour=look.colour) for look in map(style, methods)]
+def looks_key(looks: Iterable[Style]) -> list[Line2D]:
+    """Return the entries of a key that name looks, most often methods', by marker and colour."""
+    return [entry(look.title, look.marker, colour=look.colour) for look in looks]
 
 
 def key(figure: Figure, entries: Iterable[Artist], columns: int = 3) -> None:

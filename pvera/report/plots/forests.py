@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.plots import PAGE, PLAIN, PVERA_MEAN, SEED, Style, entry, forest, key, note, panels, style
-from pvera.report.statistics import weakest_contrast
+from pvera.report.statistics import over_datasets
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
 from pvera.report.tables.protocol import METRICS, per_pair, summary
@@ -37,10 +37,10 @@ def contrasts(sets: Mapping[str, Runs]) -> Figure:
     for ax, (name, (first, second)) in zip(axes, there.items(), strict=True):
         frames = []
         for labels, frame in zip(rows, accuracies.values(), strict=True):
-            gaps = (frame[first] - frame[second]).unstack("seed", sort=False)
-            effect = weakest_contrast({name: gaps.to_numpy()})
-            frames.append(gaps.set_axis(labels[:-1]).add_prefix("seed").assign(mean=gaps.mean(axis=1).to_numpy()))
-            frames[-1].loc[labels[-1], ["mean", "low", "high"]] = effect.mean, effect.others.low, effect.others.high
+            gaps = frame[first] - frame[second]
+            of_seeds = gaps.unstack("seed", sort=False).set_axis(labels[:-1]).add_prefix("seed")
+            frames.append(of_seeds.assign(mean=of_seeds.mean(axis=1)))
+            frames.append(over_datasets(gaps.to_frame()).set_axis(labels[-1:]))
         forest(ax, pd.concat(frames), lambda label: PLAIN if label.startswith(MEAN) else task)
         ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
         for end in np.cumsum([len(labels) for labels in rows]):

@@ -1,7 +1,10 @@
 """Figures of the draws: violins of their spread and of interval widths, both by number of draws, images with their
-intervals (Section 4.3, Appendix C), and scores of draws and of other ways by the passes that they take."""
+intervals (Section 4.3, Appendix C), and scores of draws and of other ways by the passes that they take; and of the last
+layer's latents: detection of other data sets, and maps over patches (Section 4.4)."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -10,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
 from pvera.report.analyses import Example
 from pvera.report.plots import COLUMN, PAGE, doubling, entry, key, note, panels, picture, style
@@ -17,6 +21,7 @@ from pvera.report.statistics import rank_sum
 from pvera.report.table import signed, title
 from pvera.report.tables import baselines
 from pvera.report.tables import uncertainty as tables
+from pvera.report.tables.out_of_distribution import KINDS, Values
 
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can tell them.
 CORRECT, INCORRECT = "#4D9221", "#762A83"
@@ -30,7 +35,7 @@ def stars(p: float) -> str:
     return "*" * sum(p <= level for level in (1e-4, 1e-3, 1e-2, 0.05)) or "ns"
 
 
-def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colours: Sequence[str]) -> Axes:
+def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colours: Sequence[str]) -> None:
     """Draw a violin per sample, from its lowest to its highest value, with a box plot inside; none for an empty one."""
     names = np.repeat(labels, [len(values) for values in samples])
     seaborn.violinplot(
@@ -41,20 +46,18 @@ def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colo
     ax.tick_params(axis="x", length=0)
     ax.yaxis.set_major_locator(MaxNLocator(4))
     ax.grid(axis="y")
-    return ax
 
 
-def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> Axes:
+def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> None:
     """Draw a line between two violins at `height`, a share of the axes' height, with `text` above."""
     at = ax.get_xaxis_transform()
     low = height - 0.02
     ax.plot([left, left, right, right], [low, height, height, low], color="0.3", linewidth=0.6, transform=at,
             clip_on=False)  # fmt: skip
     ax.text((left + right) / 2, height + 0.01, text, transform=at, ha="center", va="bottom", fontsize=6)
-    return ax
 
 
-def pairs(runs: tables.Runs, values_of: Callable, title: str, definition: str, highest: float = np.inf) -> Figure:
+def pairs(runs: tables.Runs, values_of: Callable, label: str, definition: str, highest: float = np.inf) -> Figure:
     """Draw violins of correct and incorrect images for each of the paper's numbers of draws, on one scale up to at most
     `highest`, with the significance that incorrect images have the higher values.
 
@@ -74,7 +77,7 @@ def pairs(runs: tables.Runs, values_of: Callable, title: str, definition: str, h
         top = max(top, every.max(initial=0))
         if (every > highest).any():
             beyond.append(f"{100 * (every > highest).mean():.1f} % of {k}")
-    axes[0].set_ylabel(title)
+    axes[0].set_ylabel(label)
     axes[0].set_ylim(0, min(highest, 1.05 * top) or 1)
     text = f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher\n{definition}"
     if beyond:
@@ -83,17 +86,15 @@ def pairs(runs: tables.Runs, values_of: Callable, title: str, definition: str, h
     return figure
 
 
-def spread(runs: tables.Runs) -> Figure:
-    """Draw the paper's violins of the standard deviation of the softmax scores, over all data sets."""
-    definition = "correct: more than half of the draws predict the true class"
-    return pairs(runs, tables.spread_of, "SD of the highest softmax score", definition)
-
-
-def widths(runs: tables.Runs) -> Figure:
-    """Draw the appendix's violins of the interval widths, over all data sets."""
-    definition = "correct: the class that most draws predict is the true one"
-    return pairs(runs, tables.width_of, "Width of the 95 % interval of the mean\nscore of the predicted class",
-                 definition, 1)  # fmt: skip
+#: The paper's violins of the standard deviation of the softmax scores, and the appendix's of the interval widths.
+spread = partial(
+    pairs, values_of=tables.spread_of, label="SD of the highest softmax score",
+    definition="correct: more than half of the draws predict the true class",
+)  # fmt: skip
+widths = partial(
+    pairs, values_of=tables.width_of, label="Width of the 95 % interval of the mean\nscore of the predicted class",
+    definition="correct: the class that most draws predict is the true one", highest=1,
+)  # fmt: skip
 
 
 def detection(runs: tables.Runs) -> Figure:
@@ -252,3 +253,91 @@ def scores_against_cost(comparison: baselines.Comparison) -> Figure:
     note(figure, "ways of one pass stand side by side; of the methods with dropout only the draws are shown; the "
                  "tables have all ways")  # fmt: skip
     return figure
+
+
+# The last layer's latents
+
+OUT = "#BBBBBB"
+
+
+def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
+    """Draw violins of the values on a model's own data set (in colour) and on others: a row per method, a column per
+    model, for the first seed and the first data set of each category.
+
+    Brackets show the significance that the values are lower on the model's own. Other seeds have other random matrices,
+    and so other values. The paper shows three models.
+    """
+    seed, first = min(run.record["seed"] for run in runs), {}
+    for run in runs:
+        first.setdefault(run.record["category"], run.trained_on)
+    models = list(first.values())
+    runs_of_seed = {(run.record["method"], run.trained_on): run for run in runs if run.record["seed"] == seed}
+    methods = list(dict.fromkeys(method for method, _ in runs_of_seed))
+    figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)))
+    grid = figure.subplots(len(methods), len(models), squeeze=False)
+    for (row, method), (home, model) in product(enumerate(methods), enumerate(models)):
+        ax, colour = grid[row, home], style(method).colour
+        if (method, model) in runs_of_seed:
+            samples = [runs_of_seed[method, model].values[name, kind] for name in models]
+            violins(ax, samples, list(map(title, models)), [colour if name == model else OUT for name in models])
+            others = sorted((i for i in range(len(models)) if i != home), key=lambda i: abs(i - home))
+            for level, place in enumerate(others):
+                test = rank_sum(samples[place], samples[home])
+                bracket(ax, home, place, 1.02 + 0.11 * level, stars(test.p_value))
+            for label in ax.get_xticklabels():
+                label.set(rotation=30, ha="right", rotation_mode="anchor", fontsize=6)
+        ax.set_title("" if row else title(model), pad=18 if row else 24, fontsize=7)
+        if row < len(methods) - 1:
+            ax.set_xticklabels([])
+        if not home:
+            ax.set_ylabel(METHODS[method].title, color=colour, fontweight="bold")
+    figure.suptitle("Model trained on", fontsize=7)
+    note(figure, f"colour: the model's own data set; grey: others\n{STARS}: lower on its own")
+    figure.supylabel(rf"{KINDS[kind].capitalize()} of $\mu_q + \mu_v$")
+    return figure
+
+
+def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
+    """Draw a column per image; below it each method's latent: PVeRA's mean, two draws, and these draws minus the mean.
+
+    latents: of `load_analyses`. A cell is a patch, as it is. Draws have the scale of their mean, as in the paper's
+    Figure 7; the differences have one that is centred at zero.
+    """
+    latents = sorted(latents, key=lambda analysis: analysis[0]["method"] != "vera")
+    record, arrays = latents[0]
+    pixels, rows = arrays["pixels"], 1 + sum(1 + 2 * len(arrays["draws"][:2]) for _, arrays in latents)
+    size = (COLUMN - 1.2) / len(pixels)
+    figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows))
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02, wspace=0.02, hspace=0.02)
+    grid = iter(figure.subplots(rows, len(pixels), squeeze=False))
+    axes = _row(next(grid), "Image", pixels)
+    for ax, label in zip(axes, arrays["labels"], strict=True):
+        ax.set_title(class_name(record["dataset"], int(label)), fontsize=6.5, pad=2)
+    for record, arrays in latents:
+        look, mean, draws = style(record["method"]), arrays["mu"], arrays["draws"][:2]
+        as_drawn = {f"{look.title},\nmean" if len(draws) else look.title: mean}
+        as_drawn |= {f"draw {i + 1}": draw for i, draw in enumerate(draws)}
+        from_mean = {f"draw {i + 1}\n− mean": draw - mean for i, draw in enumerate(draws)}
+        most = max((np.abs(cells).max() for cells in from_mean.values()), default=0)
+        for pictures, scale in (
+            (as_drawn, {"cmap": "viridis", "vmin": mean.min(), "vmax": mean.max()}),
+            (from_mean, {"cmap": "BrBG", "vmin": -most, "vmax": most}),
+        ):
+            if pictures:
+                axes = np.array([_row(next(grid), label, cells, look.colour, **scale)
+                                 for label, cells in pictures.items()]).ravel()  # fmt: skip
+                bar = figure.colorbar(axes[0].images[0], ax=axes, pad=0.01, fraction=0.06, aspect=6 * len(axes) / 5)
+                bar.ax.tick_params(labelsize=5.5, length=2)
+                bar.ax.yaxis.set_major_locator(MaxNLocator(3))
+                bar.outline.set_linewidth(0.4)
+    note(figure, "One cell per patch: its query latent in the last layer, on the first\n"
+                 "principal component of the mean (no unit); draws, and draws minus the mean")  # fmt: skip
+    return figure
+
+
+def _row(axes: Sequence[Axes], title: str, pictures: np.ndarray, colour: str = "black", **scale) -> Sequence[Axes]:
+    """Draw pictures (images, height, width[, 3]) side by side, with a title at the left."""
+    for ax, pixels in zip(axes, pictures, strict=True):
+        picture(ax, pixels, **scale)
+    axes[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=6.5, labelpad=3, color=colour)
+    return axes

@@ -4,7 +4,7 @@ All values train on the same data sets with the same seeds, so differences are t
 intervals are those of a mean over data sets.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import product
 
@@ -13,7 +13,7 @@ import pandas as pd
 
 from pvera.data.tasks import TASKS
 from pvera.report.scores import score_frame
-from pvera.report.statistics import over_units
+from pvera.report.statistics import over_datasets
 from pvera.report.table import Table, interval, texts, thousands
 from pvera.report.tables.benchmark import describe_runs
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
@@ -31,16 +31,10 @@ def losses(runs: Sequence[dict], hyperparameter: str) -> pd.DataFrame:
 
     def lowest(value, run: dict) -> float:
         candidates = [m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value]
-        return min((loss for loss in candidates if loss is not None), default=np.nan)
+        return pd.Series(candidates, dtype=float).min()
 
-    values = sizes(runs, hyperparameter)
+    values = dict.fromkeys(member["grid"][hyperparameter] for run in runs for member in run["members"])
     return pd.DataFrame({value: score_frame(runs, partial(lowest, value)).iloc[:, 0] for value in values})
-
-
-def sizes(runs: Sequence[dict], hyperparameter: str) -> dict:
-    """Return the trainable parameters of the adapters with each value."""
-    members = (member for run in runs for member in run["members"])
-    return {member["grid"][hyperparameter]: member["adapter_parameters"] for member in members}
 
 
 def by_seed(of_values: pd.DataFrame) -> pd.DataFrame:
@@ -54,11 +48,9 @@ def above(of_values: pd.DataFrame, reference) -> pd.DataFrame:
     Rows values, columns mean, low and high: the 95 % interval over data sets, NaN for `reference` itself.
     """
     whole = of_values.dropna()
-    gaps = whole.sub(whole.get(reference, np.nan), axis=0)
-    mean = gaps.groupby(level="dataset").mean().mean()
-    half = {name: over_units(gaps[name].unstack("seed").dropna(how="all").to_numpy()) for name in gaps}
-    half = pd.Series(half).replace(0, np.nan)
-    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
+    gaps = over_datasets(whole.sub(whole.get(reference, np.nan), axis=0))
+    gaps.loc[gaps["low"] == gaps["high"], ["low", "high"]] = np.nan
+    return gaps
 
 
 def failed(of_values: pd.DataFrame) -> pd.DataFrame:
@@ -68,21 +60,15 @@ def failed(of_values: pd.DataFrame) -> pd.DataFrame:
     return of_values.gt(LEARNED * np.log(classes), axis=0)
 
 
-def counterparts(ours: Sequence, theirs: Sequence) -> dict:
-    """Map our grid values to the paper's: equal values, else equal places in grids of one length, else none.
+def counterparts(ours: Iterable, hyperparameter: str) -> dict:
+    """Map the paper's values to ours: equal values, else equal places in grids of one length, else none.
 
     Small backbones have scaled ranks, so their grids share places instead of values.
     """
+    ours, theirs = list(ours), PAPER[hyperparameter]
     if set(ours) <= set(theirs):
-        return {value: value for value in ours}
-    return dict(zip(ours, theirs, strict=True)) if len(ours) == len(theirs) else {}
-
-
-def references(values: Sequence, theirs: pd.DataFrame) -> tuple:
-    """Return the one of our `values` in the place of the paper's best, None where it has none, and the paper's best."""
-    best = theirs["loss"].idxmin()
-    pairs = counterparts(values, list(theirs.index))
-    return next((value for value, published_value in pairs.items() if published_value == best), None), best
+        return dict(zip(ours, ours, strict=True))
+    return dict(zip(theirs, ours, strict=True)) if len(ours) == len(theirs) else {}
 
 
 def title(hyperparameter: str, value) -> str:
@@ -96,11 +82,13 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
     theirs: the paper's table, columns loss and parameters, rows values.
     """
     ours = losses(runs, hyperparameter)
-    values, whole = list(ours), ours.dropna()
-    pairs = counterparts(values, list(theirs.index))
-    base, best = references(values, theirs)
+    values, whole, best = list(ours), ours.dropna(), theirs["loss"].idxmin()
+    pairs = counterparts(values, hyperparameter)
+    published = {value: printed for printed, value in pairs.items()}
+    base = pairs.get(best)
     gaps = above(ours, base)
-    paired = theirs.reindex([pairs.get(value) for value in values])
+    paired = theirs.reindex([published.get(value) for value in values])
+    sizes = {member["grid"][hyperparameter]: member["adapter_parameters"] for run in runs for member in run["members"]}
     columns = {
         hyperparameter: values,
         "published_value": paired.index,
@@ -113,7 +101,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
         "above_reference_paper": paired["loss"] - theirs["loss"].min(),
         "lowest": [(whole.idxmin(axis=1) == value).sum() for value in values],
         "failed": failed(ours).sum(),
-        "parameters": list(sizes(runs, hyperparameter).values()),
+        "parameters": list(sizes.values()),
         "parameters_paper": paired["parameters"],
     }
     data = pd.DataFrame({name: np.asarray(column) for name, column in columns.items()})
@@ -130,8 +118,8 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
         "parameters": ("Trainable parameters, here", lambda row: thousands(row["parameters"])),
         "parameters_paper": ("Trainable parameters, paper", lambda row: thousands(row["parameters_paper"])),
     }
-    scaled = any(pairs.get(value, value) != value for value in values)
-    header = [title(hyperparameter, value) + (f" ({pairs[value]})" if scaled else "") for value in values]
+    scaled = any(printed != value for printed, value in pairs.items())
+    header = [title(hyperparameter, value) + (f" ({published[value]})" if scaled else "") for value in values]
     caption = (
         f"Best validation loss of PVeRA (nats), mean over {len(ours)} pairs of data set and seed. Bold: lowest. "
         "Underlined: second lowest. Differences are taken within data set and seed; their intervals speak of "
@@ -148,41 +136,36 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
     return Table(runs[0]["experiment"], caption, {"": panel}, data=data, source=describe_runs(runs), in_paper=True)
 
 
-# Claims
-
-
 def named(hyperparameter: str, text: str, *groups: list) -> Callable[[pd.DataFrame | None], str]:
     """Return the text of a claim about groups of the paper's values, which names ours in their place where they
     differ."""
 
-    def names(values: list, pairs: dict) -> str:
+    def name(values: list, pairs: dict) -> str:
         ours = [title(hyperparameter, pairs[value]) for value in values if pairs.get(value, value) != value]
-        names = " and ".join(title(hyperparameter, value) for value in values)
-        return f"{names} (here {' and '.join(ours)})" if ours else names
+        name = " and ".join(title(hyperparameter, value) for value in values)
+        return f"{name} (here {' and '.join(ours)})" if ours else name
 
-    return lambda of_values: text.format(*(names(values, _ours(of_values, hyperparameter)) for values in groups))
+    def of_results(of_values: pd.DataFrame | None) -> str:
+        pairs = counterparts([] if of_values is None else of_values, hyperparameter)
+        return text.format(*(name(values, pairs) for values in groups))
+
+    return of_results
 
 
 @contrast
 def lower(of_values: pd.DataFrame, hyperparameter: str, better: list, worse: list) -> Gaps:
     """Return how far each value of `better` lies below each other one of `worse`, values of the paper."""
-    pairs = _ours(of_values, hyperparameter)
-    if absent := [value for value in (*better, *worse) if value not in pairs]:
-        raise Untestable(f"no counterpart of {title(hyperparameter, absent[0])} in the grid")
-    gaps, shares = {}, failed(of_values).mean()
-    for first, second in product(better, worse):
-        if first != second:
-            for value in (pairs[first], pairs[second]):
-                if shares[value] > 0.5:
-                    raise Untestable(
-                        f"{title(hyperparameter, value)} learned nothing in {100 * shares[value]:.0f} % of trainings"
-                    )
-            name = f"{title(hyperparameter, pairs[second])} − {title(hyperparameter, pairs[first])}"
-            gaps[name] = (of_values[pairs[second]] - of_values[pairs[first]]).unstack("seed", sort=False)
-    return gaps
-
-
-def _ours(of_values: pd.DataFrame | None, hyperparameter: str) -> dict:
-    """Map the paper's values to ours."""
-    pairs = counterparts([] if of_values is None else list(of_values), PAPER[hyperparameter])
-    return {theirs: ours for ours, theirs in pairs.items()}
+    pairs = counterparts(of_values, hyperparameter)
+    names = {value: title(hyperparameter, pairs[value]) for value in pairs}
+    for value in (*better, *worse):
+        if value not in pairs:
+            raise Untestable(f"no counterpart of {title(hyperparameter, value)} in the grid")
+        if (share := failed(of_values).mean()[pairs[value]]) > 0.5:
+            raise Untestable(f"{names[value]} learned nothing in {100 * share:.0f} % of trainings")
+    return {
+        f"{names[second]} − {names[first]}": (of_values[pairs[second]] - of_values[pairs[first]]).unstack(
+            "seed", sort=False
+        )
+        for first, second in product(better, worse)
+        if first != second
+    }

@@ -4,7 +4,7 @@ A *way* is one pass, draws, an ensemble of seeds, or Laplace, with the adapters 
 equal numbers of forward passes. Their cells are means over data sets of what `study.baselines` computed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,15 +15,15 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.report.scores import place
-from pvera.report.statistics import weakest_contrast
+from pvera.report.statistics import over_datasets
 from pvera.report.table import NOTHING, Table, interval, number, origin, plain, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.study import results
-from pvera.study.baselines import ALL_SEEDS, COVERAGE, FRAMES, read_frames
+from pvera.study.baselines import ALL_SEEDS, COVERAGE, FRAMES, METRICS, read_frames
 
 #: Experiment -> what is added to the titles of its methods.
 SOURCES = {"rivals": "", "dropout_rivals": " with dropout"}
-ALONG_BETA = "beta_rivals"
+ALONG_BETA = "beta_rivals_"  # the experiments' names begin so, and end in β
 KEY = ["passes", "method", "source", "way"]
 WAYS = ["pass", "laplace", "draws", "ensemble"]
 
@@ -38,46 +38,41 @@ class Comparison(NamedTuple):
     frames: dict[str, pd.DataFrame]
 
 
-def load(root, profile: str) -> Comparison | None:
-    """Load the comparisons of the benchmark and those with dropout; None where there are none."""
-    return _joined(root, profile, {experiment: {"source": experiment} for experiment in SOURCES})
+def load(root, profile: str, sources: Iterable[str] = SOURCES) -> Comparison | None:
+    """Load the comparisons of some experiments, by default of the benchmark's adapters and those with dropout.
 
-
-def load_along_beta(root, profile: str) -> Comparison | None:
-    """Load the comparisons of PVeRA along β, a column `beta` in each frame; None where there are none."""
-    folders = sorted(path.name for path in (Path(root) / profile).glob(f"{ALONG_BETA}_*"))
-    return _joined(root, profile, {name: {"beta": float(name.removeprefix(f"{ALONG_BETA}_"))} for name in folders})
-
-
-def _joined(root, profile: str, experiments: dict[str, dict]) -> Comparison | None:
-    """Load the frames of several experiments, each with further columns."""
+    None where there are none.
+    """
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in FRAMES}
     records = []
-    for experiment, columns in experiments.items():
-        for record in results.load_runs(root, profile, experiment, optional=True):
+    for source in sources:
+        for record in results.load_runs(root, profile, source, optional=True):
             records.append(record)
-            named = columns | {name: record[name] for name in ("dataset", "category", "method")}
-            frames = read_frames(results.path_of(root, record))
-            for name, frame in frames.items():
+            named = {"source": source} | {name: record[name] for name in ("dataset", "category", "method")}
+            for name, frame in read_frames(results.path_of(root, record)).items():
                 parts[name].append(frame.assign(**named))
     if not records:
         return None
-    joined = {name: pd.concat(part, ignore_index=True) for name, part in parts.items()}
-    if len(out := joined["out"]):
+    frames = {name: pd.concat(part, ignore_index=True) for name, part in parts.items()}
+    if len(out := frames["out"]):
         category = {name: task.category for name, task in TASKS.items()}
         category |= {record["dataset"]: record["category"] for record in records}
-        joined["out"] = out.assign(
-            distance=np.where(out["other"].map(category) == out["category"], "same category", "other category")
-        )
-    return Comparison(records[0], joined)
+        same = out["other"].map(category) == out["category"]
+        frames["out"] = out.assign(distance=np.where(same, "same category", "other category"))
+    return Comparison(records[0], frames)
+
+
+def load_along_beta(root, profile: str) -> Comparison | None:
+    """Load the comparisons of PVeRA along β; None where there are none."""
+    return load(root, profile, sorted(path.name for path in (Path(root) / profile).glob(f"{ALONG_BETA}*")))
 
 
 def describe_runs(comparison: Comparison) -> str:
     """Describe the adapters for a caption."""
     scores = comparison.frames["scores"]
     datasets = sorted(scores[["category", "dataset"]].drop_duplicates().to_dict("records"), key=place)
-    seeds = sorted(set(scores["seed"]) - {ALL_SEEDS})
-    return f"{origin(comparison.record, seeds, [record['dataset'] for record in datasets])}."
+    seeds = [comparison.record | {"seed": seed} for seed in set(scores["seed"]) - {ALL_SEEDS}]
+    return f"{origin(seeds, [record['dataset'] for record in datasets])}."
 
 
 # The cells
@@ -118,21 +113,20 @@ def means(comparison: Comparison, columns: Mapping[str, Column], by: Sequence[st
     """Return the means of columns over data sets and seeds, as shown, and those of their floors."""
     data = {}
     for name, column in columns.items():
-        rows = column.rows(comparison)
-        data[name] = column.factor * over_tasks(rows, column.value, by)
-        if column.floor:
-            data[f"{name} floor"] = column.factor * over_tasks(rows, f"{column.value}_floor", by)
+        for ending in ("", "_floor")[: 1 + column.floor]:
+            values = over_tasks(column.rows(comparison), column.value + ending, by)
+            data[name + ending] = column.factor * values
     return pd.DataFrame(data)
 
 
 def spec(columns: Mapping[str, Column]) -> dict[str, tuple]:
     """Return how `means` are shown."""
 
-    def with_floor(row: pd.Series, name: str) -> str:
-        return f"{plain(row[name], 1)} ({plain(row[f'{name} floor'], 1)})"
+    def with_floor(name: str, row: pd.Series) -> str:
+        return f"{plain(row[name], 1)} ({plain(row[f'{name}_floor'], 1)})"
 
     return {
-        name: (column.title, partial(with_floor, name=name) if column.floor else column.digits)
+        name: (column.title, partial(with_floor, name) if column.floor else column.digits)
         for name, column in columns.items()
     }
 
@@ -241,9 +235,9 @@ def shift_table(comparison: Comparison) -> Table:
     )
     panels = by_passes(means(comparison, SHIFT))
     data = pd.concat([comparison.frames["shift"], comparison.frames["out"]])
-    measured = ["accuracy", "nll", "brier", "ece", "ace", "auroc", "fpr"]
-    data = data.groupby(list(data.columns.drop([*measured, "corruption", "seed"])), sort=False, dropna=False)
-    data = data[measured].mean().reset_index()
+    measured = [*METRICS, "auroc", "fpr"]
+    kept = list(data.columns.drop([*measured, "corruption", "seed"]))
+    data = data.groupby(kept, sort=False, dropna=False)[measured].mean().reset_index()
     return Table("rivals_shift", caption, panels, spec(SHIFT), data, describe_runs(comparison))
 
 
@@ -264,7 +258,9 @@ def beta_table(along: Comparison) -> Table:
     """Build the table of PVeRA's scores along β (`load_along_beta`)."""
     most = along.frames["scores"].query("way == 'draws'")["passes"].max()
     frames = {name: along.frames[name].query(f"way != 'draws' or passes == {most}") for name in ("scores", "detection")}
-    data = means(along._replace(frames=frames), BETA, ["beta"])
+    data = means(along._replace(frames=frames), BETA, ["source"])
+    betas = data.index.str.removeprefix(ALONG_BETA).astype(float)
+    data = data.set_axis(betas).rename_axis("beta").sort_index()
     panel = data.rename(number)
     panel[["accuracy", "ace", "ace_draws"]] *= 100
     caption = (
@@ -302,16 +298,14 @@ def compared(comparison: Comparison, name: str) -> pd.DataFrame:
 
 def differences_table(comparison: Comparison) -> Table:
     """Build the table of differences from one pass of PVeRA, with intervals over data sets."""
-    scores = {name: compared(comparison, name) for name in DIFFERENCES}
-    ways = {index[:4] for index in scores["NLL"].index}
-    rows = []
-    for way in ordered(ways - {REFERENCE}) if REFERENCE in ways else ():
-        for name, values in scores.items():
-            gaps = (values.loc[way] - values.loc[REFERENCE]).to_numpy()
-            if not np.isnan(gaps).all():
-                effect = weakest_contrast({"": gaps})
-                rows.append((*way, name, effect.mean, effect.others.low, effect.others.high))
-    data = pd.DataFrame(rows, columns=[*KEY, "score", "mean", "low", "high"])
+    parts = {}
+    for name in DIFFERENCES:
+        values = compared(comparison, name).stack(future_stack=True).unstack(KEY)
+        gaps = values.sub(values.get(REFERENCE, np.nan), axis=0)
+        parts[name] = over_datasets(gaps.drop(columns=[REFERENCE], errors="ignore"))
+    data = pd.concat(parts, names=["score"]).dropna(how="all").reorder_levels([*KEY, "score"])
+    ways = ordered(data.index.droplevel("score").unique())
+    data = data.loc[[(*way, name) for way in ways for name in DIFFERENCES if (*way, name) in data.index]].reset_index()
     digits = {name: 3 if column.factor == 1 else 2 for name, column in DIFFERENCES.items()}
     intervals = [interval(row.mean, row.low, row.high, digits[row.score]) for row in data.itertuples(index=False)]
     cells = data.assign(text=intervals).pivot(index=KEY, columns="score", values="text")
@@ -340,12 +334,11 @@ def better(comparison: Comparison, name: str, way: str, other: str) -> Gaps:
     Each way has the most passes that it was tried with. `Untestable` without one of them.
     """
     values = compared(comparison, name)
-    tried = []
-    for short in (way, other):
-        keys = [index[:4] for index in values.index if index[1:4] == SHORT[short]]
+
+    def with_most_passes(method: str, source: str, kind: str) -> pd.DataFrame:
+        keys = [index[:4] for index in values.index if index[1:4] == (method, source, kind)]
         if not keys:
-            method, source, kind = SHORT[short]
             raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {kind}")
-        tried.append(values.loc[max(keys)])
-    first, second = tried
-    return {"": DIFFERENCES[name].sign * (first - second)}
+        return values.loc[max(keys)]
+
+    return {"": DIFFERENCES[name].sign * (with_most_passes(*SHORT[way]) - with_most_passes(*SHORT[other]))}

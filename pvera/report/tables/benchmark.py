@@ -1,27 +1,29 @@
 """Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4);
-and the contrasts behind the paper's claims about its Table 1."""
+the same against the paper's; and the contrasts behind the paper's claims about its Table 1."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
 import pandas as pd
+from scipy.stats import kendalltau
 
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data import vtab
+from pvera.data.tasks import TASKS
+from pvera.errors import InputError
+from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
 from pvera.report.scores import ROWS, capped, over_seeds, score_frame
-from pvera.report.statistics import LEVEL, binomial_p_value
-from pvera.report.table import STAR, Table, number, origin, pivot_text, plain, title
+from pvera.report.statistics import LEVEL, binomial_p_value, over_datasets
+from pvera.report.table import NOTHING, STAR, Table, interval, number, origin, pivot_text, plain, signed, texts, title
 from pvera.report.tables.verdicts import Contrast, Gaps, Untestable, below, contrast, lead
+from pvera.study.results import CATEGORIES
 
 REFERENCE = "pvera"
 
 #: Hyperparameter of a grid -> title of its panel in the grid table. Others follow under their own names.
 PANELS = {"rank": "Rank", "ratio": "Reduction ratio", "learning_rate": "Learning rate", "beta": "KL weight β"}
 DESCENDING = ("ratio", "learning_rate", "beta")  # in the paper
-
-
-# Computing
 
 
 def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
@@ -55,9 +57,8 @@ def comparisons(runs: list[dict], metric: str | Callable[[dict], float] = "accur
     reference = answers.loc[answers["method"] == REFERENCE, ["dataset", "seed", "correct"]]
     both = answers[answers["method"] != REFERENCE].merge(reference, on=["dataset", "seed"], suffixes=("", "_reference"))
     pooled = both.groupby(["dataset", "category", "method"])[["correct", "images", "correct_reference"]].sum()
-    data["p_value"] = pd.Series(
-        {place: binomial_p_value(*counts) for place, *counts in pooled.itertuples()}, dtype=float
-    )
+    pooled["p_value"] = binomial_p_value(pooled["correct"], pooled["images"], pooled["correct_reference"])
+    data = data.join(pooled["p_value"])
     return data.reset_index().assign(significantly_lower=data["p_value"].lt(LEVEL).to_numpy())
 
 
@@ -190,10 +191,85 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     return Table("grid", caption, shares, data=choices, source=describe_runs(runs), in_paper=True)
 
 
+# Against the paper
+
+
+def beside_paper(runs: list[dict], paper: Published) -> Table:
+    """Build the main table here, in the paper, and their difference: averages, mean ranks, and shared data sets.
+
+    Runs on a published backbone and its data sets are compared cell by cell, others with ViT-B/14 on VTAB-1k by
+    averages and ranks alone. InputError without runs of the paper's methods.
+    """
+    runs = [run for run in runs if run["method"] in PAPER_METHODS]
+    if not runs:
+        raise InputError(f"nothing to hold against the paper: train one of its methods, {', '.join(PAPER_METHODS)}")
+    scores, backbone = score_frame(runs), runs[0]["backbone"]
+    shared = [name for name in DATASETS if name in scores.index.unique("dataset")]
+    matched = backbone in BACKBONES and bool(shared)
+    if not matched:
+        backbone, shared = "dinov2_b", DATASETS
+    category = {name: TASKS[name].category for name in DATASETS}
+    category |= {dataset: name for name, dataset, _ in scores.index}
+    ours = accuracies(scores)[shared if matched else scores.index.unique("dataset")]
+    theirs = paper.main_table() if backbone == "dinov2_b" else paper.accuracies(backbone)
+    there = _summary(theirs.loc[list(scores), shared], category, matched)
+    here = _summary(ours, category, matched).reindex(columns=there.columns)
+    titles = {"average": "Average", "rank": "Mean rank"} | {name: f"Avg. {name}" for name in CATEGORIES}
+    spec = {name: (titles.get(name, name), 1, "min" if name == "rank" else "max") for name in there}
+    signs = {name: (heading, "+1") for name, (heading, *_) in spec.items()}
+    panels = {"Here": texts(here, spec), "Paper": texts(there, spec), "Difference": texts(here - there, signs)}
+    agreement = NOTHING
+    if len(here) > 1 and here["average"].notna().all():
+        agreement = signed(float(kendalltau(here["average"], there["average"]).statistic), 2)
+    source = f"The paper's numbers are those of {BACKBONES[backbone]} on {len(shared)} data sets"
+    if matched:
+        source += ", the same as here."
+    else:
+        source += ". Backbone and data differ here, so the differences do not test the paper's numbers."
+    caption = (
+        "Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: best. Underlined: second "
+        f"best. The paper's averages are computed from its cells. {source} "
+        f"Agreement of the two orders by average: Kendall's τ = {agreement}."
+    )
+    data = pd.DataFrame({"here": here.stack(future_stack=True), "paper": there.stack(future_stack=True)})
+    data = data.assign(difference=data["here"] - data["paper"]).rename_axis(["method", "column"]).reset_index()
+    return Table("main_paper", caption, panels, data=data, source=describe_runs(runs))
+
+
+def _summary(table: pd.DataFrame, category: dict[str, str], datasets: bool) -> pd.DataFrame:
+    """Return the averages over all data sets and per category, and the mean rank, of accuracies (methods × data sets),
+    after the accuracies themselves if `datasets`."""
+    complete = table.notna().all(axis=None)
+    rank = table.rank(ascending=False).mean(axis=1) if complete else np.nan
+    return table[list(table) if datasets else []].join(averages(table, category)).assign(rank=rank)
+
+
+def published_leads(paper: Published) -> Table:
+    """Build the table of PVeRA's leads in the paper's detailed tables, with intervals over their data sets."""
+    leads = {}
+    for backbone in TABLES:
+        table = pd.concat({0: paper.accuracies(backbone).T}, names=["seed", "dataset"])
+        leads[backbone] = over_datasets(-table.drop(columns="pvera").sub(table["pvera"], axis=0))
+    data = pd.concat(leads, names=["backbone", "method"]).rename(columns={"mean": "lead"}).reset_index()
+    cells = pivot_text(data, "method", "backbone", lambda row: interval(row["lead"], row["low"], row["high"]))
+    caption = (
+        "PVeRA's lead in average accuracy (points) over each method, in the paper's tables. Brackets: 95 % interval if "
+        f"other data sets were drawn, by Student's t over the {len(DATASETS)} data sets."
+    )
+    return Table("published_leads", caption, {"": cells.rename(columns=BACKBONES)}, data=data)
+
+
+def published_grid(paper: Published) -> Table:
+    """Build the paper's own table of grid choices (Table 4)."""
+    shares = panels(paper.grid, lambda row: plain(row["percent"], 0))
+    caption = "Share of runs (%) that chose each value of a method's grid, as published."
+    return Table("published_grid", caption, shares, data=paper.grid, source="Table 4 of the paper.")
+
+
 def describe_runs(runs: list[dict]) -> str:
     """Describe the runs for a caption: their origin and limits, and which seeds are missing or diverged."""
     scores, config = score_frame(runs), runs[0]["config"]
-    text = f"{origin(runs[0], scores.index.unique('seed'))}, at most {config['max_epochs']} epochs"
+    text = f"{origin(runs)}, at most {config['max_epochs']} epochs"
     if config["precision"] != "float32":
         text += f", {config['precision']}"
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):

@@ -11,12 +11,10 @@ import pandas as pd
 
 from pvera import metrics
 from pvera.report.scores import complete, over_seeds, score_frame
-from pvera.report.statistics import over_units
+from pvera.report.statistics import over_datasets
 from pvera.report.table import Table, interval
 from pvera.report.tables.benchmark import REFERENCE, describe_runs
 from pvera.study.results import path_of, read_predictions
-
-# Computing
 
 
 def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
@@ -28,14 +26,10 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # an error of exactly zero makes the mean zero
         logs = np.log(errors)
-        ratios = logs.sub(logs.get(REFERENCE, np.nan), axis=0)
-        columns = {}
-        for name, ends, values in (("mean", "", logs), ("ratio", "ratio_", ratios)):
-            mean = over_seeds(values).mean(skipna=False)
-            half = [over_units(values[method].unstack("seed", sort=False).to_numpy()) for method in values]
-            columns |= {name: mean, f"{ends}low": mean - half, f"{ends}high": mean + half}
-    columns |= {f"seed{seed}": logs.xs(seed, level="seed").mean(skipna=False) for seed in errors.index.unique("seed")}
-    return np.exp(pd.DataFrame(columns, errors.columns))
+        ratios = over_datasets(logs.sub(logs.get(REFERENCE, np.nan), axis=0)).add_prefix("ratio_")
+        means = over_datasets(logs).join(ratios.rename(columns={"ratio_mean": "ratio"}))
+    seeds = logs.groupby(level="seed").mean(skipna=False).T.add_prefix("seed")
+    return np.exp(means.join(seeds))
 
 
 def pooled(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -64,9 +58,6 @@ def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
             run = run | {"test": means}
         drawn.append(run)
     return {metric: score_frame(drawn, metric) for metric in ("ace", "ece")}
-
-
-# The tables
 
 
 def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:

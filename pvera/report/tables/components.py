@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pvera.report.scores import capped, over_seeds, score_frame
+from pvera.report.scores import capped, place, score_frame
 from pvera.report.table import Table, number, pivot_text, plain
 from pvera.report.tables.benchmark import describe_runs, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
@@ -94,10 +94,10 @@ def noises(root, profile: str, of: Runs) -> dict[str, list[dict]]:
     dropped, sizes = kinds.values()
     if len(dropped | sizes) < 2:
         return {}
-    place = itemgetter("dataset", "seed")
-    shared = set.intersection(*(set(map(place, runs)) for runs in (dropped | sizes).values()))
+    pair = itemgetter("dataset", "seed")
+    shared = set.intersection(*(set(map(pair, runs)) for runs in (dropped | sizes).values()))
     rows = {"vera": of["vera"], **dropped, "no_noise": of["no_noise"], **sizes, "no_kl": of["no_kl"]}
-    return {name: [run for run in runs if place(run) in shared] for name, runs in rows.items()}
+    return {name: [run for run in runs if pair(run) in shared] for name, runs in rows.items()}
 
 
 def values(runs: Runs, metric: str = "accuracy") -> pd.DataFrame:
@@ -108,16 +108,11 @@ def values(runs: Runs, metric: str = "accuracy") -> pd.DataFrame:
     frame = pd.concat(
         {name: 100 * score_frame(group, metric).iloc[:, 0] for name, group in runs.items()}, axis=1, sort=False
     )
-    if "pvera" in frame:
-        without = frame.index.get_level_values("dataset").isin(without_kl_term(runs))
-        frame[KL_CHOSEN] = frame["pvera"].mask(without)
+    if "pvera" in frame:  # where the search chose β = 0, PVeRA's trainings are those without the KL term
+        trained = {run["config_hash"] for run in runs.get("no_kl", ())}
+        without = {run["dataset"] for run in runs["pvera"] if run["config_hash"] in trained}
+        frame[KL_CHOSEN] = frame["pvera"].mask(frame.index.isin(without, level="dataset"))
     return frame
-
-
-def without_kl_term(runs: Runs) -> set[str]:
-    """Return the tasks where the search chose β = 0: PVeRA's trainings are those without the KL term."""
-    trained = {run["config_hash"] for run in runs.get("no_kl", ())}
-    return {run["dataset"] for run in runs.get("pvera", ()) if run["config_hash"] in trained}
 
 
 @contrast
@@ -136,14 +131,13 @@ def table(runs: Runs, name: str = "components", caption: str = CAPTION) -> Table
     of_seeds = accuracies.groupby(level="dataset", sort=False)
     parts = {"mean": of_seeds.mean(), "std": of_seeds.std(), "runs": of_seeds.count()}
     parts["ace"] = values(runs, "ace")[list(runs)].groupby(level="dataset", sort=False).mean()
-    data = pd.concat({name: part.T.stack(future_stack=True) for name, part in parts.items()}, axis=1)
+    data = pd.concat({key: part.T.stack(future_stack=True) for key, part in parts.items()}, axis=1)
     data = data.rename_axis(["component", "dataset"]).reset_index()
     cells = pivot_text(data, "component", "dataset", lambda row: spread(row["mean"], row["std"], False))
-    cells["Average"] = parts["mean"].mean(skipna=False).map(lambda mean: plain(mean, 1))
-    cells["ACE"] = parts["ace"].mean(skipna=False).map(lambda mean: plain(mean, 1))
-    for component, group in runs.items():
-        epochs = [run["chosen"]["epoch"] + 1 for run in group if run["chosen"]]
-        cells.loc[component, "Epoch"] = plain(np.median(epochs), 0)
+    for part, heading in (("mean", "Average"), ("ace", "ACE")):
+        cells[heading] = parts[part].mean(skipna=False).map(lambda mean: plain(mean, 1))
+    epochs = ([run["chosen"]["epoch"] + 1 for run in group if run["chosen"]] for group in runs.values())
+    cells["Epoch"] = [plain(np.median(of_group), 0) for of_group in epochs]
     cells["Capped"] = [str(capped(group)) for group in runs.values()]
     source = describe_runs(list(chain(*runs.values())))
     return Table(name, caption, {"": cells.rename(TITLES)}, data=data, source=source)
@@ -154,16 +148,16 @@ def searched(root, profile: str) -> Table | None:
     runs = results.load_runs(root, profile, "beta", "alpha", optional=True)
     if not runs:
         return None
-    order = list(over_seeds(score_frame(runs)).index.unique("dataset"))
-    chosen = [run for run in runs if run["chosen"]]
     rows = []
-    for run in sorted(chosen, key=lambda run: (run["experiment"] != "beta", order.index(run["dataset"]))):
-        name = run["experiment"]
-        value, tried = run["chosen"]["grid"][name], sorted({member["grid"][name] for member in run["members"]})
-        rows.append((name, run["dataset"], value, value == tried[-1] or (value == tried[0] and value > 0)))
+    for run in sorted(runs, key=lambda run: (run["experiment"] != "beta", place(run))):
+        if run["chosen"]:
+            name = run["experiment"]
+            value, tried = run["chosen"]["grid"][name], sorted({member["grid"][name] for member in run["members"]})
+            rows.append((name, run["dataset"], value, value == tried[-1] or (value == tried[0] and value > 0)))
     data = pd.DataFrame(rows, columns=["hyperparameter", "dataset", "chosen", "edge"])
-    text = data["chosen"].map(number) + data["edge"].map({True: " (edge)", False: ""})
-    cells = pivot_text(data.assign(text=text), "hyperparameter", "dataset", lambda row: row.text)
+    cells = pivot_text(
+        data, "hyperparameter", "dataset", lambda row: number(row.chosen) + (" (edge)" if row.edge else "")
+    )
     caption = (
         "The values that a search on the validation loss chose, with the first seed. Edge: no larger value was tried, "
         "or no smaller one above zero, so the best may lie beyond."

@@ -71,12 +71,13 @@ CLAIMS = (
 )
 
 
-def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Answer]:
-    """Judge `CLAIMS` on counts, which have no spread.
+def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Answer:
+    """Judge one of `CLAIMS` on counts, which have no spread.
 
-    points: `of_paper` or `of_runs`, None without counts. real: they are those of the paper's ViT-B/14, which
-    its printed percentages are about. `Untestable` where a method of the paper lacks its counts.
+    counts: `of_paper` or `of_runs`, None without counts, and whether they are those of the paper's ViT-B/14, which its
+    printed percentages are about. `Untestable` where a method of the paper lacks its counts.
     """
+    points, real = counts
     if points is None or not set(PAPER_METHODS) <= set(points.index):
         raise Untestable("no runs of every method, or no counts")
     points = points.loc[list(PAPER_METHODS)]
@@ -92,25 +93,15 @@ def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Answer]:
         (f"{left:.2f} %", left == 0),
         (listed(kept, "{:.2f} %"), merged[kept.index].isna().all() and (kept > 0).all()),
     ]
-    counts = {}
-    for text, (reading, holds) in zip(CLAIMS, outcomes, strict=True):
-        counts[text] = Answer(reading, HOLDS if holds else FAILS)
-        if text.endswith("%") and not real:
-            counts[text] = Answer(f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
-    return counts
-
-
-def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Answer:
-    """Return what `judged` says of one claim; counts: its arguments."""
-    return judged(*counts)[text]
+    reading, holds = outcomes[CLAIMS.index(text)]
+    if text.endswith("%") and not real:
+        return Answer(f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
+    return Answer(reading, HOLDS if holds else FAILS)
 
 
 def _added(total, backbone):
     """Return the increase over the backbone in percent."""
     return 100 * (total / backbone - 1)
-
-
-# Accuracy against cost (Figure 3)
 
 
 def of_paper(costs: pd.DataFrame, paper: Published) -> pd.DataFrame:
@@ -133,21 +124,22 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
     chosen: dict[str, list[tuple[Method, float]]] = {}
     for run in runs:
         if run["chosen"]:
-            hyperparameters = run["config"]["members"][run["chosen"]["member"]]["method"]
-            entry = {"method": run["method"], "hyperparameters": hyperparameters}
-            chosen.setdefault(run["method"], []).append((method_of(entry), 1.0))
+            member = run["config"]["members"][run["chosen"]["member"]]
+            method = method_of({"method": run["method"], "hyperparameters": member["method"]})
+            chosen.setdefault(run["method"], []).append((method, 1.0))
     return _points(costs, runs[0]["profile"], runs[0]["backbone"], accuracy, chosen)
 
 
 def of_profile(root, profile: str, paper: Published) -> dict[str, tuple[list[dict], tuple]]:
     """Return the counts behind the claims, per backbone: those of the paper's ViT-B/14, marked so, and of the runs."""
     costs = load_costs(root, *dict.fromkeys([profile, SIZES]))
-    counts = {"dinov2_b": ([], (of_paper(costs, paper), True))}
+    counts: dict[str, tuple[list[dict], tuple]] = {"dinov2_b": ([], (of_paper(costs, paper), True))}
     for backbone, runs in by_backbone(load_runs(root, profile, optional=True)).items():
         try:
-            counts.setdefault(backbone, ([], (of_runs(costs, runs), False)))
+            points = of_runs(costs, runs)
         except InputError:
-            counts.setdefault(backbone, ([], (None, False)))
+            points = None
+        counts.setdefault(backbone, ([], (points, False)))
     return counts
 
 
@@ -155,15 +147,11 @@ def _points(costs: pd.DataFrame, profile: str, backbone: str, accuracy: pd.Serie
     costs = costs[(costs["profile"] == profile) & (costs["backbone"] == backbone)]
     if costs.empty:
         raise InputError("no cost is counted for this profile and backbone; run experiments/cost.py")
-    by_method = costs.set_index("configuration")
-    rows = {}
-    for key in METHODS:
-        if key not in chosen:
-            continue
+    by_method, rows = costs.set_index("configuration"), {}
+    for key in (key for key in METHODS if key in chosen):
         methods, weights = zip(*chosen[key], strict=True)
         if unknown := [method for method in methods if method not in by_method.index]:
             raise InputError(f"{unknown[0]} has no counted cost: it is in none of the profile's grids")
-        counts = by_method.loc[list(methods)]
-        means = {name: np.average(counts[name].astype(float), weights=weights) for name in MEASURES}
-        rows[key] = {"accuracy": accuracy[key], **means}
+        counts = by_method.loc[list(methods), list(MEASURES)].astype(float)
+        rows[key] = {"accuracy": accuracy[key]} | dict(zip(MEASURES, np.average(counts, 0, weights), strict=True))
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")

@@ -33,17 +33,6 @@ def epoch_kept(loss: np.ndarray, config: dict) -> int:
     return history.best_epoch
 
 
-def stopped(run: dict, shorter: dict) -> tuple[float, float]:
-    """Return validation loss and accuracy of the member and epoch that a run would have chosen with `shorter`."""
-    kept = []
-    for member in run["members"]:
-        loss = validation(member, "loss")
-        if not np.isnan(loss[: shorter["max_epochs"]]).all():
-            epoch = epoch_kept(loss, shorter)
-            kept.append((loss[epoch], validation(member, "accuracy")[epoch]))
-    return min(kept)
-
-
 def durations(runs: list[dict]) -> pd.DataFrame:
     """Describe each run of one backbone that did not diverge, one row per run.
 
@@ -52,17 +41,21 @@ def durations(runs: list[dict]) -> pd.DataFrame:
     epochs would have chosen; test: test accuracy.
     """
     rows, shorter = [], runs[0]["config"] | {"max_epochs": LIMIT}
-    for run in runs:
-        if run["chosen"]:
-            member, chosen = chosen_member(run), run["chosen"]["epoch"]
-            early_loss, early_accuracy = stopped(run, shorter)
-            place = {name: run[name] for name in ("method", "dataset", "seed")}
-            rows.append(place | {
-                "epochs": member["epochs"], "patience": member["status"] == "stopped early", "best": chosen + 1,
-                "early_loss": early_loss, "loss": validation(member, "loss")[chosen],
-                "early_accuracy": early_accuracy, "accuracy": validation(member, "accuracy")[chosen],
-                "test": run["test"]["accuracy"],
-            })  # fmt: skip
+    for run in (run for run in runs if run["chosen"]):
+        early = []
+        for member in run["members"]:
+            loss, accuracy = validation(member, "loss"), validation(member, "accuracy")
+            if not np.isnan(loss[:LIMIT]).all():
+                epoch = epoch_kept(loss, shorter)
+                early.append((loss[epoch], accuracy[epoch]))
+        (early_loss, early_accuracy), member, chosen = min(early), chosen_member(run), run["chosen"]["epoch"]
+        rows.append({
+            **{name: run[name] for name in ("method", "dataset", "seed")},
+            "epochs": member["epochs"], "patience": member["status"] == "stopped early", "best": chosen + 1,
+            "early_loss": early_loss, "loss": validation(member, "loss")[chosen],
+            "early_accuracy": early_accuracy, "accuracy": validation(member, "accuracy")[chosen],
+            "test": run["test"]["accuracy"],
+        })  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -74,10 +67,8 @@ def of_methods(data: pd.DataFrame) -> pd.DataFrame:
     columns = ["early_loss", "loss", "early_accuracy", "accuracy", "test"]
     means = data.groupby(["method", "dataset"])[columns].mean().groupby("method").mean()
     means[columns[2:]] *= 100
-    best = data.groupby("method")["best"]
-    means = means.assign(
-        best=best.median(), shortest=best.min(), longest=best.max(), change=means["loss"] - means["early_loss"]
-    )
+    best = data.groupby("method")["best"].agg(best="median", shortest="min", longest="max")
+    means = means.join(best).assign(change=means["loss"] - means["early_loss"])
     return means.reindex([key for key in METHODS if key in means.index])
 
 

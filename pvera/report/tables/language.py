@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.adapters import PAPER_METHODS
 from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.scores import score_frame
 from pvera.report.statistics import over_repeats
-from pvera.report.table import MARKED, Table, marks, pivot_text, plain
+from pvera.report.table import MARKED, Table, marks, pivot_text, plain, title
 from pvera.report.tables.benchmark import comparisons, describe_runs, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast, lead
 from pvera.study.results import path_of, read_predictions
@@ -71,39 +71,39 @@ def with_majority(runs: list[dict], majority: dict[str, float]) -> pd.DataFrame:
 
 def _tasks(scores: pd.DataFrame, which: str) -> pd.DataFrame:
     """Return the scores on one task, or on all of "glue". `Untestable` without any."""
-    names = [name for name in scores.index.unique("dataset") if which in (name, "glue")]
-    if not names:
+    if which != "glue":
+        scores = scores[scores.index.isin([which], level="dataset")]
+    if scores.empty:
         raise Untestable(f"no runs on {'GLUE' if which == 'glue' else TASKS[which].title}")
-    return scores[scores.index.isin(names, level="dataset")]
-
-
-def _learned(task: pd.DataFrame) -> bool:
-    """Tell whether LoRA's interval over seeds does not reach the majority class."""
-    above = task["lora"] - task["majority"]
-    return not over_repeats(above.to_numpy()[None]) >= above.mean()
+    return scores
 
 
 @contrast
 def ahead(scores: pd.DataFrame, which: str, over: Sequence[str] = ()) -> Gaps:
     """Return PVeRA's leads (points of the reported score) on one task or all, over methods with runs there.
 
-    A task that LoRA has not learned is left out: other seeds may put it at the majority class. `Untestable` without
-    any.
+    A task that LoRA has not learned is left out: its interval over seeds reaches the majority class. `Untestable`
+    without any.
     """
     tasks = _tasks(scores, which)
+
+    def learned(task: pd.DataFrame) -> bool:
+        above = task["lora"] - task["majority"]
+        return not over_repeats(above.to_numpy()[None]) >= above.mean()
+
     if "lora" in tasks:
-        tasks = tasks.groupby(level="dataset", sort=False).filter(_learned)
+        tasks = tasks.groupby(level="dataset", sort=False).filter(learned)
         if tasks.empty:
             raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
     return lead("pvera", *over)(tasks.dropna(axis=1, how="all"))
 
 
 @contrast
-def above_majority_class(scores: pd.DataFrame, which: str, methods: Sequence[str] = PAPER_METHODS) -> Gaps:
+def above_majority_class(scores: pd.DataFrame, which: str, methods: Sequence[str]) -> Gaps:
     """Return how far each of the methods that are there lies above the majority class on one task or all."""
     tasks = _tasks(scores, which)
     methods = [name for name in tasks if name in methods]
-    return {METHODS[name].title: (tasks[name] - tasks["majority"]).unstack("seed", sort=False) for name in methods}
+    return {title(name): (tasks[name] - tasks["majority"]).unstack("seed", sort=False) for name in methods}
 
 
 def majority_class(root, runs: list[dict]) -> dict[str, float]:
@@ -113,9 +113,8 @@ def majority_class(root, runs: list[dict]) -> dict[str, float]:
     """
     majority = {}
     for run in runs:
-        name = run["dataset"]
-        if name not in majority and run["test"]:
-            labels = read_predictions(path_of(root, run))[1]
-            accurate = glue.GLUE[name].metric == "accuracy"
-            majority[name] = np.bincount(labels).max() / len(labels) if accurate else 0.0
+        if run["dataset"] not in majority and run["test"]:
+            _, labels = read_predictions(path_of(root, run))
+            accurate = glue.GLUE[run["dataset"]].metric == "accuracy"
+            majority[run["dataset"]] = np.bincount(labels).max() / len(labels) if accurate else 0.0
     return majority

@@ -44,8 +44,6 @@ def latents_table(latents: Latents) -> Table:
     return Table("latents", caption, {"": data.set_index("method")}, spec, data, describe_runs(latents))
 
 
-# Focus
-
 FROZEN = "frozen"  # the column of x A on the frozen backbone
 
 
@@ -91,5 +89,4 @@ def describe_runs(latents: Latents) -> str:
     """Describe the adapters for a caption."""
     record, arrays = latents[0]
     images, height, width = arrays["mu"].shape
-    described = origin(record, [record["seed"]], [record["dataset"]])
-    return f"{described}; {images} test images, {height} x {width} patches each."
+    return f"{origin([record], [record['dataset']])}; {images} test images, {height} x {width} patches each."

@@ -29,11 +29,6 @@ class Values(NamedTuple):
         """The data set of the adapter's training."""
         return self.record["dataset"]
 
-    @property
-    def others(self) -> list[str]:
-        """The tested data sets out of distribution."""
-        return [name for name in self.record["config"]["tested"] if name != self.trained_on]
-
 
 def load_values(root, profile: str) -> list[Values]:
     """Load the values like `analyses.load_analyses`, with PVeRA first, as in the paper's figure."""
@@ -54,7 +49,8 @@ def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
     """
     rows = []
     for run in runs:
-        for other, kind in product(run.others, KINDS):
+        others = (name for name in run.record["config"]["tested"] if name != run.trained_on)
+        for other, kind in product(others, KINDS):
             inside, outside = run.values[run.trained_on, kind], run.values[other, kind]
             test = rank_sum(outside, inside)
             adapter = (run.record["method"], run.trained_on, run.record["seed"])
@@ -110,5 +106,4 @@ def separation(runs: Sequence[Values], kind: str, over: str = "") -> Gaps:
 
 def describe_runs(runs: Sequence[Values]) -> str:
     """Describe the adapters for a caption."""
-    record = runs[0].record
-    return f"{origin(record, sorted({run.record['seed'] for run in runs}), record['config']['tested'])}."
+    return f"{origin(runs, runs[0].record['config']['tested'])}."

@@ -69,7 +69,8 @@ def summary(pairs: pd.DataFrame) -> pd.DataFrame:
     pairs: the number of data sets and seeds. mean, low, high: the mean over them, after averaging over methods, and a
     95 % t-interval over both sources of variation. noise: the bound within which the mean of as many independent runs
     of the same methods stays in 95 of 100 cases when their random numbers alone change; NaN without such runs.
-    comparable: the result of `comparable`. beyond: whether a comparable effect exceeds the noise and its interval, if
+    comparable: whether both runs of a pair measure the metric on one scale; the loss of two softmaxes is on another.
+    beyond: whether a comparable effect exceeds the noise and its interval, if
     there is one, leaves out zero.
     """
     rows = []
@@ -83,7 +84,7 @@ def summary(pairs: pd.DataFrame) -> pd.DataFrame:
             bound = np.nan
             if len(noise) and len(values) and set(chance["method"]) == methods:
                 bound = t.ppf(0.975, len(noise)) * np.sqrt((noise**2).mean() / (len(values) * len(methods)))
-            fair = comparable(switch, metric)
+            fair = metric != "validation_loss" or not one_at_a_time()[switch].protocol.softmax_in_loss
             beyond = fair and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
             rows.append({
                 "switch": switch, "metric": metric, "methods": len(methods), "pairs": len(values), "mean": mean,
@@ -96,13 +97,6 @@ def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
     """Return the mean of `differences` over methods per data set and seed, without those that have a diverged run."""
     return part.groupby(["dataset", "seed"])[metric].agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
 
-
-def comparable(switch: str, metric: str) -> bool:
-    """Return whether both runs of a pair measure `metric` on one scale; the loss of two softmaxes is on another."""
-    return metric != "validation_loss" or not one_at_a_time()[switch].protocol.softmax_in_loss
-
-
-# The table
 
 DIGITS = {"validation_loss": 3}
 TITLES = {key: f"{name} ({unit})" for key, (name, unit, _) in METRICS.items()}
@@ -144,8 +138,8 @@ def _effect(row: pd.Series) -> str:
 def describe_runs(runs: dict[str, list[dict]]) -> str:
     """Describe the runs for a caption."""
     first = next(iter(runs.values()))
-    seeds, datasets = (dict.fromkeys(run[key] for run in first) for key in ("seed", "dataset"))
+    place = origin(first, dict.fromkeys(run["dataset"] for run in first))
     return (
-        f"{origin(first[0], sorted(seeds), datasets)}; at most {first[0]['config']['max_epochs']} epochs, one fixed "
+        f"{place}; at most {first[0]['config']['max_epochs']} epochs, one fixed "
         f"value of each grid (`joint_stop`: all of them); {sum(map(len, runs.values()))} runs."
     )

@@ -1,4 +1,5 @@
-"""Records of experiments/benchmark_speed.py: the time of each part against the bound of a frozen backbone.
+"""Records of experiments/benchmark_speed.py: the time of each part against the bound of a frozen backbone; and the wall
+time of a profile, by experiment and by method.
 
     <root>/performance/speed_<device>.json
 
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from pvera.adapters import METHODS
 from pvera.files import read_json, write_atomically
-from pvera.study import markdown
+from pvera.report.table import Table
+from pvera.study import markdown, results
 
 SCHEMA = 2
 NAME = ("part", "backbone", "precision", "what")  # which a record has once
@@ -45,9 +48,10 @@ def load_records(folder) -> list[dict]:
     return [read_json(path) for path in sorted(Path(folder).glob("speed_*.json"))]
 
 
-def frame(record: dict) -> pd.DataFrame:
-    """Return a row per measurement with `COLUMNS`; NaN for None."""
-    return pd.DataFrame(record["rows"], columns=COLUMNS).astype(dict.fromkeys(NUMBERS, float))
+def frame(*records: dict) -> pd.DataFrame:
+    """Return a row per measurement with `COLUMNS` and the machine; NaN for None."""
+    rows = [row | {"machine": machine(record)} for record in records for row in record["rows"]]
+    return pd.DataFrame(rows, columns=[*COLUMNS, "machine"]).astype(dict.fromkeys(NUMBERS, float))
 
 
 def machine(record: dict) -> str:
@@ -83,3 +87,82 @@ def _quantity(row, value: float) -> str:
     if row.part == "memory" or row.what.startswith("memory"):
         return f"{value / 2**20:,.0f} MiB"
     return f"{value:,.3f} s"
+
+
+# Wall time of a profile
+
+SHARED = "tuned"  # these trainings shared their cores with other work, so their times say nothing
+#: Experiments with their titles. Those whose names begin alike share a row; others have their own names as titles.
+TITLES = {
+    "tuned": "Tuned alike",
+    "beta": "Search of β",
+    "alpha": "Search of α",
+    "benchmark": "Benchmark",
+    "components": "Components",
+    "noise": "Noise of fixed size",
+    "published": "Published protocol",
+    "equal_budget": "Equal budget",
+    "rank": "Ablation of the rank",
+    "position": "Ablation of positions",
+    "protocol": "Differences of the protocols",
+    "uncertainty": "Monte Carlo inference",
+    "out_of_distribution": "Out of distribution",
+    "latents": "Latents",
+    "focus": "Focus",
+    "dropout": "Dropout",
+    "beta_effects": "Effects of β",
+    "rivals": "Rivals",
+    "dropout_rivals": "Rivals, dropout",
+    "beta_rivals": "Rivals along β",
+    "language_beta": "Search of β, text",
+    "language": "Text",
+    "full_sets": "Text, full sets",
+}
+
+
+def wall_times(root, profile: str) -> pd.DataFrame:
+    """Load one row per run of `profile` below `root`; none without results.
+
+    Columns: experiment, a key of `TITLES` where one fits; dataset, method, seconds, and epochs, summed over the members
+    of the run's grid (0 for analyses, which train nothing).
+    """
+    rows = []
+    for path in sorted((Path(root) / profile).glob("*/")):
+        if not path.name.startswith(SHARED):
+            named = max((key for key in TITLES if f"{path.name}_".startswith(f"{key}_")), key=len, default=path.name)
+            for run in results.read_all(root, profile, path.name):
+                epochs = sum(member["epochs"] for member in run.get("members", []))
+                rows.append((named, run["dataset"], run["method"], run["cost"]["wall_seconds"], epochs))
+    return pd.DataFrame(rows, columns=["experiment", "dataset", "method", "seconds", "epochs"])
+
+
+SPEC = {
+    "runs": ("Runs", 0),
+    "minutes": ("Minutes", 1),
+    "share": ("Share (%)", 1),
+    "each": ("Seconds per run", 1),
+    "epochs": ("Epochs of all members", 0),
+    "epoch": ("Seconds per epoch and member", 2),
+}
+
+
+def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
+    """Build the table of `wall_times`: (a) per experiment, (b) per method of the benchmark."""
+    experiments = _sums(data, "experiment", [*TITLES, *set(data["experiment"])]).rename(TITLES)
+    panels = {"Experiments": experiments.drop(columns=["epochs", "epoch"])}
+    if len(benchmark := data[data["experiment"] == "benchmark"]):
+        panels["Methods of the benchmark"] = _sums(benchmark, "method", METHODS).drop(columns=["share", "each"])
+    caption = (
+        "Wall time that the runs recorded, summed over runs, parallel or not. (a) Every experiment. (b) The methods of "
+        "the benchmark. An epoch includes the validation; a run includes the test of the chosen member."
+    )
+    return Table("spent", caption, panels, SPEC, data, f"Profile {profile}: {len(data)} runs.")
+
+
+def _sums(data: pd.DataFrame, by: str, order: Iterable[str]) -> pd.DataFrame:
+    """Return the columns of `SPEC` for each group, in order."""
+    sums = data.groupby(by).agg(runs=("seconds", "size"), seconds=("seconds", "sum"), epochs=("epochs", "sum"))
+    seconds = sums["seconds"]
+    sums = sums.assign(minutes=seconds / 60, share=100 * seconds / seconds.sum(), each=seconds / sums["runs"],
+                       epoch=seconds / sums["epochs"])  # fmt: skip
+    return sums.loc[[key for key in dict.fromkeys(order) if key in sums.index]]

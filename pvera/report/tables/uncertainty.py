@@ -4,7 +4,7 @@ The tables pool all test images of all adapters, as the paper does, and then sho
 have both more errors and a wider spread, so pooling mixes the two.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -223,11 +223,25 @@ def by_task(runs: Sequence[Draws], k: int) -> pd.DataFrame:
     return pd.DataFrame(rows).groupby("dataset", sort=False).mean()
 
 
+def line(tasks: pd.DataFrame, value: str, errors: Iterable[float] | None = None) -> pd.DataFrame:
+    """Return the least-squares line of `value` against the error rate: mean, low, high, verdict and error.
+
+    tasks: of `by_task`; those of the same images are one point. errors: where, by default the lowest and the highest
+    error rate of a task.
+    """
+    at = pd.Series(tasks["error"].agg(["min", "max"]) if errors is None else errors).reset_index(drop=True)
+    units = tasks[["error", value]].groupby(tasks.index.map(unit), sort=False).mean()
+    fit = OLS(units[value], add_constant(units["error"])).fit()
+    ends = fit.get_prediction(add_constant(at, has_constant="add")).summary_frame(LEVEL).reset_index(drop=True)
+    ends = ends.rename(columns={"mean_ci_lower": "low", "mean_ci_upper": "high"})[["mean", "low", "high"]]
+    verdicts = [verdict(bounds) for bounds in ends[["low", "high"]].itertuples(index=False)]
+    return ends.assign(error=at, verdict=verdicts)
+
+
 def at_both_ends(tasks: pd.DataFrame) -> Table:
     """Build the table of the lines of Cliff's delta and of AUROC at the lowest and the highest error rate of a task."""
-    ends = at_ends(tasks)
-    ends = ends.join(line(tasks, "auroc", ends["error"]).drop(columns=["error", "verdict"]).add_prefix("auroc_"))
-    ends.index = ["Lowest error rate", "Highest error rate"]
+    aurocs = line(tasks, "auroc")[["mean", "low", "high"]].add_prefix("auroc_")
+    ends = line(tasks, "delta").join(aurocs).set_axis(["Lowest error rate", "Highest error rate"])
     spec = {
         "error": ("Incorrect (%)", 1),
         "mean": ("Cliff's delta, 16 draws", lambda row: interval(row["mean"], row["low"], row["high"], 2)),
@@ -243,29 +257,11 @@ def at_both_ends(tasks: pd.DataFrame) -> Table:
     return Table("uncertainty_by_error", caption, {"": ends}, spec)
 
 
-def line(tasks: pd.DataFrame, value: str, errors: np.ndarray) -> pd.DataFrame:
-    """Return the least-squares line of `value` against the error rate at `errors`: mean, low, high and verdict.
-
-    tasks: of `by_task`; those of the same images are one point.
-    """
-    units = tasks[["error", value]].groupby(tasks.index.map(unit), sort=False).mean()
-    fit = OLS(units[value], add_constant(units["error"])).fit()
-    ends = fit.get_prediction(add_constant(np.asarray(errors), has_constant="add")).summary_frame(LEVEL)
-    ends = ends.rename(columns={"mean_ci_lower": "low", "mean_ci_upper": "high"})[["mean", "low", "high"]]
-    verdicts = [verdict(bounds) for bounds in ends[["low", "high"]].itertuples(index=False)]
-    return ends.assign(error=errors, verdict=verdicts)
-
-
-def at_ends(tasks: pd.DataFrame) -> pd.DataFrame:
-    """Return the `line` of Cliff's delta at the lowest and the highest error rate of a task."""
-    return line(tasks, "delta", tasks["error"].agg(["min", "max"]).to_numpy())
-
-
 def marks_errors(tasks: pd.DataFrame) -> Answer:
     """Answer whether the spread marks errors at the lowest error rate of a task; the text has the highest too."""
     if len(tasks) < 4:
         raise Untestable("fewer than four tasks: no line")
-    ends = at_ends(tasks)
+    ends = line(tasks, "delta")
     read = [f"{signed(end['mean'], 2)} at {plain(end['error'], 0)} % errors" for _, end in ends.iterrows()]
     low = ends.iloc[0]
     return Answer(
@@ -297,6 +293,5 @@ def widths(runs: Runs, paper: Published) -> Table:
 def describe_runs(runs: Runs) -> str:
     """Describe the adapters for a caption."""
     count = sum(len(run.single_right) for run in runs)
-    seeds, names = (dict.fromkeys(run.record[key] for run in runs) for key in ("seed", "dataset"))
-    described = origin(runs[0].record, sorted(seeds), names)
+    described = origin(runs, dict.fromkeys(run.record["dataset"] for run in runs))
     return f"{described}; {count} images in all (each counts once per seed, so the values are not independent)."

@@ -1,0 +1,259 @@
+"""Figures of the methods' trainings: accuracy against cost, calibration, ablations, learning curves, speed."""
+
+import re
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from pvera.cost import GIGA
+from pvera.metrics import Reliability
+from pvera.report.plots import (
+    COLUMN,
+    PAGE,
+    PVERA_MEAN,
+    SEED,
+    Style,
+    dot,
+    entry,
+    forest,
+    key,
+    looks_key,
+    name_rows,
+    panels,
+    style,
+)
+from pvera.report.table import signed, title
+from pvera.report.tables.ablations import above, by_seed, counterparts, failed, losses
+from pvera.report.tables.duration import LIMIT
+
+# Accuracy against cost (Figure 3)
+
+#: Per panel: title, label, and columns of `tables.cost.of_runs`: in training, with the mean, merged.
+COSTS = (
+    ("(a) Adapters", "Trainable parameters", ("adapter_parameters",)),
+    ("(b) Whole model", "Parameters (million)", ("parameters",)),
+    ("(c) One layer's adapter", "Multiply-adds", ("layer_training", "layer_inference", "layer_merged")),
+    ("(d) Whole model", "Multiply-adds", ("training", "inference", "merged")),
+)
+
+
+def efficiency(points: pd.DataFrame) -> Figure:
+    """Draw the accuracy (%) of each method against its costs, `tables.cost.of_paper` or `of_runs`, in four panels.
+
+    A line leads from the operations in training, where PVeRA samples, past those of the mean (a stroke, where they
+    differ) to those of the merged model (hollow), for methods that can be merged. The axis of trainable parameters is
+    logarithmic, but linear below its first power of ten: linear probing has zero.
+    """
+    figure, axes = panels(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
+    for ax, (heading, label, columns) in zip(axes, COSTS, strict=True):
+        scale = 1
+        if columns[0] == "parameters":
+            scale = 1e6
+        elif len(columns) == 3:
+            scale, unit = (GIGA, "GMAC") if points[columns[0]].max() >= GIGA / 10 else (1e6, "MMAC")
+            label = f"{label} ({unit})"
+        for method, row in points.iterrows():
+            look, y, values = style(method), row["accuracy"], row[list(columns)].to_numpy() / scale
+            if values[-1] < values[0]:
+                ax.plot([values[-1], values[0]], [y, y], color=look.colour, linewidth=0.6)
+                ax.plot(values[-1], y, look.marker, color=look.colour, markersize=3.2, mfc="none", mew=0.6, zorder=3)
+                if values[1] < values[0]:
+                    ax.plot(values[1], y, "|", color=look.colour, markersize=4.2, zorder=3)
+            dot(ax, values[0], y, look)
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        ax.margins(x=0.12)
+        ax.grid()
+        ax.set_title(heading)
+        ax.set_xlabel(label)
+    trained = points["adapter_parameters"]
+    powers = np.log10(trained[trained > 0])
+    first, last = int(np.floor(powers.min())), int(np.floor(powers.max()))
+    axes[0].set_xscale("symlog", linthresh=10**first)
+    axes[0].set_xlim(-(10**first) / 4, 2 * trained.max())
+    axes[0].set_xticks([0, *(10**power for power in range(first, last + 1))])
+    axes[0].minorticks_off()
+    figure.supylabel("Test accuracy (%)")
+    key(figure, [
+        *looks_key(map(style, points.index)), entry("training (PVeRA: sampled)", "o"), entry("mean", "|", markersize=6),
+        entry("merged", "o", mfc="white", markersize=3.5),
+    ], columns=6)  # fmt: skip
+    return figure
+
+
+# Calibration (Figure 4)
+
+FEW = 10  # images; a bin with fewer has no point
+
+
+def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
+    """Draw the geometric means of ACE and of ECE (`tables.calibration.geometric_means`) side by side."""
+    figure, axes = panels(2, 2, COLUMN, 0.17 * len(ace), 0.8, sharey=True)
+    for ax, means, name in zip(axes, (100 * ace, 100 * ece), ("ACE", "ECE"), strict=True):
+        forest(ax, means).set_title(name)
+        ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
+        ax.set_xlim(left=0)
+    figure.supxlabel("Calibration error (%), lower is better")
+    key(figure, [SEED, PVERA_MEAN, entry("mean, 95 % interval", "o", "-")])
+    return figure
+
+
+def diagrams(bins: dict[str, Reliability]) -> Figure:
+    """Draw accuracy against confidence of each method, for bins of equal width with at least `FEW` images.
+
+    Bars: share of the images in each bin. Number: mean confidence minus accuracy (points), positive if overconfident.
+    """
+    figure, axes = panels(len(bins), 4, COLUMN, 0.9, 0.65, sharex=True, sharey=True)
+    for ax, (method, of_method) in zip(axes, bins.items(), strict=True):
+        look, share = style(method), of_method.count / of_method.count.sum()
+        ax.bar(np.linspace(0, 1, len(share) + 1)[:-1], share, 1 / len(share), align="edge", color="0.85")
+        enough = of_method.count >= FEW
+        confidence, accuracy = of_method.confidence[enough], of_method.accuracy[enough]
+        ax.plot([0, 1], [0, 1], color="0.5", linewidth=0.6, linestyle=(0, (4, 3)))
+        ax.fill_between(confidence, confidence, accuracy, color=look.colour, alpha=0.25, linewidth=0)
+        ax.plot(confidence, accuracy, color=look.colour, linewidth=1, marker="o", markersize=1.8, mew=0)
+        over = 100 * np.nansum(share * (of_method.confidence - of_method.accuracy))
+        ax.text(0.05, 0.95, signed(over, 1), transform=ax.transAxes, va="top")
+        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        ax.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
+        ax.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
+        ax.set_title(look.title, fontsize=7)
+    figure.supxlabel("Confidence (number: mean confidence − accuracy, points)", fontsize=7)
+    figure.supylabel("Accuracy")
+    bars = Patch(color="0.85", label="share of images")
+    key(figure, [entry("accuracy per bin", "o", "-", markersize=2), entry("calibrated", line="--", colour="0.5"), bars])
+    return figure
+
+
+# Ablations (Tables 2 and 3)
+
+FAILED = "#BB0000"
+
+
+def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.Series, name: str) -> Figure:
+    """Draw the differences of one experiment's runs beside the paper's, each on its own axis, the lowest mean filled.
+
+    theirs: the paper's losses by value. name: the axis of values. Both are differences from the paper's best value, or
+    from our lowest where it has no counterpart. Ours have the interval over data sets, the number of trainings that
+    learned nothing and, of several seeds, a dot for each.
+    """
+    ours, look = losses(runs, hyperparameter), style("pvera")
+    of_seeds, useless = by_seed(ours), failed(ours).sum()
+    base = counterparts(ours, hyperparameter).get(theirs.idxmin(), of_seeds.mean().idxmin())
+    gaps, several = above(ours, base), len(of_seeds) > 1
+    figure, axes = panels(2, 2, COLUMN, 1.7)
+    here = f"Here, {len(of_seeds)} seeds" if several else "Here, one seed"
+    for ax, means, heading in zip(axes, (gaps["mean"], theirs - theirs.min()), (here, "Paper"), strict=True):
+        for place, height in enumerate(means):
+            face = look.colour if height == means.min() else "white"
+            ax.plot(place, height, look.marker, color=look.colour, mfc=face, markersize=4.5, mew=1, zorder=3)
+        ax.axhline(0, color="0.5", linewidth=0.6, zorder=0)
+        ax.set_xticks(range(len(means)), [str(value).upper() for value in means.index], fontsize=6)
+        ax.margins(x=0.1, y=0.15)
+        ax.grid(axis="y")
+        ax.set_title(heading, pad=10)
+    ax = axes[0]
+    ax.vlines(range(len(gaps)), gaps["low"], gaps["high"], color=look.colour, linewidth=1)
+    ax.set_ylabel("Validation loss above that of\nthe paper's choice (nats)", fontsize=6.5)
+    for place, count in enumerate(useless):
+        if count:
+            ax.text(place, 1, f"{count}×", color=FAILED, fontsize=6, ha="center", va="bottom",
+                    transform=ax.get_xaxis_transform())  # fmt: skip
+    figure.supxlabel(name)
+    entries = [entry("mean, 95 % interval over data sets", look.marker, "-", look.colour, mfc="white"),
+               entry("lowest mean", look.marker, colour=look.colour)]  # fmt: skip
+    if several:
+        places = np.arange(len(gaps)) + np.linspace(0.24, 0.46, len(of_seeds))[:, None]  # clear of the mean's marker
+        ax.plot(places, of_seeds.sub(of_seeds[base], axis=0), "o", color="0.5", markersize=2, mew=0)
+        entries.append(entry("one seed", "o", colour="0.5", markersize=2))
+    if useless.any():
+        entries.append(entry("n learned nothing", "$n×$", colour=FAILED, markersize=7))
+    key(figure, entries, columns=2)
+    return figure
+
+
+# Learning curves
+
+
+def learning(losses: dict[str, dict[str, tuple[pd.DataFrame, float]]]) -> Figure:
+    """Draw the lowest validation loss up to each epoch on logarithmic axes of epochs, a panel per data set.
+
+    losses: `tables.duration.curves`. Three panels stand in a row at page width, or a single one at column width. Band:
+    range over seeds. A marker stands at the chosen epoch (median over seeds). The dashed line is `LIMIT`.
+    """
+    single = len(losses) == 1
+    figure, axes = panels(len(losses), 3, COLUMN if single else PAGE, 1.6, 1.0)
+    for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=True):
+        ax.axvline(LIMIT, color="0.5", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
+        for method, (loss, chosen) in of_dataset.items():
+            look, front, mean = style(method), method == "pvera", loss.mean(axis=1)
+            ax.fill_between(loss.index, loss.min(axis=1), loss.max(axis=1), color=look.colour,
+                            alpha=0.25 if front else 0.1, linewidth=0)  # fmt: skip
+            ax.plot(loss.index, mean, color=look.colour, linewidth=1.4 if front else 0.9)
+            dot(ax, chosen, np.interp(chosen, loss.index, mean), look, markersize=4)
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.margins(x=0.02)
+        ax.grid()
+        ax.set_title(title(dataset))
+    figure.supylabel("Lowest validation loss so far (nats)")
+    figure.supxlabel("Epochs")
+    methods = dict.fromkeys(method for of_dataset in losses.values() for method in of_dataset)
+    key(figure, [
+        *looks_key(map(style, methods)), entry("mean over seeds", line="-"), Patch(color="0.8", label="range of seeds"),
+        entry("chosen epoch (median)", "o"), entry(f"limit of {LIMIT} epochs", line="--", colour="0.5"),
+    ], columns=2 if single else 6)  # fmt: skip
+    return figure
+
+
+# Speed
+
+#: The looks of each precision: greys, as colours stand for methods.
+PRECISIONS = {
+    "float32": Style("float32", "black", "o"),
+    "bfloat16": Style("bfloat16", "0.4", "s"),
+    "float16": Style("float16", "0.75", "D"),
+}
+PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step"}
+
+
+def against_bounds(rows: pd.DataFrame, backbone: str) -> Figure:
+    """Draw the ratios of one backbone to the bounds that it sets frozen; rows: of `tables.speed.frame`.
+
+    A column per machine, named after the backbone, without marks and kinds of device; the parts one above the other, a
+    line per method. A stroke marks the target, a bar spans the quartiles, where recorded. Half precision stands a
+    little lower.
+    """
+    machines = rows["machine"].unique()
+    rows = rows[rows["part"].isin(PARTS) & rows["bound"].str.contains("frozen")]
+    names = {part: list(rows.loc[rows["part"] == part, "what"].unique()) for part in PARTS if part in set(rows["part"])}
+    heights = [len(listed) + 1.5 for listed in names.values()]
+    figure = Figure(figsize=(COLUMN if len(machines) == 1 else PAGE, 0.8 + 0.17 * sum(heights)))
+    grid = figure.subplots(len(names), len(machines), sharex=True, sharey="row", squeeze=False,
+                           height_ratios=heights)  # fmt: skip
+    for (i, machine), (j, part) in product(enumerate(machines), enumerate(names)):
+        ax, of_part = grid[j, i], rows[(rows["machine"] == machine) & (rows["part"] == part)]
+        name = re.sub(r"^(cpu|cuda): |\((R|TM)\)", "", machine)
+        for row in of_part.itertuples():
+            look, y = PRECISIONS[row.precision], names[part].index(row.what)
+            if pd.notna(row.target):
+                ax.plot([row.target] * 2, [y - 0.35, y + 0.35], color="0.4", linewidth=1.2)
+            y += -0.2 if row.precision == "float32" else 0.2
+            ax.plot([row.low, row.high], [y, y], color=look.colour, linewidth=1)
+            dot(ax, row.ratio, y, look, markersize=4)
+        ax.axvline(1, color="0.8", linewidth=0.6, zorder=0)
+        name_rows(ax, names[part])
+        ax.set_title(PARTS[part] if j else f"{title(backbone)}, {name}\n\n{PARTS[part]}", loc="left", fontsize=7)
+        if of_part.empty:
+            ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
+    for ax in grid[-1]:
+        ax.set_xlabel("Ratio to the bound (1: the frozen backbone)")
+    looks = [look for precision, look in PRECISIONS.items() if precision in set(rows["precision"])]
+    entries = [*looks_key(looks), entry("target (at most)", "|", colour="0.4", markersize=6),
+               entry("quartiles over timed pairs", line="-", linewidth=1)]  # fmt: skip
+    key(figure, entries, columns=2 * len(machines))
+    return figure
