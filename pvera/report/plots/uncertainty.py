@@ -149,7 +149,7 @@ def by_error(tasks: pd.DataFrame) -> Figure:
     ax.set_xlabel("Incorrect predictions (%)")
     ax.set_ylabel("Cliff's delta of the spread")
     entries = [entry(name, marker, colour="black", mfc=inside) for name, (marker, inside) in looks.items()]
-    key(figure, [*entries, entry("least squares, 95 % interval", line="-", colour="0.4")], columns=len(entries) + 1)
+    ax.legend(handles=[*entries, entry("least squares, 95 % interval", line="-", colour="0.4")], fontsize=6)
     return figure
 
 
