@@ -41,17 +41,15 @@ def main() -> None:
     name, started = arguments.profile, time.monotonic()
     profile, options = read_profile(name), train.parse(__doc__, ["--profile", name, *arguments.options])
     options.wait = bool(options.slurm)
-    if options.data_set:  # pictures of one's own need no others
-        options.data = options.data or str(ROOT / "data/own")
     texts = profile.language and not arguments.options  # an option may ask for a part of the images alone
     if lines := [*lacking(profile, options, texts)]:
         print(*lines, sep="\n", file=sys.stderr)
         sys.exit(2)
 
     if profile.datasets[0] not in vtab.NAMES:
-        if not options.data:
+        if not names_data(options):
             make_suite.make(Path(profile.data), profile.datasets)
-    elif not (options.data or Path(profile.data, vtab.RECORD).exists() or prepare_vtab.prepare(Path(profile.data))):
+    elif not (has_vtab(profile, options) or prepare_vtab.prepare(Path(profile.data))):
         sys.exit(1)
     train.start(options, "train")
     if not options.experiments:
@@ -82,7 +80,7 @@ def lacking(profile: Profile, options: Namespace, texts: bool) -> Iterator[str]:
         yield "missing: a GPU. Type --slurm my_site.yaml (docs/paper.md), or --device cpu to train here."
     if profile.datasets[0] not in vtab.NAMES or online():
         return
-    if not (options.data or Path(profile.data, vtab.RECORD).exists()):
+    if not has_vtab(profile, options):
         yield "missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY."
     files = {name: backbones.weights_file(backbones.shapes(name).pretrained_cfg) for name in profile.backbones}
     absent = [name for name, file in files.items() if not (file or name in profile.weights)]
@@ -100,6 +98,16 @@ def online() -> bool:
     with suppress(OSError), socket.create_connection((host, 443), timeout=5):
         return True
     return False
+
+
+def names_data(options: Namespace) -> bool:
+    """Return whether the options name the data, such as one's own pictures, which need no others."""
+    return bool(options.data or options.data_set)
+
+
+def has_vtab(profile: Profile, options: Namespace) -> bool:
+    """Return whether the options name the data, or prepare_vtab.py has left its record."""
+    return names_data(options) or Path(profile.data, vtab.RECORD).exists()
 
 
 def has_glue(profile: Profile) -> bool:

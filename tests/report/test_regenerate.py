@@ -123,8 +123,12 @@ def judged():
     return claims.judged(RESULTS, "mini", published.load(RESULTS / "published"))
 
 
-def test_the_page_of_claims_follows_from_the_results(judged):
-    others = claims.on_other_sets(RESULTS, "mini", published.load(RESULTS / "published"))
+@pytest.fixture(scope="module")
+def others():
+    return claims.on_other_sets(RESULTS, "mini", published.load(RESULTS / "published"))
+
+
+def test_the_page_of_claims_follows_from_the_results(judged, others):
     same(claims.csv(judged), (COMMITTED / "claims.csv").read_text(), "claims.csv")
     same(claims.page(judged, "mini", others), (COMMITTED / "claims.md").read_text(), "claims.md")
 
@@ -136,8 +140,8 @@ def test_every_line_of_the_registry_is_judged_once(judged):
     assert {*judged["notebook"]} <= {*NOTEBOOKS}
 
 
-def test_the_page_of_claims_links_to_notebooks(judged):
-    page = claims.page(judged, "mini", claims.on_other_sets(RESULTS, "mini", published.load(RESULTS / "published")))
+def test_the_page_of_claims_links_to_notebooks(judged, others):
+    page = claims.page(judged, "mini", others)
     links = re.findall(r"\]\(([^)]+)\)", page)
     assert 12 <= len(links) <= 16
     assert all((COMMITTED / link).resolve().is_file() for link in links)
