@@ -94,7 +94,7 @@ def logarithms(runs: list[dict]) -> pd.DataFrame:
 
 TUNED = ("Tuned alike", "Tuned alike, all methods", "Tuned alike, calibration")
 TOPICS = {
-    **{name: Topic("not in the paper", "tuned", "tuned", "train --experiments tuned_vectors", load)
+    **{name: Topic("not in the paper", "tuned", "tuned", "train --experiments tuned_vera tuned_pvera", load)
        for name, load in zip(TUNED, (_components(tuned.load), _all_tuned, _components(tuned.load, tuned.calibration)),
                              strict=True)},
     "Uncertainty by error rate": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",

@@ -1,6 +1,6 @@
 """Figures that are forests: the components of PVeRA, the text tasks (Appendix D), the protocols' differences."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -20,31 +20,33 @@ from pvera.study.protocol import one_at_a_time
 MEAN = "Mean over tasks"
 
 
-def contrasts(sets: Mapping[str, Runs]) -> Figure:
-    """Draw each contrast of PVeRA's components in a panel: a row per task, dots for seeds, markers for their means.
+def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Figure:
+    """Draw contrasts of PVeRA's components in a panel each: a row per task, dots for seeds, markers for their means.
 
     sets: name of a set of tasks -> its runs. Each set ends in its mean over tasks with the 95 % interval by Student's t
-    over tasks. All panels share one scale.
+    over tasks. All panels share one scale.   names: of `CONTRASTS`; those are drawn that a set has runs of.
     """
     accuracies = {name: values(runs) for name, runs in sets.items()}
-    there = {name: pair for name, pair in CONTRASTS.items() if all({*pair} <= runs.keys() for runs in sets.values())}
+    there = [name for name in names if any({*CONTRASTS[name]} <= runs.keys() for runs in sets.values())]
     rows = [[*map(title, frame.index.unique("dataset")), f"{MEAN}{name}"] for name, frame in accuracies.items()]
     pvera = style("pvera")
     task = Style("", pvera.colour, pvera.marker)
     figure, axes = panels(
         len(there), 4, PAGE, 0.3 + 0.17 * sum(len(labels) - 1 for labels in rows), 0.6, sharex=True, sharey=True
     )
-    for ax, (name, (first, second)) in zip(axes, there.items(), strict=True):
+    for ax, name in zip(axes, there, strict=True):
+        first, second = CONTRASTS[name]
         frames = []
         for labels, frame in zip(rows, accuracies.values(), strict=True):
-            gaps = frame[first] - frame[second]
+            gaps = frame.get(first, np.nan) - frame.get(second, pd.Series(np.nan, frame.index))
             of_seeds = gaps.unstack("seed", sort=False).set_axis(labels[:-1]).add_prefix("seed")
             frames.append(of_seeds.assign(mean=of_seeds.mean(axis=1)))
             frames.append(over_datasets(gaps.to_frame()).set_axis(labels[-1:]))
         forest(ax, pd.concat(frames), lambda label: PLAIN if label.startswith(MEAN) else task)
         ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
-        for end in np.cumsum([len(labels) for labels in rows]):
-            ax.axhline(end - 1.5, color="0.8", linewidth=0.6)
+        ends = np.cumsum([len(labels) for labels in rows])
+        for place, grey in [*((end - 1.5, "0.8") for end in ends), *((end - 0.5, "0.5") for end in ends[:-1])]:
+            ax.axhline(place, color=grey, linewidth=0.6)
         ax.set_title(name, fontsize=7)
     note(figure, "Difference of test accuracy (points); right of zero, the first is better")
     key(figure, [SEED, entry("mean over seeds", pvera.marker, colour=pvera.colour),

@@ -58,8 +58,8 @@ CAPTION = (
     f"configurations as PVeRA's β. {EXPLAINED}"
 )
 TUNED_CAPTION = (
-    "test accuracy (%) of VeRA, PVeRA and its variants, mean ± sample standard deviation over seeds. Each searched "
-    f"five learning rates on each task. {EXPLAINED}"
+    "test accuracy (%) of VeRA, PVeRA and its variants, mean ± sample standard deviation over seeds. Each searched its "
+    f"learning rate on each task. {EXPLAINED}"
 )
 NOISES_CAPTION = (
     "Test accuracy (%) with noises of several sizes in the latent, mean ± sample standard deviation over seeds. "
