@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from pvera.report import analyses
@@ -42,11 +43,6 @@ def load(root, profile: str) -> dict[str, list[dict]]:
     return {name: kept for name, of in runs.items() if (kept := [r for r in of if r["dataset"] not in without])}
 
 
-def calibration(runs: Runs) -> pd.DataFrame:
-    """Return minus the ACE (points) per component, so that a difference above zero is a lower error."""
-    return -components.values(runs, "ace")
-
-
 def all_methods(root, profile: str) -> dict[str, pd.DataFrame]:
     """Return the test accuracy (%) of the eight methods and of VeRA with dropout: a frame per backbone.
 
@@ -73,7 +69,7 @@ def draws_by_task(root, profile: str) -> pd.DataFrame:
         if runs := [run for run in runs if run.record["dataset"] not in without and DRAWS in run.estimates]:
             origin = {"set": title_of(name), "backbone": runs[0].record["backbone"]}
             parts.append(uncertainty.by_task(runs, DRAWS).assign(**origin))
-    return pd.concat(parts) if parts else pd.DataFrame()
+    return pd.concat(parts) if parts else pd.DataFrame(columns=["backbone"])
 
 
 # The rule for tasks
@@ -82,29 +78,25 @@ def draws_by_task(root, profile: str) -> pd.DataFrame:
 def judges(root, profile: str) -> pd.DataFrame:
     """Return the test accuracy (%) of `JUDGES` with seed 0, and the share (%) of the largest class: a row per data set.
 
-    The shares stand in <root>/<profile>/largest_class.csv; empty without that file, or where a judge is not trained.
+    left out: why the task cannot tell methods apart, at "chance" or "saturated"; else "". The shares stand in
+    <root>/<profile>/largest_class.csv; empty without that file, or where a judge is not trained.
     """
     shares = Path(root) / profile / "largest_class.csv"
-    if not shares.exists():
-        return pd.DataFrame()
     runs = results.load_runs(root, profile, "tuned", optional=True)
     runs = [run for run in runs if run["method"] in JUDGES and run["seed"] == 0]
-    if {run["method"] for run in runs} != {*JUDGES}:
-        return pd.DataFrame()
-    scores = 100 * score_frame(runs).droplevel(["category", "seed"]).dropna()
-    return scores.join(100 * pd.read_csv(shares, index_col="dataset")["share"].rename("largest class"))
-
-
-def judged(scores: pd.Series) -> str:
-    """Return why a task cannot tell methods apart, by its row of `judges`: at "chance", or "saturated"; else ""."""
-    if scores[[*JUDGES]].max() < scores["largest class"] + CHANCE:
-        return "chance"
-    return "saturated" if scores[[*JUDGES]].min() > SATURATED else ""
+    if {run["method"] for run in runs} != {*JUDGES} or not shares.exists():
+        return pd.DataFrame(columns=["left out"])
+    accuracies = 100 * score_frame(runs).droplevel(["category", "seed"]).dropna()
+    scores = accuracies.join(100 * pd.read_csv(shares, index_col="dataset")["share"].rename("largest class"))
+    chance = accuracies.max(axis=1) < scores["largest class"] + CHANCE
+    saturated = accuracies.min(axis=1) > SATURATED
+    return scores.assign(**{"left out": np.select([chance, saturated], ["chance", "saturated"], "")})
 
 
 def left_out(root, profile: str) -> dict[str, str]:
     """Return the data sets that cannot tell methods apart, and why."""
-    return {name: reason for name, scores in judges(root, profile).iterrows() if (reason := judged(scores))}
+    reasons = judges(root, profile)["left out"]
+    return reasons[reasons != ""].to_dict()
 
 
 def rule_table(root, profile: str, page: str) -> Table | None:
@@ -112,7 +104,6 @@ def rule_table(root, profile: str, page: str) -> Table | None:
     scores = judges(root, profile)
     if scores.empty:
         return None
-    scores["left out"] = [judged(row) for _, row in scores.iterrows()]
     spec = {
         "largest class": ("Largest class", 1),
         **{name: (title(name), 1) for name in JUDGES},
