@@ -31,11 +31,6 @@ def title_of(profile: str) -> str:
     return SETS.get(profile, profile)
 
 
-def suffix(profile: str, page: str) -> str:
-    """Return the end of the name of a table or figure of a profile, on the pages of another one."""
-    return "" if profile == page else f"_{profile}"
-
-
 def load(root, profile: str) -> dict[str, list[dict]]:
     """Load the records of VeRA, PVeRA and its variants, without the tasks that `left_out` names."""
     without = left_out(root, profile)
@@ -99,8 +94,8 @@ def left_out(root, profile: str) -> dict[str, str]:
     return reasons[reasons != ""].to_dict()
 
 
-def rule_table(root, profile: str, page: str) -> Table | None:
-    """Build the table of the rule for tasks, for the pages of profile `page`; None where it cannot be applied yet."""
+def rule_table(root, profile: str) -> Table | None:
+    """Build the table of the rule for tasks; None where it cannot be applied yet."""
     scores = judges(root, profile)
     if scores.empty:
         return None
@@ -114,14 +109,14 @@ def rule_table(root, profile: str, page: str) -> Table | None:
         f"task is left out at chance, where the best is less than {CHANCE} points above that share, and saturated, "
         f"where the worst is above {SATURATED} %."
     )
-    return Table(f"tuned_tasks{suffix(profile, page)}", caption, {"": scores.rename_axis("dataset")}, spec)
+    return Table("tuned_tasks", caption, {"": scores.rename_axis("dataset")}, spec)
 
 
 # What the searches chose
 
 
-def rates(root, profile: str, page: str) -> Table | None:
-    """Build the table of the learning rates that the searches chose, for the pages of profile `page`; None without."""
+def rates(root, profile: str) -> Table | None:
+    """Build the table of the learning rates that the searches chose; None without."""
     variants = {experiment: name for name, (*_, experiment) in TUNED.items() if experiment != "tuned"}
     rows = []
     for experiment in ("tuned", *variants):
@@ -143,7 +138,7 @@ def rates(root, profile: str, page: str) -> Table | None:
         f"{title_of(profile)}: the learning rate that seed 0 chose by its validation loss. The last columns "
         "count how often it is the lowest or the highest tried."
     )
-    return Table(f"tuned_rates{suffix(profile, page)}", caption, {"": cells.rename(components.TITLES)}, data=data)
+    return Table("tuned_rates", caption, {"": cells.rename(components.TITLES)}, data=data)
 
 
 def by_accuracy(runs: Runs, profile: str) -> str:
@@ -167,7 +162,6 @@ def by_accuracy(runs: Runs, profile: str) -> str:
 # The tables of the questions
 
 
-def table(runs: Runs, profile: str, page: str) -> Table:
+def table(runs: Runs, profile: str) -> Table:
     """Build the table of accuracies of VeRA, PVeRA and its variants on the tasks of a profile."""
-    caption = f"{title_of(profile)}: {components.TUNED_CAPTION}"
-    return components.table(runs, f"tuned{suffix(profile, page)}", caption)
+    return components.table(runs, "tuned", f"{title_of(profile)}: {components.TUNED_CAPTION}")
