@@ -54,7 +54,7 @@ def main() -> None:
     require_writable(options.output)
     folders = {name: fetch(name, options.source) for name in options.datasets}
     frozen = load_backbone(options.backbone, options.device)
-    paper = published.load(RESULTS / "published").main_table().loc["pvera"]
+    paper = published.load(RESULTS / "published").accuracies().loc["pvera"]
     rows = []
     for name, folder in folders.items():
         split = image_folders.load_split(options.data, name, "test", SIZE)

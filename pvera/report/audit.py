@@ -80,7 +80,7 @@ DETAILED = {backbone: f"{TABLES[backbone]} ({name})" for backbone, name in BACKB
 
 def check_cells(paper: Published) -> Findings:
     """Yield the findings on the main table against the detailed table of the same backbone."""
-    both = {"printed": paper.main_table(), "other": paper.accuracies("dinov2_b")}
+    both = {"printed": paper.accuracies(), "other": paper.accuracies("dinov2_b")}
     data = pd.DataFrame({name: table.stack(future_stack=True) for name, table in both.items()})
     data = data.rename_axis(["method", "dataset"]).reset_index()
     for row in placed(data, "Table 1").itertuples():
@@ -101,7 +101,7 @@ def means(paper: Published) -> pd.DataFrame:
 
 def check_averages(paper: Published) -> Findings:
     """Yield the findings on averages: the main table's from its cells, the text's from the detailed tables."""
-    detailed, main = means(paper)["average"], paper.main_table().mean(axis=1)
+    detailed, main = means(paper)["average"], paper.accuracies().mean(axis=1)
     for row in paper.averages.itertuples():
         other = detailed[row.backbone, row.method]
         value = other if row.source == "text" else main[row.method]
@@ -136,7 +136,7 @@ def check_order(paper: Published) -> Findings:
         recomputed = ", ".join(f"{BACKBONES[b]} {lead:.2f}" for b, lead in leads.items())
         place = f"text, lead of PVeRA, {BACKBONES[backbone]}"
         yield Finding(place, paper.quote(quote), recomputed, above(least, 4 * HALF))
-    table = paper.main_table()
+    table = paper.accuracies()
     natural = table[[dataset for dataset in table if TASKS[dataset].category == "natural"]]
     beaten = natural.lt(natural.loc["linear"]).sum(axis=1)[["bottleneck", "adaptformer"]]
     recomputed = "above Bottleneck on {}, above AdaptFormer on {} of {} data sets".format(*beaten, natural.shape[1])
@@ -154,7 +154,7 @@ def check_order(paper: Published) -> Findings:
 
 def check_marks(paper: Published) -> Findings:
     """Yield the findings on bold (best) and underlined (second) cells, given the printed numbers."""
-    values, printed = paper.main_table(), paper.main_table("mark")
+    values, printed = paper.accuracies(), paper.accuracies(column="mark")
     average = paper.averages[paper.averages["source"] != "text"].set_index("method")
     columns = {f"Table 1, {title(d)}": (values[d], printed[d]) for d in values}
     columns["Table 1, Average"] = (average["average"], average["mark"])

@@ -13,7 +13,7 @@ from pvera.files import write_atomically
 from pvera.report import analyses
 from pvera.report.published import Published
 from pvera.report.scores import by_backbone, capped, score_frame
-from pvera.report.table import NOTHING, Table, texts, title
+from pvera.report.table import NOTHING, Table, pivot_text, texts, title
 from pvera.report.tables import ablations, baselines, benchmark, components, cost, language, latents, tuned
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as draws
@@ -43,33 +43,18 @@ def _trained(make: Callable[[list[dict]], Any], *experiments: str) -> Callable[.
     return load
 
 
-def _analysed(read: Callable[[Path, str], Sequence]) -> Callable[..., Results]:
-    """Return the loader of an analysis of trained adapters."""
-    return lambda root, profile, paper: {name: ([], group) for name, group in by_backbone(read(root, profile)).items()}
+def _analysed(read: Callable, group: Callable[[Any], Mapping] = by_backbone) -> Callable[..., Results]:
+    """Return the loader of an analysis of trained adapters; `group` parts what `read` returns by backbone."""
+    return lambda root, profile, paper: {name: ([], data) for name, data in group(read(root, profile)).items()}
 
 
-def _components(read: Callable[[Path, str], components.Runs], make=components.values) -> Callable[..., Results]:
-    """Return the loader of VeRA, PVeRA and its variants; `make` computes what contrasts take."""
-
-    def load(root, profile: str, paper: Published) -> Results:
-        runs = read(root, profile)
-        return {group[0]["backbone"]: ([], make(runs)) for group in list(runs.values())[:1]}
-
-    return load
+def _components(runs: components.Runs, metric: str = "accuracy", sign: int = 1) -> dict[str, pd.DataFrame]:
+    """Return a metric (points) of VeRA, PVeRA and its variants by their one backbone; sign: -1 for an error."""
+    return {group[0]["backbone"]: sign * components.values(runs, metric) for group in list(runs.values())[:1]}
 
 
-def _all_tuned(root, profile: str, paper: Published) -> Results:
-    return {backbone: ([], scores) for backbone, scores in tuned.all_methods(root, profile).items()}
-
-
-def _by_error(root, profile: str, paper: Published) -> Results:
-    tasks = tuned.draws_by_task(root, profile)
-    return {} if tasks.empty else {tasks["backbone"].iloc[0]: ([], tasks)}
-
-
-def _baselines(root, profile: str, paper: Published) -> Results:
-    comparison = baselines.load(root, profile)
-    return {comparison.record["backbone"]: ([], comparison)} if comparison else {}
+def _comparison(comparison: baselines.Comparison | None) -> dict[str, baselines.Comparison]:
+    return {comparison.record["backbone"]: comparison} if comparison else {}
 
 
 def _language(root, profile: str, paper: Published) -> Results:
@@ -82,10 +67,6 @@ def _language(root, profile: str, paper: Published) -> Results:
             for name, group in runs.items()}  # fmt: skip
 
 
-def _points(runs: list[dict]) -> pd.DataFrame:
-    return 100 * score_frame(runs)
-
-
 def logarithms(runs: list[dict]) -> pd.DataFrame:
     """Return the logarithms of ACE."""
     with np.errstate(divide="ignore"):
@@ -93,17 +74,20 @@ def logarithms(runs: list[dict]) -> pd.DataFrame:
 
 
 TUNED = ("Tuned alike", "Tuned alike, all methods", "Tuned alike, calibration")
+_tuned = partial(Topic, "not in the paper", "tuned", "tuned", "train --experiments tuned_vera tuned_pvera")
 TOPICS = {
-    **{name: Topic("not in the paper", "tuned", "tuned", "train --experiments tuned_vera tuned_pvera", load)
-       for name, load in zip(TUNED, (_components(tuned.load), _all_tuned, _components(tuned.load, tuned.calibration)),
-                             strict=True)},
+    "Tuned alike": _tuned(_analysed(tuned.load, _components)),
+    "Tuned alike, all methods": _tuned(_analysed(tuned.all_methods, dict)),
+    "Tuned alike, calibration": _tuned(_analysed(tuned.load, partial(_components, metric="ace", sign=-1))),
     "Uncertainty by error rate": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
-                                       "analyse --experiments uncertainty", _by_error),
+                                       "analyse --experiments uncertainty", _analysed(
+                                           tuned.draws_by_task, lambda tasks: dict(list(tasks.groupby("backbone"))))),
     "Components": Topic("not in the paper", "components", "components",
-                        "train --experiments components equal_budget", _components(components.load)),
+                        "train --experiments components equal_budget", _analysed(components.load, _components)),
     "Published protocol": Topic("Table 1", "protocol", "published", "train --experiments published",
-                                _trained(_points, "published")),
-    "Main table": Topic("Table 1", "main_table", "main", "train", _trained(_points, "benchmark")),
+                                _trained(lambda runs: 100 * score_frame(runs), "published")),
+    "Main table": Topic("Table 1", "main_table", "main", "train",
+                        _trained(lambda runs: 100 * score_frame(runs), "benchmark")),
     "Rank": Topic("Table 2", "rank", "rank", "train --experiments rank",
                   _trained(partial(ablations.losses, hyperparameter="rank"), "rank")),
     "Position": Topic("Table 3", "position", "position", "train --experiments position",
@@ -112,10 +96,9 @@ TOPICS = {
     "Calibration": Topic("Section 4.3, Figure 4", "calibration", "calibration", "train",
                          _trained(logarithms, "benchmark", "components_vera", "components_pvera")),
     "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
-                         "analyse --experiments uncertainty",
-                         _analysed(analyses.load_uncertainty)),
+                         "analyse --experiments uncertainty", _analysed(analyses.load_uncertainty)),
     "Uncertainty against rivals": Topic("not in the paper", "uncertainty_baselines", "rivals",
-                                       "analyse --experiments rivals", _baselines),
+                                       "analyse --experiments rivals", _analysed(baselines.load, _comparison)),
     "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "analyse --experiments uncertainty",
                        _analysed(analyses.load_uncertainty)),
     "Out-of-distribution detection": Topic("Section 4.4, Figure 6", "out_of_distribution", "out_of_distribution",
@@ -142,7 +125,6 @@ _alike, _alike_all = (partial(Claim, name, effect="{signed} points") for name in
 _alike_calibrated = partial(Claim, TUNED[2], effect="ACE lower by {signed} points")
 _main = partial(Claim, "Main table", effect="{signed} points")
 _part = partial(Claim, "Components", effect="{signed} points")
-_rank = partial(ablations.named, "rank")
 _calibrated = partial(
     Claim, "Calibration", effect="ACE {signed} %", convert=lambda log_ratio: 100 * float(np.expm1(log_ratio))
 )
@@ -198,10 +180,10 @@ CLAIMS = (
           components.gap("with KL term − without", where="kl_term_chosen"), margin=1, page=False),
     _part("PVeRA is more accurate than VeRA with an equal budget", components.gap("PVeRA − VeRA, equal budget"),
           page=False),
-    Claim("Rank", _rank("{0} has the lowest loss", [256]), ablations.lower("rank", [256], [64, 128, 512]), NATS, 3,
-          page=False),
-    Claim("Rank", _rank("{0} lose less than {1}", [128, 512], [64]), ablations.lower("rank", [128, 512], [64]), NATS,
-          3, page=False),
+    Claim("Rank", ablations.of_ranks("{0} has the lowest loss", [256]),
+          ablations.lower("rank", [256], [64, 128, 512]), NATS, 3, page=False),
+    Claim("Rank", ablations.of_ranks("{0} lose less than {1}", [128, 512], [64]),
+          ablations.lower("rank", [128, 512], [64]), NATS, 3, page=False),
     Claim("Position", "QV has the lowest loss", ablations.lower("targets", ["qv"], ablations.PAPER["targets"]), NATS,
           3),
     *(Claim("Cost", text, partial(cost.count, text), page="dinov2_b" if text == cost.CLAIMS[0] else False)
@@ -212,11 +194,11 @@ CLAIMS = (
                 calibrated(LORA_BASED, "linear"), page=False),
     _calibrated("PVeRA is better calibrated than VeRA", calibrated(["pvera"], "vera")),
     _spread("Over all images, incorrect predictions have the higher standard deviation, 16 draws",
-            draws.over_all(draws.spread_of, 16), units="seeds", page=False),
+            draws.deltas(draws.spread_of, 16, pooled=True), units="seeds", page=False),
     _spread("Within a data set, incorrect predictions have the higher standard deviation, 4 draws",
-            draws.within(draws.spread_of, 4), page=False),
+            draws.deltas(draws.spread_of, 4), page=False),
     _spread("Within a data set, incorrect predictions have the higher standard deviation, 16 draws",
-            draws.within(draws.spread_of, 16), page=False),
+            draws.deltas(draws.spread_of, 16), page=False),
     Claim("Uncertainty", "The spread of 16 draws finds incorrect predictions better than the score of one pass",
           draws.gain(16), AUROC, 3),
     _against("PVeRA's draws have a lower NLL than one pass with its mean",
@@ -233,9 +215,9 @@ CLAIMS = (
            draws.times_as_wide(16), effect="{size} times as wide", units="seeds", page=False,
            convert=lambda log_ratio: float(np.exp(log_ratio))),
     _wider("Within a data set, incorrect predictions have the wider intervals, 4 draws",
-           draws.within(draws.width_of, 4), page=False),
+           draws.deltas(draws.width_of, 4), page=False),
     _wider("Within a data set, incorrect predictions have the wider intervals, 16 draws",
-           draws.within(draws.width_of, 16), page=False),
+           draws.deltas(draws.width_of, 16), page=False),
     _out("PVeRA's values are lower in distribution (mean value)", ood.separation("mean"), "AUROC − ½: {signed}",
          page=False),
     _out("PVeRA's values separate better than VeRA's (mean value)", ood.separation("mean", "vera"), AUROC, page=False),
@@ -245,11 +227,11 @@ CLAIMS = (
     _maps("PVeRA's latents focus more on the object in an image than without adapters",
           latents.more_focused(latents.FROZEN), page=False),
     _text("PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
-          language.ahead("glue", ["vera"])),
+          language.ahead("glue", "vera")),
     _text("PVeRA has the highest score on RTE", language.ahead("rte"), units="seeds", page=False),
     _text("PVeRA has the highest score on CoLA", language.ahead("cola"), units="seeds", page=False),
-    *(_text(f"LoRA beats the majority class on {name}", language.above_majority_class(name.lower(), ["lora"]),
-            units="seeds", page=False) for name in ("RTE", "MRPC", "CoLA")),
+    *(_text(f"LoRA beats the majority class on {name}", language.learned(name.lower()), units="seeds", page=False)
+      for name in ("RTE", "MRPC", "CoLA")),
 )  # fmt: skip
 
 
@@ -296,24 +278,26 @@ def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:
     ]  # fmt: skip
 
 
-def body(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, pd.DataFrame] | None = None) -> str:
+def page(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, pd.DataFrame]) -> str:
     """Return the page of claims without its title.
 
     notebooks: their folder as seen from the page. others: rows of the claims about methods tuned alike, on other sets
     of tasks, by the set's name. A claim that has the same text under the paper's own search stands once, with both.
     """
+    rows = rows.assign(
+        link="[" + rows["claim"] + f"]({notebooks}" + rows["notebook"] + ".ipynb) (" + rows["place"] + ")"
+    )
     is_alike = rows["topic"].isin(TUNED)
     repeated = ~is_alike & rows["claim"].isin(rows.loc[is_alike, "claim"])
     own = tuned.title_of(profile)
-    sets = {f"{name}, tuned alike": part for name, part in ({own: rows[is_alike]} | dict(others or {})).items()}
+    sets = {f"{name}, tuned alike": part for name, part in ({own: rows[is_alike]} | dict(others)).items()}
     sets[f"{own}, the paper's search"] = rows[repeated]
-    rows = rows[rows["page"] & ~is_alike & ~repeated].reset_index(drop=True)
+    rows = rows[rows["page"] & ~is_alike & ~repeated]
     usual = rows["backbone"].iloc[0]
     other = [title(name) if name not in ("", usual) else "" for name in rows["backbone"]]
     scale = [", ".join(filter(None, both)) for both in zip(other, rows["scale"], strict=True)]
-    cells = _links(rows, notebooks).join(texts(rows.assign(scale=scale), SHOWN))
-    if rows["found"].any():
-        cells.insert(1, "Found", rows["found"])
+    columns = ["Claim", *(["Found"] if rows["found"].any() else []), *(heading for heading, _ in SHOWN.values())]
+    cells = texts(rows.assign(scale=scale), SHOWN).assign(Claim=rows["link"], Found=rows["found"])[columns]
     note = (
         f"{UNTESTABLE.capitalize()}: results or a definition are missing, or no result could decide; the effect says "
         "which. Intervals are not corrected for the number of claims. Further claims stand in the notebooks, to which "
@@ -321,26 +305,22 @@ def body(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, 
     )
     if usual:
         note = f"The backbone is {title(usual)} where no other is named. {note}"
-    tables = {"Accuracy and calibration": _side_by_side(sets, notebooks), "Other claims": _table(cells)}
-    return "\n\n".join([*(f"## {name}\n\n{table}" for name, table in tables.items() if table), RULE, note]) + "\n"
+    tables = {"Accuracy and calibration": _side_by_side(sets), "Other claims": cells}
+    parts = [f"## {name}\n\n{markdown.table(list(table), table.to_numpy())}"
+             for name, table in tables.items() if len(table)]  # fmt: skip
+    return "\n\n".join([*parts, RULE, note]) + "\n"
 
 
-def _side_by_side(sets: Mapping[str, pd.DataFrame], notebooks: str) -> str:
-    """Return the table of the same claims on several sets of tasks, without rows and columns that nothing tests.
-
-    Empty where nothing is tested.
-    """
+def _side_by_side(sets: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return the texts of the same claims on several sets of tasks, without rows and columns that nothing tests."""
     rows = pd.concat([part.assign(set=name) for name, part in sets.items()])
     if len(set(rows["backbone"]) - {""}) > 1:
         rows["set"] += [f", {title(name)}" if name else "" for name in rows["backbone"]]
     tested = rows[rows["verdict"] != UNTESTABLE]
-    if tested.empty:
-        return ""
     rows = rows[rows["claim"].isin(tested["claim"]) & rows["set"].isin(tested["set"])]
-    cells = rows.assign(cell=rows.apply(_cell, axis=1)).pivot(index="claim", columns="set", values="cell")
-    links = _links(rows, notebooks).set_index(rows["claim"])
-    links = links[~links.index.duplicated()]
-    return _table(links.join(cells[rows["set"].unique()]).fillna(NOTHING))
+    cells = pivot_text(rows, "claim", "set", _cell)
+    cells.insert(0, "Claim", rows.drop_duplicates("claim").set_index("claim")["link"])
+    return cells
 
 
 def _cell(row: pd.Series) -> str:
@@ -352,32 +332,15 @@ def _cell(row: pd.Series) -> str:
     return "<br>".join(lines + [f"{name}: {cell}" for name, cell in scopes.items() if cell != NOTHING])
 
 
-def _table(cells: pd.DataFrame) -> str:
-    return markdown.table(list(cells), cells.map(lambda text: text.replace("|", r"\|")).to_numpy().tolist())
-
-
-def _links(rows: pd.DataFrame, notebooks: str) -> pd.DataFrame:
-    links = "[" + rows["claim"] + f"]({notebooks}" + rows["notebook"] + ".ipynb) (" + rows["place"] + ")"
-    return links.to_frame("Claim")
-
-
 def on_other_sets(root, profile: str, paper: Published) -> dict[str, pd.DataFrame]:
     """Judge the claims about methods tuned alike on the other sets of tasks that a profile's pages show, by set."""
     return {tuned.SETS[name]: judged(root, name, paper, "tuned") for name in tuned.sets(profile) if name != profile}
 
 
-def csv(rows: pd.DataFrame) -> str:
-    """Return the rows of `judged` as CSV."""
+def write(rows: pd.DataFrame, root, profile: str, others: Mapping[str, pd.DataFrame]) -> None:
+    """Write the page and the rows of `judged` to <root>/<profile>/tables/claims.{md,csv}; others: as in `page`."""
+    text = f"# The paper's claims, on the results of `{profile}`\n\n{page(rows, profile, '../../../analysis/', others)}"
     columns = ["topic", "place", "backbone", "notebook", *FIELDS]
-    return rows.to_csv(index=False, columns=columns, float_format="%.6g", lineterminator="\n")
-
-
-def page(rows: pd.DataFrame, profile: str, others: Mapping[str, pd.DataFrame] | None = None) -> str:
-    """Return the page of all claims, for a file below results/<profile>/tables; others: as in `body`."""
-    return f"# The paper's claims, on the results of `{profile}`\n\n{body(rows, profile, '../../../analysis/', others)}"
-
-
-def write(rows: pd.DataFrame, root, profile: str, others: Mapping[str, pd.DataFrame] | None = None) -> None:
-    """Write the page and its numbers to <root>/<profile>/tables/claims.{md,csv}."""
-    for ending, text in (("md", page(rows, profile, others)), ("csv", csv(rows))):
-        write_atomically(Path(root) / profile / "tables" / f"claims.{ending}", text.encode())
+    numbers = rows.to_csv(index=False, columns=columns, float_format="%.6g", lineterminator="\n")
+    for ending, content in (("md", text), ("csv", numbers)):
+        write_atomically(Path(root) / profile / "tables" / f"claims.{ending}", content)

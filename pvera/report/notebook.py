@@ -47,8 +47,13 @@ class Page:
         command = f"python experiments/{script}.py --profile {self.profile} {options}".strip()
         self.say(f"No results yet: `{command}` makes them.")
 
-    def show(self, table: Table, backbone: str = "", source: bool = False) -> None:
-        """Write a table in all formats and show it; `source`: with the runs behind it."""
+    def show(self, table: Table, backbone: str = "", source: bool = False, of: str = "") -> None:
+        """Write a table in all formats and show it.
+
+        source: with the runs behind it. of: the profile of its numbers; files of another one end in its name.
+        """
+        if of not in ("", self.profile):
+            table = replace(table, name=f"{table.name}_{of}")
         if self.profile == REHEARSAL:
             table = replace(table, caption=f"Rehearsal with random weights and data: {table.caption}")
         table.write(self.results / self.profile / "tables")

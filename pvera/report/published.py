@@ -41,13 +41,14 @@ class Published:
     notes: pd.DataFrame  # check, place, note
     by_hand: pd.DataFrame  # check, place, printed, recomputed, verdict, note
 
-    def accuracies(self, backbone: str, column: str = "accuracy") -> pd.DataFrame:
-        """Return the detailed table of a backbone: rows methods, columns data sets, both in the paper's order."""
-        return _wide(self.detailed[self.detailed["backbone"] == backbone], column)
+    def accuracies(self, backbone: str = "", column: str = "accuracy") -> pd.DataFrame:
+        """Return the detailed table of a backbone, or the main table: rows methods, columns data sets.
 
-    def main_table(self, column: str = "accuracy") -> pd.DataFrame:
-        """Return the main table, in the order of `accuracies`."""
-        return _wide(self.main, column)
+        Both are in the paper's order.
+        """
+        table = self.detailed[self.detailed["backbone"] == backbone] if backbone else self.main
+        table = table.pivot(index="method", columns="dataset", values=column)
+        return table.reindex(index=list(PAPER_METHODS), columns=DATASETS).rename_axis(index=None, columns=None)
 
     def configurations(self) -> dict[str, list[tuple[Method, float]]]:
         """Return the configurations that the grid table chooses from, per method, each with its share (%).
@@ -65,11 +66,6 @@ class Published:
     def quote(self, name: str) -> str:
         """Return the words of the text that a name in `quotes` stands for."""
         return self.quotes.set_index("quote").at[name, "said"]
-
-
-def _wide(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    table = table.pivot(index="method", columns="dataset", values=column)
-    return table.reindex(index=list(PAPER_METHODS), columns=DATASETS).rename_axis(index=None, columns=None)
 
 
 def load(folder) -> Published:

@@ -143,7 +143,8 @@ NAN = np.nan
 def judged(differences, **options):
     """Judge a claim on name -> differences (units, seeds)."""
     frames = {name: pd.DataFrame(rows, dtype=float).rename_axis("seed", axis=1) for name, rows in differences.items()}
-    return Claim("topic", "It leads", lambda data: data, "{signed} points", **options).judge(frames)
+    gaps = {name: frame.stack(future_stack=True) for name, frame in frames.items()}
+    return Claim("topic", "It leads", lambda data: data, "{signed} points", **options).judge(gaps)
 
 
 @pytest.mark.parametrize(

@@ -227,13 +227,13 @@ LOOKS = {
 }
 #: Way -> factor of its place on the axis of passes, so that ways of one pass stand side by side.
 SIDE = {"pass": 0.93, "laplace": 1.07}
-#: Title of a panel -> column of `baselines.DIFFERENCES`.
-SCORES = {"NLL (nats)": "NLL", "ACE (%)": "ACE (points)", "AUROC of errors": "AUROC of errors"}
+#: Title of a panel -> column of `Comparison.measures`.
+SCORES = {"NLL (nats)": "nll", "ACE (%)": "ace", "AUROC of errors": "auroc score"}
 
 
 def scores_against_cost(comparison: baselines.Comparison) -> Figure:
     """Draw scores by forward passes per image: markers for means over data sets and seeds; lines join draws."""
-    scores = baselines.means(comparison, baselines.DIFFERENCES)
+    scores = baselines.means(comparison.measures)
     scores = scores[[source == "rivals" or way == "draws" for _, _, source, way in scores.index]]
     scores = scores.loc[baselines.ordered(scores.index)]
     methods = [style(method) for method in scores.index.unique("method")]
@@ -269,9 +269,9 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
     """
     seed, first = min(run.record["seed"] for run in runs), {}
     for run in runs:
-        first.setdefault(run.record["category"], run.trained_on)
+        first.setdefault(run.record["category"], run.record["dataset"])
     models = list(first.values())
-    runs_of_seed = {(run.record["method"], run.trained_on): run for run in runs if run.record["seed"] == seed}
+    runs_of_seed = {(run.record["method"], run.record["dataset"]): run for run in runs if run.record["seed"] == seed}
     methods = list(dict.fromkeys(method for method, _ in runs_of_seed))
     figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)))
     grid = figure.subplots(len(methods), len(models), squeeze=False)

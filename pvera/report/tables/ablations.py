@@ -136,18 +136,17 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
     return Table(runs[0]["experiment"], caption, {"": panel}, data=data, source=describe_runs(runs), in_paper=True)
 
 
-def named(hyperparameter: str, text: str, *groups: list) -> Callable[[pd.DataFrame | None], str]:
-    """Return the text of a claim about groups of the paper's values, which names ours in their place where they
+def of_ranks(text: str, *groups: list[int]) -> Callable[[pd.DataFrame | None], str]:
+    """Return the text of a claim about groups of the paper's ranks, which names ours in their place where they
     differ."""
 
-    def name(values: list, pairs: dict) -> str:
-        ours = [title(hyperparameter, pairs[value]) for value in values if pairs.get(value, value) != value]
-        name = " and ".join(title(hyperparameter, value) for value in values)
-        return f"{name} (here {' and '.join(ours)})" if ours else name
-
     def of_results(of_values: pd.DataFrame | None) -> str:
-        pairs = counterparts([] if of_values is None else of_values, hyperparameter)
-        return text.format(*(name(values, pairs) for values in groups))
+        pairs, names = counterparts([] if of_values is None else of_values, "rank"), []
+        for ranks in groups:
+            ours = " and ".join(title("rank", pairs[rank]) for rank in ranks if pairs.get(rank, rank) != rank)
+            theirs = " and ".join(title("rank", rank) for rank in ranks)
+            names.append(f"{theirs} (here {ours})" if ours else theirs)
+        return text.format(*names)
 
     return of_results
 
@@ -163,9 +162,7 @@ def lower(of_values: pd.DataFrame, hyperparameter: str, better: list, worse: lis
         if (share := failed(of_values).mean()[pairs[value]]) > 0.5:
             raise Untestable(f"{names[value]} learned nothing in {100 * share:.0f} % of trainings")
     return {
-        f"{names[second]} − {names[first]}": (of_values[pairs[second]] - of_values[pairs[first]]).unstack(
-            "seed", sort=False
-        )
+        f"{names[second]} − {names[first]}": of_values[pairs[second]] - of_values[pairs[first]]
         for first, second in product(better, worse)
         if first != second
     }

@@ -4,7 +4,7 @@ A *way* is one pass, draws, an ensemble of seeds, or Laplace, with the adapters 
 equal numbers of forward passes. Their cells are means over data sets of what `study.baselines` computed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -26,16 +26,24 @@ SOURCES = {"rivals": "", "dropout_rivals": " with dropout"}
 ALONG_BETA = "beta_rivals_"  # the experiments' names begin so, and end in β
 KEY = ["passes", "method", "source", "way"]
 WAYS = ["pass", "laplace", "draws", "ensemble"]
+#: Frame -> what its numbers depend on beside way, data set and seed.
+CONDITIONS = {"scores": ["scaled"], "detection": ["by"], "shift": ["severity", "scaled"], "out": ["distance", "by"]}
+#: Number -> what it is multiplied by, to be shown.
+FACTORS = dict.fromkeys(["accuracy", "ece", "ece_floor", "ace", "ace_floor", "selective_accuracy", "fpr"], 100)
+FACTORS |= dict.fromkeys(["aurc", "augrc"], 1000)
 
 
 class Comparison(NamedTuple):
     """The first record, and the frames of `study.baselines` of all data sets.
 
-    Rows have data set, category, method and source; those of "out" the distance of the other data set.
+    Rows of frames have data set, category, method and source; those of "out" the distance of the other data set.
+    measures: all numbers, scaled as `FACTORS` says, rows (`KEY`, dataset, seed). A column's name is that of the number
+    and its conditions: "nll" and "nll T" after temperature scaling, "auroc entropy" by what, "ace 5" by severity.
     """
 
     record: dict
     frames: dict[str, pd.DataFrame]
+    measures: pd.DataFrame
 
 
 def load(root, profile: str, sources: Iterable[str] = SOURCES) -> Comparison | None:
@@ -59,7 +67,17 @@ def load(root, profile: str, sources: Iterable[str] = SOURCES) -> Comparison | N
         category |= {record["dataset"]: record["category"] for record in records}
         same = out["other"].map(category) == out["category"]
         frames["out"] = out.assign(distance=np.where(same, "same category", "other category"))
-    return Comparison(records[0], frames)
+    measures = [_measures(frames[name], conditions) for name, conditions in CONDITIONS.items() if len(frames[name])]
+    return Comparison(records[0], frames, pd.concat(measures, axis=1))
+
+
+def _measures(frame: pd.DataFrame, conditions: list[str]) -> pd.DataFrame:
+    """Return the numbers of a frame as `Comparison.measures`: a column per number and conditions."""
+    frame = frame.replace({"scaled": {False: "", True: "T"}})
+    numbers = list(frame.select_dtypes("float"))
+    means = frame.groupby([*KEY, "dataset", "seed", *conditions])[numbers].mean()
+    table = (means * [FACTORS.get(number, 1) for number in numbers]).unstack(conditions)
+    return table.set_axis([" ".join(filter(None, map(str, column))) for column in table], axis=1)
 
 
 def load_along_beta(root, profile: str) -> Comparison | None:
@@ -78,57 +96,19 @@ def describe_runs(comparison: Comparison) -> str:
 # The cells
 
 
-class Column(NamedTuple):
-    """A column of a table.
-
-    frame, value, where: its values, those of a frame's column in the rows that a query finds. factor, digits: as shown.
-    floor: whether the value of calibrated scores stands in brackets, from the column <value>_floor. sign: 1 where
-    higher is better.
-    """
-
-    title: str
-    frame: str
-    value: str
-    where: str
-    factor: float = 1
-    digits: int = 3
-    floor: bool = False
-    sign: int = -1
-
-    def rows(self, comparison: Comparison) -> pd.DataFrame:
-        """Return the rows that count."""
-        return comparison.frames[self.frame].query(self.where)
-
-
-def over_tasks(frame: pd.DataFrame, value: str, by: Sequence[str] = KEY) -> pd.Series:
-    """Return the mean over data sets of the mean over seeds and what else varies within a data set.
+def means(measures: pd.DataFrame, by: Sequence[str] = KEY) -> pd.DataFrame:
+    """Return the mean of `Comparison.measures` over data sets, after that over seeds.
 
     NaN for a way that one of the data sets lacks: its mean would be over other data sets than those of the others.
     """
-    of_tasks = frame.groupby([*by, "dataset"], sort=False)[value].mean().unstack("dataset")
-    return of_tasks.mean(axis=1, skipna=False).sort_index()
+    of_tasks = measures.groupby([*by, "dataset"]).mean().unstack("dataset")
+    parts = {name: of_tasks[name].dropna(axis=1, how="all") for name in measures}
+    return pd.DataFrame({name: part.mean(axis=1, skipna=False) for name, part in parts.items()})
 
 
-def means(comparison: Comparison, columns: Mapping[str, Column], by: Sequence[str] = KEY) -> pd.DataFrame:
-    """Return the means of columns over data sets and seeds, as shown, and those of their floors."""
-    data = {}
-    for name, column in columns.items():
-        for ending in ("", "_floor")[: 1 + column.floor]:
-            values = over_tasks(column.rows(comparison), column.value + ending, by)
-            data[name + ending] = column.factor * values
-    return pd.DataFrame(data)
-
-
-def spec(columns: Mapping[str, Column]) -> dict[str, tuple]:
-    """Return how `means` are shown."""
-
-    def with_floor(name: str, row: pd.Series) -> str:
-        return f"{plain(row[name], 1)} ({plain(row[f'{name}_floor'], 1)})"
-
-    return {
-        name: (column.title, partial(with_floor, name) if column.floor else column.digits)
-        for name, column in columns.items()
-    }
+def with_floor(error: str, floor: str, row: pd.Series) -> str:
+    """Return a calibration error with that of calibrated scores in brackets."""
+    return f"{plain(row[error], 1)} ({plain(row[floor], 1)})"
 
 
 def ordered(keys) -> list[tuple]:
@@ -150,21 +130,17 @@ def by_passes(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 # The tables
 
-TRAINED, SCALED = "not scaled", "scaled"
-BY_SCORE, BY_MUTUAL = "by == 'score'", "by == 'mutual'"
-NEAR, FAR = "distance == 'same category'", "distance == 'other category'"
-
 SCORES = {
-    "accuracy": Column("Accuracy (%)", "scores", "accuracy", TRAINED, 100, 1),
-    "nll": Column("NLL", "scores", "nll", TRAINED),
-    "brier": Column("Brier", "scores", "brier", TRAINED),
-    "ece": Column("ECE (%)", "scores", "ece", TRAINED, 100, floor=True),
-    "ace": Column("ACE (%)", "scores", "ace", TRAINED, 100, floor=True),
-    "nll_t": Column("NLL, T", "scores", "nll", SCALED),
-    "brier_t": Column("Brier, T", "scores", "brier", SCALED),
-    "ece_t": Column("ECE, T", "scores", "ece", SCALED, 100, floor=True),
-    "ace_t": Column("ACE, T", "scores", "ace", SCALED, 100, floor=True),
-    "milliseconds": Column("ms", "scores", "milliseconds", TRAINED, digits=2),
+    "accuracy": ("Accuracy (%)", 1),
+    "nll": ("NLL", 3),
+    "brier": ("Brier", 3),
+    "ece": ("ECE (%)", partial(with_floor, "ece", "ece_floor")),
+    "ace": ("ACE (%)", partial(with_floor, "ace", "ace_floor")),
+    "nll T": ("NLL, T", 3),
+    "brier T": ("Brier, T", 3),
+    "ece T": ("ECE, T", partial(with_floor, "ece T", "ece_floor T")),
+    "ace T": ("ACE, T", partial(with_floor, "ace T", "ace_floor T")),
+    "milliseconds": ("ms", 2),
 }
 
 
@@ -176,20 +152,20 @@ def scores_table(comparison: Comparison) -> Table:
         "on the validation split, which changes no accuracy. ms: milliseconds per image, measured beside other "
         "processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
     )
-    panels = by_passes(means(comparison, SCORES))
-    return Table("rivals", caption, panels, spec(SCORES), comparison.frames["scores"], describe_runs(comparison))
+    panels = by_passes(means(comparison.measures))
+    return Table("rivals", caption, panels, SCORES, comparison.frames["scores"], describe_runs(comparison))
 
 
 DETECTION = {
-    "score": Column("AUROC, score", "detection", "auroc", BY_SCORE, sign=1),
-    "entropy": Column("entropy", "detection", "auroc", "by == 'entropy'"),
-    "mutual": Column("mutual", "detection", "auroc", BY_MUTUAL),
-    "spread": Column("spread", "detection", "auroc", "by == 'spread'"),
-    "aurc": Column("AURC", "detection", "aurc", BY_SCORE, 1000, 1),
-    "augrc": Column("AUGRC", "detection", "augrc", BY_SCORE, 1000, 1),
-    "selective_accuracy": Column("Accuracy at 80 % (%)", "detection", "selective_accuracy", BY_SCORE, 100, 1),
-    "expected_entropy": Column("Expected entropy", "scores", "expected", TRAINED),
-    "mutual_information": Column("Mutual information", "scores", "mutual", TRAINED),
+    "auroc score": ("AUROC, score", 3),
+    "auroc entropy": ("entropy", 3),
+    "auroc mutual": ("mutual", 3),
+    "auroc spread": ("spread", 3),
+    "aurc score": ("AURC", 1),
+    "augrc score": ("AUGRC", 1),
+    "selective_accuracy score": ("Accuracy at 80 % (%)", 1),
+    "expected": ("Expected entropy", 3),
+    "mutual": ("Mutual information", 3),
 }
 
 
@@ -203,23 +179,23 @@ def detection_table(comparison: Comparison) -> Table:
         f"on the {100 * COVERAGE:.0f} % of images with the lowest uncertainty. Entropies in nats: the expected entropy "
         "of a draw, and the mutual information, which add up to the entropy of the mean."
     )
-    panels, data = by_passes(means(comparison, DETECTION)), comparison.frames["detection"]
-    return Table("rivals_detection", caption, panels, spec(DETECTION), data, describe_runs(comparison))
+    panels, data = by_passes(means(comparison.measures)), comparison.frames["detection"]
+    return Table("rivals_detection", caption, panels, DETECTION, data, describe_runs(comparison))
 
 
 SHIFT = {
-    "accuracy": Column("Accuracy, 5 (%)", "shift", "accuracy", "severity == 5", 100, 1),
-    "ace_0": Column("ACE, 0 (%)", "shift", "ace", "severity == 0 and not scaled", 100, 1),
-    "ace_1": Column("1", "shift", "ace", "severity == 1 and not scaled", 100, 1),
-    "ace_3": Column("3", "shift", "ace", "severity == 3 and not scaled", 100, 1),
-    "ace_5": Column("5", "shift", "ace", "severity == 5 and not scaled", 100, 1),
-    "ace_5_t": Column("5, T", "shift", "ace", "severity == 5 and scaled", 100, 1),
-    "near": Column("AUROC, near", "out", "auroc", f"{NEAR} and {BY_SCORE}"),
-    "near_fpr": Column("FPR (%), near", "out", "fpr", f"{NEAR} and {BY_SCORE}", 100, 1),
-    "near_mutual": Column("AUROC, mutual, near", "out", "auroc", f"{NEAR} and {BY_MUTUAL}"),
-    "far": Column("AUROC, far", "out", "auroc", f"{FAR} and {BY_SCORE}"),
-    "far_fpr": Column("FPR (%), far", "out", "fpr", f"{FAR} and {BY_SCORE}", 100, 1),
-    "far_mutual": Column("AUROC, mutual, far", "out", "auroc", f"{FAR} and {BY_MUTUAL}"),
+    "accuracy 5": ("Accuracy, 5 (%)", 1),
+    "ace 0": ("ACE, 0 (%)", 1),
+    "ace 1": ("1", 1),
+    "ace 3": ("3", 1),
+    "ace 5": ("5", 1),
+    "ace 5 T": ("5, T", 1),
+    "auroc same category score": ("AUROC, near", 3),
+    "fpr same category score": ("FPR (%), near", 1),
+    "auroc same category mutual": ("AUROC, mutual, near", 3),
+    "auroc other category score": ("AUROC, far", 3),
+    "fpr other category score": ("FPR (%), far", 1),
+    "auroc other category mutual": ("AUROC, mutual, far", 3),
 }
 
 
@@ -233,36 +209,38 @@ def shift_table(comparison: Comparison) -> Table:
         "category; AUROC of telling them from the data set's own by 1 − the highest score or by mutual information, "
         "and the false-positive rate where 95 % of its own are accepted, lower is better."
     )
-    panels = by_passes(means(comparison, SHIFT))
+    panels = by_passes(means(comparison.measures)[list(SHIFT)].dropna(how="all"))
     data = pd.concat([comparison.frames["shift"], comparison.frames["out"]])
     measured = [*METRICS, "auroc", "fpr"]
     kept = list(data.columns.drop([*measured, "corruption", "seed"]))
     data = data.groupby(kept, sort=False, dropna=False)[measured].mean().reset_index()
-    return Table("rivals_shift", caption, panels, spec(SHIFT), data, describe_runs(comparison))
+    return Table("rivals_shift", caption, panels, SHIFT, data, describe_runs(comparison))
 
 
-_PASS, _DRAWS = "way == 'pass' and not scaled", "way == 'draws' and not scaled"
 BETA = {
-    "accuracy": Column("Accuracy (%)", "scores", "accuracy", _PASS, digits=1),
-    "nll": Column("NLL", "scores", "nll", _PASS),
-    "ace": Column("ACE (%)", "scores", "ace", _PASS, digits=1),
-    "nll_draws": Column("NLL, draws", "scores", "nll", _DRAWS),
-    "ace_draws": Column("ACE, draws (%)", "scores", "ace", _DRAWS, digits=1),
-    "auroc": Column("AUROC, score", "detection", "auroc", "way == 'pass' and by == 'score'"),
-    "auroc_spread": Column("AUROC, spread", "detection", "auroc", "way == 'draws' and by == 'spread'"),
-    "mutual": Column("Mutual information", "scores", "mutual", _DRAWS, digits=4),
+    "accuracy": ("Accuracy (%)", 1),
+    "nll": ("NLL", 3),
+    "ace": ("ACE (%)", 1),
+    "nll_draws": ("NLL, draws", 3),
+    "ace_draws": ("ACE, draws (%)", 1),
+    "auroc": ("AUROC, score", 3),
+    "auroc_spread": ("AUROC, spread", 3),
+    "mutual": ("Mutual information", 4),
 }
 
 
 def beta_table(along: Comparison) -> Table:
     """Build the table of PVeRA's scores along β (`load_along_beta`)."""
-    most = along.frames["scores"].query("way == 'draws'")["passes"].max()
-    frames = {name: along.frames[name].query(f"way != 'draws' or passes == {most}") for name in ("scores", "detection")}
-    data = means(along._replace(frames=frames), BETA, ["source"])
+    most = along.measures.xs("draws", level="way").index.unique("passes").max()
+    one, drawn = (
+        means(along.measures.xs(way, level=["way", "passes"]), ["source"]) for way in (("pass", 1), ("draws", most))
+    )
+    data = one[["accuracy", "nll", "ace"]].join(drawn[["nll", "ace"]].add_suffix("_draws"))
+    data = data.assign(auroc=one["auroc score"], auroc_spread=drawn["auroc spread"], mutual=drawn["mutual"])
     betas = data.index.str.removeprefix(ALONG_BETA).astype(float)
     data = data.set_axis(betas).rename_axis("beta").sort_index()
     panel = data.rename(number)
-    panel[["accuracy", "ace", "ace_draws"]] *= 100
+    data[["accuracy", "ace", "ace_draws"]] /= 100
     caption = (
         f"PVeRA along β, mean over data sets and seeds. One pass with the mean, and {most} draws. ACE in "
         "points. AUROC of incorrect predictions (0.5: chance): by 1 − the highest score of one pass, and "
@@ -270,43 +248,43 @@ def beta_table(along: Comparison) -> Table:
         f"published program takes β = {number(1e-6)} more often than any other value, but averages the KL term over "
         "latent dimensions, where Eq. 9 sums it: its weight is a smaller one here."
     )
-    return Table("beta_effects", caption, {"": panel}, spec(BETA), data.reset_index(), describe_runs(along))
+    return Table("beta_effects", caption, {"": panel}, BETA, data.reset_index(), describe_runs(along))
 
 
 # Differences
 
+#: Title -> column of `Comparison.measures`.
 DIFFERENCES = {
-    "NLL": SCORES["nll"],
-    "ACE (points)": SCORES["ace"],
-    "NLL, T": SCORES["nll_t"],
-    "ACE, T (points)": SCORES["ace_t"],
-    "AUROC of errors": DETECTION["score"],
-    "AUGRC × 1000": DETECTION["augrc"],
+    "NLL": "nll",
+    "ACE (points)": "ace",
+    "NLL, T": "nll T",
+    "ACE, T (points)": "ace T",
+    "AUROC of errors": "auroc score",
+    "AUGRC × 1000": "augrc score",
 }
 REFERENCE = (1, "pvera", "rivals", "pass")
 
 
-def compared(comparison: Comparison, name: str) -> pd.DataFrame:
-    """Return a score of `DIFFERENCES`: rows ways (`KEY`) and data sets, columns seeds. Ensembles stand under each."""
-    column = DIFFERENCES[name]
-    table = column.rows(comparison).pivot(index=[*KEY, "dataset"], columns="seed", values=column.value)
+def compared(comparison: Comparison, name: str) -> pd.Series:
+    """Return a score of `DIFFERENCES` by way (`KEY`), data set and seed. Ensembles stand under each seed."""
+    table = comparison.measures[DIFFERENCES[name]].unstack("seed")
     if ALL_SEEDS in table:
         ensembles = table.pop(ALL_SEEDS)
         table = table.apply(lambda of_seed: ensembles.fillna(of_seed))
-    return column.factor * table
+    return table.stack(future_stack=True)
 
 
 def differences_table(comparison: Comparison) -> Table:
     """Build the table of differences from one pass of PVeRA, with intervals over data sets."""
     parts = {}
     for name in DIFFERENCES:
-        values = compared(comparison, name).stack(future_stack=True).unstack(KEY)
+        values = compared(comparison, name).unstack(KEY)
         gaps = values.sub(values.get(REFERENCE, np.nan), axis=0)
         parts[name] = over_datasets(gaps.drop(columns=[REFERENCE], errors="ignore"))
     data = pd.concat(parts, names=["score"]).dropna(how="all").reorder_levels([*KEY, "score"])
     ways = ordered(data.index.droplevel("score").unique())
     data = data.loc[[(*way, name) for way in ways for name in DIFFERENCES if (*way, name) in data.index]].reset_index()
-    digits = {name: 3 if column.factor == 1 else 2 for name, column in DIFFERENCES.items()}
+    digits = {name: 3 if name.startswith(("NLL", "AUROC")) else 2 for name in DIFFERENCES}
     intervals = [interval(row.mean, row.low, row.high, digits[row.score]) for row in data.itertuples(index=False)]
     cells = data.assign(text=intervals).pivot(index=KEY, columns="score", values="text")
     cells = cells.reindex(columns=list(DIFFERENCES)).fillna(NOTHING)
@@ -333,12 +311,11 @@ def better(comparison: Comparison, name: str, way: str, other: str) -> Gaps:
 
     Each way has the most passes that it was tried with. `Untestable` without one of them.
     """
-    values = compared(comparison, name)
-
-    def with_most_passes(method: str, source: str, kind: str) -> pd.DataFrame:
+    values, of_ways = compared(comparison, name), []
+    for method, source, kind in (SHORT[way], SHORT[other]):
         keys = [index[:4] for index in values.index if index[1:4] == (method, source, kind)]
         if not keys:
             raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {kind}")
-        return values.loc[max(keys)]
-
-    return {"": DIFFERENCES[name].sign * (with_most_passes(*SHORT[way]) - with_most_passes(*SHORT[other]))}
+        of_ways.append(values.loc[max(keys)])
+    gain = of_ways[0] - of_ways[1]
+    return {"": gain if name.startswith("AUROC") else -gain}

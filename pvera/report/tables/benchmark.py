@@ -1,7 +1,7 @@
 """Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4);
 the same against the paper's; and the contrasts behind the paper's claims about its Table 1."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -72,18 +72,14 @@ def grid_choices(runs: list[dict]) -> pd.DataFrame:
     keys = dict.fromkeys([*PANELS, *(key for run in runs for member in run["members"] for key in member["grid"])])
     for method, key in product(METHODS, keys):
         searches = [run for run in runs if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]]
-        values = ordered(key, {member["grid"][key] for run in searches for member in run["members"]})
+        values = {member["grid"][key] for run in searches for member in run["members"]}
         if len(values) > 1:
             searches = [run for run in searches if len(run["members"]) > 1]
         chosen = [run["chosen"]["grid"][key] for run in searches]
-        rows += [(method, key, value, chosen.count(value), len(searches), len(values) == 1) for value in values]
+        rows += [(method, key, value, chosen.count(value), len(searches), len(values) == 1)
+                 for value in sorted(values, reverse=key in DESCENDING)]  # fmt: skip
     table = pd.DataFrame(rows, columns=["method", "hyperparameter", "value", "chosen", "runs", "fixed"])
     return table.assign(share=table["chosen"] / table["runs"])
-
-
-def ordered(hyperparameter: str, values: Iterable) -> list:
-    """Sort the values of a grid as the paper does."""
-    return sorted(values, reverse=hyperparameter in DESCENDING)
 
 
 def panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict[str, pd.DataFrame]:
@@ -91,7 +87,8 @@ def panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict[str,
     parts, frames = dict(list(choices.groupby("hyperparameter", sort=False))), {}
     for key in sorted(parts, key=[*PANELS, *parts].index):
         cells = pivot_text(parts[key], "method", "value", cell)
-        frames[PANELS.get(key, key)] = cells[ordered(key, cells)].rename(columns=number)
+        values = sorted(cells, reverse=key in DESCENDING)
+        frames[PANELS.get(key, key)] = cells[values].rename(columns=number)
     return frames
 
 
@@ -118,9 +115,7 @@ def steadiness(scores: pd.DataFrame, method: str) -> Gaps:
     """Return the standard deviations over seeds above that of `method`. `Untestable` for a single seed."""
     if len(scores.index.unique("seed")) < 2:
         raise Untestable("a single seed has no standard deviation")
-    std = scores.groupby(level=ROWS[:2], sort=False).std()
-    gaps = below(method)(pd.concat({0: std}, names=["seed"]))
-    return {name: gap.rename_axis(None, axis=1) for name, gap in gaps.items()}
+    return below(method)(scores.groupby(level=ROWS[:2], sort=False).std())
 
 
 @contrast
@@ -211,7 +206,7 @@ def beside_paper(runs: list[dict], paper: Published) -> Table:
     category = {name: TASKS[name].category for name in DATASETS}
     category |= {dataset: name for name, dataset, _ in scores.index}
     ours = accuracies(scores)[shared if matched else scores.index.unique("dataset")]
-    theirs = paper.main_table() if backbone == "dinov2_b" else paper.accuracies(backbone)
+    theirs = paper.accuracies("" if backbone == "dinov2_b" else backbone)
     there = _summary(theirs.loc[list(scores), shared], category, matched)
     here = _summary(ours, category, matched).reindex(columns=there.columns)
     titles = {"average": "Average", "rank": "Mean rank"} | {name: f"Avg. {name}" for name in CATEGORIES}

@@ -68,8 +68,11 @@ NOISES_CAPTION = (
 
 Runs = Mapping[str, list[dict]]  # component -> records
 KL_CHOSEN = "kl_term_chosen"
-#: Kind of noise -> the title of its experiment's runs, below noise_<kind>_<value>.
-NOISES = {"dropout": "VeRA, dropout {} of the latent", "sigma": "PVeRA, σ = {} fixed, β = 0"}
+#: Kind of noise -> the component without it, and the title of its experiment's runs, below noise_<kind>_<value>.
+NOISES = {
+    "dropout": ("vera", "VeRA, dropout {} of the latent"),
+    "sigma": ("no_noise", "PVeRA, σ = {} fixed, β = 0"),
+}
 
 
 def load(root, profile: str, of: Mapping[str, tuple[str, ...]] = COMPONENTS) -> dict[str, list[dict]]:
@@ -87,16 +90,17 @@ def noises(root, profile: str, of: Runs) -> dict[str, list[dict]]:
 
     All have the tasks and seeds that these noises share. Empty where there is no noise but σ = 1.
     """
-    kinds: dict[str, dict[str, list[dict]]] = {kind: {} for kind in NOISES}
-    for folder in sorted((Path(root) / profile).glob("noise_*")):
-        kind, value = folder.name.split("_")[1:]
-        kinds[kind][NOISES[kind].format(value)] = results.load_runs(root, profile, folder.name)
-    dropped, sizes = kinds.values()
-    if len(dropped | sizes) < 2:
+    pair, rows, pairs = itemgetter("dataset", "seed"), {}, []
+    for kind, (without, heading) in NOISES.items():
+        rows[without] = of[without]
+        for folder in sorted((Path(root) / profile).glob(f"noise_{kind}_*")):
+            runs = results.load_runs(root, profile, folder.name)
+            rows[heading.format(folder.name.rpartition("_")[2])] = runs
+            pairs.append(set(map(pair, runs)))
+    if len(pairs) < 2:
         return {}
-    pair = itemgetter("dataset", "seed")
-    shared = set.intersection(*(set(map(pair, runs)) for runs in (dropped | sizes).values()))
-    rows = {"vera": of["vera"], **dropped, "no_noise": of["no_noise"], **sizes, "no_kl": of["no_kl"]}
+    shared = set.intersection(*pairs)
+    rows["no_kl"] = of["no_kl"]
     return {name: [run for run in runs if pair(run) in shared] for name, runs in rows.items()}
 
 
@@ -122,7 +126,7 @@ def gap(accuracies: pd.DataFrame, name: str, where: str = "") -> Gaps:
         if component not in accuracies:
             raise Untestable(f"no runs of {TITLES[component]}")
     first, second = CONTRASTS[name]
-    return {"": (accuracies[where or first] - accuracies[second]).unstack("seed", sort=False)}
+    return {"": accuracies[where or first] - accuracies[second]}
 
 
 def table(runs: Runs, name: str = "components", caption: str = CAPTION) -> Table:

@@ -59,19 +59,6 @@ def durations(runs: list[dict]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def of_methods(data: pd.DataFrame) -> pd.DataFrame:
-    """Average `durations` over seeds, then data sets: one row per method in the paper's order; accuracies in percent.
-
-    best, shortest, longest: median and range of the chosen epoch. change: loss minus early_loss.
-    """
-    columns = ["early_loss", "loss", "early_accuracy", "accuracy", "test"]
-    means = data.groupby(["method", "dataset"])[columns].mean().groupby("method").mean()
-    means[columns[2:]] *= 100
-    best = data.groupby("method")["best"].agg(best="median", shortest="min", longest="max")
-    means = means.join(best).assign(change=means["loss"] - means["early_loss"])
-    return means.reindex([key for key in METHODS if key in means.index])
-
-
 SPEC = {
     "best": ("Chosen epoch", lambda row: f"{row['best']:.0f} ({row['shortest']:.0f} to {row['longest']:.0f})"),
     "change": ("Loss", "+2"),
@@ -82,8 +69,14 @@ SPEC = {
 
 
 def duration_table(runs: list[dict]) -> Table:
-    """Build the table of `of_methods` for the runs of one backbone."""
+    """Build the table of `durations` for the runs of one backbone: means over seeds, then data sets, per method."""
     data = durations(runs)
+    columns = ["early_loss", "loss", "early_accuracy", "accuracy", "test"]
+    means = data.groupby(["method", "dataset"])[columns].mean().groupby("method").mean()
+    means[columns[2:]] *= 100
+    best = data.groupby("method")["best"].agg(best="median", shortest="min", longest="max")
+    means = means.join(best).assign(change=means["loss"] - means["early_loss"])
+    means = means.loc[[key for key in METHODS if key in means.index]]
     caption = (
         "Trainings that run until their patience ends, and the same trainings stopped at a limit of epochs, where the "
         f"grid's choice is made anew among the values that the run trained. {data['patience'].sum()} of {len(data)} "
@@ -92,7 +85,7 @@ def duration_table(runs: list[dict]) -> Table:
         "validation and the test split at the chosen epoch. Bold: best. Underlined: second best. Means over seeds, "
         "then over data sets."
     )
-    return Table("duration", caption, {"": of_methods(data)}, SPEC, data, describe_runs(runs))
+    return Table("duration", caption, {"": means}, SPEC, data, describe_runs(runs))
 
 
 def curves(runs: list[dict]) -> dict[str, dict[str, tuple[pd.DataFrame, float]]]:

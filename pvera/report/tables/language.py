@@ -1,7 +1,5 @@
 """The language table (Appendix D): our scores and the paper's."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -29,9 +27,8 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     paper = published.assign(dataset=published["task"].map({task.title: name for name, task in glue.GLUE.items()}))
     printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
     data = data.join(printed, on=["dataset", "method"])
-    lowest = 100 * score_frame(runs, score).groupby(level="dataset").min().stack()
-    beats = [lowest.get(place, np.nan) > 100 * majority.get(place[0], np.nan)
-             for place in zip(data["dataset"], data["method"], strict=True)]  # fmt: skip
+    lowest = 100 * score_frame(runs, score).groupby(level="dataset").min().stack().rename("lowest")
+    beats = data.join(lowest, on=["dataset", "method"])["lowest"] > data["majority"]
     best = data.groupby("dataset")["mean"].transform(lambda means: pd.Series(marks(means), means.index))
     marked = data.assign(mark=best.where(beats, ""), star=data["significantly_lower"])
     cells = pivot_text(marked, "method", "dataset", _text)
@@ -79,7 +76,7 @@ def _tasks(scores: pd.DataFrame, which: str) -> pd.DataFrame:
 
 
 @contrast
-def ahead(scores: pd.DataFrame, which: str, over: Sequence[str] = ()) -> Gaps:
+def ahead(scores: pd.DataFrame, which: str, *over: str) -> Gaps:
     """Return PVeRA's leads (points of the reported score) on one task or all, over methods with runs there.
 
     A task that LoRA has not learned is left out: its interval over seeds reaches the majority class. `Untestable`
@@ -87,23 +84,19 @@ def ahead(scores: pd.DataFrame, which: str, over: Sequence[str] = ()) -> Gaps:
     """
     tasks = _tasks(scores, which)
 
-    def learned(task: pd.DataFrame) -> bool:
-        above = task["lora"] - task["majority"]
-        return not over_repeats(above.to_numpy()[None]) >= above.mean()
-
     if "lora" in tasks:
-        tasks = tasks.groupby(level="dataset", sort=False).filter(learned)
+        above = (tasks["lora"] - tasks["majority"]).groupby(level="dataset", sort=False)
+        tasks = tasks[above.transform(lambda of_seeds: not over_repeats(of_seeds.to_numpy()[None]) >= of_seeds.mean())]
         if tasks.empty:
             raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
     return lead("pvera", *over)(tasks.dropna(axis=1, how="all"))
 
 
 @contrast
-def above_majority_class(scores: pd.DataFrame, which: str, methods: Sequence[str]) -> Gaps:
-    """Return how far each of the methods that are there lies above the majority class on one task or all."""
-    tasks = _tasks(scores, which)
-    methods = [name for name in tasks if name in methods]
-    return {title(name): (tasks[name] - tasks["majority"]).unstack("seed", sort=False) for name in methods}
+def learned(scores: pd.DataFrame, task: str) -> Gaps:
+    """Return how far LoRA lies above the majority class on one task."""
+    scores = _tasks(scores, task)
+    return {title("lora"): scores["lora"] - scores["majority"]}
 
 
 def majority_class(root, runs: list[dict]) -> dict[str, float]:

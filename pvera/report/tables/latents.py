@@ -82,7 +82,7 @@ def more_focused(analyses: Latents, than: str) -> Gaps:
     data = focus(analyses)
     if not {"pvera", "vera"} <= set(data):
         raise Untestable("no runs of VeRA and PVeRA")
-    return {"": (data["pvera"] - data[than]).unstack("seed")}
+    return {"": data["pvera"] - data[than]}
 
 
 def describe_runs(latents: Latents) -> str:

@@ -24,11 +24,6 @@ class Values(NamedTuple):
     record: dict
     values: dict[tuple[str, str], np.ndarray]
 
-    @property
-    def trained_on(self) -> str:
-        """The data set of the adapter's training."""
-        return self.record["dataset"]
-
 
 def load_values(root, profile: str) -> list[Values]:
     """Load the values like `analyses.load_analyses`, with PVeRA first, as in the paper's figure."""
@@ -49,11 +44,11 @@ def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
     """
     rows = []
     for run in runs:
-        others = (name for name in run.record["config"]["tested"] if name != run.trained_on)
+        home, adapter = run.record["dataset"], [run.record[name] for name in ("method", "dataset", "seed")]
+        others = (name for name in run.record["config"]["tested"] if name != home)
         for other, kind in product(others, KINDS):
-            inside, outside = run.values[run.trained_on, kind], run.values[other, kind]
+            inside, outside = run.values[home, kind], run.values[other, kind]
             test = rank_sum(outside, inside)
-            adapter = (run.record["method"], run.trained_on, run.record["seed"])
             numbers = (inside.mean(), outside.mean(), test.p_value, test.cliffs_delta, test.superiority)
             rows.append((*adapter, other, kind, *numbers))
     columns = ["method", "model", "seed", "tested", "kind", "mean_in", "mean_out", "p_value", "cliffs_delta", "auroc"]
@@ -97,9 +92,9 @@ def separation(runs: Sequence[Values], kind: str, over: str = "") -> Gaps:
     and Stern 2006); their difference is judged instead.
     """
     data = comparisons(runs)
-    data = data[data["kind"] == kind].pivot_table(index=["method", "model"], columns="seed", values="auroc")
+    data = data[data["kind"] == kind].groupby(["method", "model", "seed"])["auroc"].mean()
     for name in filter(None, ("pvera", over)):
-        if name not in data.index:
+        if name not in data.index.unique("method"):
             raise Untestable(f"no runs of {METHODS[name].title}")
     return {"": data.loc["pvera"] - (data.loc[over] if over else 0.5)}
 

@@ -47,20 +47,21 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
 
     Differences are NaN where one of the two runs diverged.
     """
-    variants, rows = one_at_a_time(), []
-    place = ["profile", "backbone", "dataset", "method", "seed"]
+    variants, values = one_at_a_time(), {}
+    place = ["backbone", "dataset", "method", "seed"]
     for switch, records in runs.items():
-        for run in records:
-            values = {name: value(run) if run["test"] else np.nan for name, (*_, value) in METRICS.items()}
-            names = {"switch": switch, "reference": variants[switch].reference}
-            rows.append(names | {key: run[key] for key in place} | values)
-    every = pd.DataFrame(rows)
-    switched = every[~every["switch"].isin(REFERENCES)]
-    pairs = switched.merge(
-        every, left_on=["reference", *place], right_on=["switch", *place], suffixes=("", "_corrected")
-    )
-    gaps = {name: pairs[name] - pairs[f"{name}_corrected"] for name in METRICS}
-    return pairs[["switch", "method", "dataset", "seed"]].assign(**gaps)
+        rows = [
+            {key: run[key] for key in place}
+            | {name: value(run) if run["test"] else np.nan for name, (*_, value) in METRICS.items()}
+            for run in records
+        ]
+        values[switch] = pd.DataFrame(rows).set_index(place)
+    gaps = {}
+    for switch, switched in values.items():
+        if switch not in REFERENCES:
+            corrected = values[variants[switch].reference]
+            gaps[switch] = (switched - corrected).loc[[pair for pair in switched.index if pair in corrected.index]]
+    return pd.concat(gaps, names=["switch"]).reset_index()
 
 
 def summary(pairs: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from pvera.report import analyses
@@ -30,21 +31,11 @@ def title_of(profile: str) -> str:
     return SETS.get(profile, profile)
 
 
-def suffix(profile: str, page: str) -> str:
-    """Return the end of the name of a table or figure of a profile, on the pages of another one."""
-    return "" if profile == page else f"_{profile}"
-
-
 def load(root, profile: str) -> dict[str, list[dict]]:
     """Load the records of VeRA, PVeRA and its variants, without the tasks that `left_out` names."""
     without = left_out(root, profile)
     runs = components.load(root, profile, TUNED)
     return {name: kept for name, of in runs.items() if (kept := [r for r in of if r["dataset"] not in without])}
-
-
-def calibration(runs: Runs) -> pd.DataFrame:
-    """Return minus the ACE (points) per component, so that a difference above zero is a lower error."""
-    return -components.values(runs, "ace")
 
 
 def all_methods(root, profile: str) -> dict[str, pd.DataFrame]:
@@ -73,7 +64,7 @@ def draws_by_task(root, profile: str) -> pd.DataFrame:
         if runs := [run for run in runs if run.record["dataset"] not in without and DRAWS in run.estimates]:
             origin = {"set": title_of(name), "backbone": runs[0].record["backbone"]}
             parts.append(uncertainty.by_task(runs, DRAWS).assign(**origin))
-    return pd.concat(parts) if parts else pd.DataFrame()
+    return pd.concat(parts) if parts else pd.DataFrame(columns=["backbone"])
 
 
 # The rule for tasks
@@ -82,37 +73,32 @@ def draws_by_task(root, profile: str) -> pd.DataFrame:
 def judges(root, profile: str) -> pd.DataFrame:
     """Return the test accuracy (%) of `JUDGES` with seed 0, and the share (%) of the largest class: a row per data set.
 
-    The shares stand in <root>/<profile>/largest_class.csv; empty without that file, or where a judge is not trained.
+    left out: why the task cannot tell methods apart, at "chance" or "saturated"; else "". The shares stand in
+    <root>/<profile>/largest_class.csv; empty without that file, or where a judge is not trained.
     """
     shares = Path(root) / profile / "largest_class.csv"
-    if not shares.exists():
-        return pd.DataFrame()
     runs = results.load_runs(root, profile, "tuned", optional=True)
     runs = [run for run in runs if run["method"] in JUDGES and run["seed"] == 0]
-    if {run["method"] for run in runs} != {*JUDGES}:
-        return pd.DataFrame()
-    scores = 100 * score_frame(runs).droplevel(["category", "seed"]).dropna()
-    return scores.join(100 * pd.read_csv(shares, index_col="dataset")["share"].rename("largest class"))
-
-
-def judged(scores: pd.Series) -> str:
-    """Return why a task cannot tell methods apart, by its row of `judges`: at "chance", or "saturated"; else ""."""
-    if scores[[*JUDGES]].max() < scores["largest class"] + CHANCE:
-        return "chance"
-    return "saturated" if scores[[*JUDGES]].min() > SATURATED else ""
+    if {run["method"] for run in runs} != {*JUDGES} or not shares.exists():
+        return pd.DataFrame(columns=["left out"])
+    accuracies = 100 * score_frame(runs).droplevel(["category", "seed"]).dropna()
+    scores = accuracies.join(100 * pd.read_csv(shares, index_col="dataset")["share"].rename("largest class"))
+    chance = accuracies.max(axis=1) < scores["largest class"] + CHANCE
+    saturated = accuracies.min(axis=1) > SATURATED
+    return scores.assign(**{"left out": np.select([chance, saturated], ["chance", "saturated"], "")})
 
 
 def left_out(root, profile: str) -> dict[str, str]:
     """Return the data sets that cannot tell methods apart, and why."""
-    return {name: reason for name, scores in judges(root, profile).iterrows() if (reason := judged(scores))}
+    reasons = judges(root, profile)["left out"]
+    return reasons[reasons != ""].to_dict()
 
 
-def rule_table(root, profile: str, page: str) -> Table | None:
-    """Build the table of the rule for tasks, for the pages of profile `page`; None where it cannot be applied yet."""
+def rule_table(root, profile: str) -> Table | None:
+    """Build the table of the rule for tasks; None where it cannot be applied yet."""
     scores = judges(root, profile)
     if scores.empty:
         return None
-    scores["left out"] = [judged(row) for _, row in scores.iterrows()]
     spec = {
         "largest class": ("Largest class", 1),
         **{name: (title(name), 1) for name in JUDGES},
@@ -123,14 +109,14 @@ def rule_table(root, profile: str, page: str) -> Table | None:
         f"task is left out at chance, where the best is less than {CHANCE} points above that share, and saturated, "
         f"where the worst is above {SATURATED} %."
     )
-    return Table(f"tuned_tasks{suffix(profile, page)}", caption, {"": scores.rename_axis("dataset")}, spec)
+    return Table("tuned_tasks", caption, {"": scores.rename_axis("dataset")}, spec)
 
 
 # What the searches chose
 
 
-def rates(root, profile: str, page: str) -> Table | None:
-    """Build the table of the learning rates that the searches chose, for the pages of profile `page`; None without."""
+def rates(root, profile: str) -> Table | None:
+    """Build the table of the learning rates that the searches chose; None without."""
     variants = {experiment: name for name, (*_, experiment) in TUNED.items() if experiment != "tuned"}
     rows = []
     for experiment in ("tuned", *variants):
@@ -152,7 +138,7 @@ def rates(root, profile: str, page: str) -> Table | None:
         f"{title_of(profile)}: the learning rate that seed 0 chose by its validation loss. The last columns "
         "count how often it is the lowest or the highest tried."
     )
-    return Table(f"tuned_rates{suffix(profile, page)}", caption, {"": cells.rename(components.TITLES)}, data=data)
+    return Table("tuned_rates", caption, {"": cells.rename(components.TITLES)}, data=data)
 
 
 def by_accuracy(runs: Runs, profile: str) -> str:
@@ -176,7 +162,6 @@ def by_accuracy(runs: Runs, profile: str) -> str:
 # The tables of the questions
 
 
-def table(runs: Runs, profile: str, page: str) -> Table:
+def table(runs: Runs, profile: str) -> Table:
     """Build the table of accuracies of VeRA, PVeRA and its variants on the tasks of a profile."""
-    caption = f"{title_of(profile)}: {components.TUNED_CAPTION}"
-    return components.table(runs, f"tuned{suffix(profile, page)}", caption)
+    return components.table(runs, "tuned", f"{title_of(profile)}: {components.TUNED_CAPTION}")

@@ -174,18 +174,13 @@ def of_fixed_noise(learned: Runs, fixed: Runs) -> Table:
 
 
 @contrast
-def within(runs: Runs, values_of: Callable, k: int) -> Gaps:
-    """Return Cliff's delta of incorrect against correct images with k draws, within each adapter."""
-    return {"": values_of(runs, k).groupby(["dataset", "seed"]).apply(delta).unstack("seed")}
+def deltas(runs: Runs, values_of: Callable, k: int, pooled: bool = False) -> Gaps:
+    """Return Cliff's delta of incorrect against correct images with k draws, within each adapter.
 
-
-@contrast
-def over_all(runs: Runs, values_of: Callable, k: int) -> Gaps:
-    """Return Cliff's delta of incorrect against correct images with k draws, of all adapters of a seed.
-
-    The paper pools in this way (Figure 5).
+    pooled: of all adapters of a seed, as the paper pools them (Figure 5).
     """
-    return {"": values_of(runs, k).groupby("seed").apply(delta).to_frame().T}
+    frame = values_of(runs, k)
+    return {"": (frame.assign(dataset=ALL) if pooled else frame).groupby(["dataset", "seed"]).apply(delta)}
 
 
 @contrast
@@ -194,8 +189,9 @@ def times_as_wide(runs: Runs, k: int) -> Gaps:
 
     The paper compares these means over all images (Appendix C).
     """
-    means = width_of(runs, k).groupby(["seed", "right"])["value"].mean().unstack().reindex(columns=[True, False])
-    return {"": np.log(means[False] / means[True]).to_frame().T}
+    frame = width_of(runs, k).assign(dataset=ALL)
+    means = frame.groupby(["dataset", "seed", "right"])["value"].mean().unstack().reindex(columns=[True, False])
+    return {"": np.log(means[False] / means[True])}
 
 
 @contrast
@@ -204,7 +200,7 @@ def gain(runs: Runs, k: int) -> Gaps:
     aurocs = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
     if (SD, k) not in aurocs:
         raise Untestable(f"no results with {k} draws")
-    return {"": (aurocs[SD, k] - aurocs[SINGLE, 0]).unstack("seed")}
+    return {"": aurocs[SD, k] - aurocs[SINGLE, 0]}
 
 
 # The spread against the error rate

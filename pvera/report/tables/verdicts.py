@@ -1,6 +1,6 @@
 """Claims, judged by intervals of paired differences over data sets."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, NamedTuple
@@ -53,19 +53,19 @@ class Claim:
     """A line of the registry.
 
     topic: a key of `claims.TOPICS`. text: the claim, or a function from the topic's results, or None, to it. contrast:
-    from the topic's results to name -> paired differences, rows units and columns seeds, NaN where a run is missing, or
-    to an `Answer`. The claim holds if all differences are positive on average. It raises `Untestable` where results are
-    missing. effect: how the smallest mean reads, with its {signed} value or its {size}. convert: a difference in the
-    units of the words, where they are others; it keeps the order. units: what is replicated; "seeds" for a claim about
-    these data sets alone. limit: the largest difference that the measure allows: where no smaller one could be shown,
-    the claim is not testable. margin: where the interval lies within ± this, the two are equal. page: the claim stands
-    on the page of all claims, of this backbone alone where one is named; otherwise only in its notebook.
-    place: where the paper has it, if it is not the topic's place.
+    from the topic's results to name -> paired differences by unit and, where there are several, seed, NaN where a run
+    is missing, or to an `Answer`. The claim holds if all differences are positive on average. It raises `Untestable`
+    where results are missing. effect: how the smallest mean reads, with its {signed} value or its {size}. convert: a
+    difference in the units of the words, where they are others; it keeps the order. units: what is replicated; "seeds"
+    for a claim about these data sets alone. limit: the largest difference that the measure allows: where no smaller one
+    could be shown, the claim is not testable. margin: where the interval lies within ± this, the two are equal. page:
+    the claim stands on the page of all claims, of this backbone alone where one is named; otherwise only in its
+    notebook. place: where the paper has it, if it is not the topic's place.
     """
 
     topic: str
     text: str | Callable[[Any], str]
-    contrast: Callable[[Any], Mapping[str, pd.DataFrame] | Answer]
+    contrast: Callable[[Any], "Gaps | Answer"]
     effect: str = "{signed}"
     digits: int = 1
     convert: Callable[[float], float] = float
@@ -88,9 +88,13 @@ class Claim:
         except Untestable as reason:
             return row | {"verdict": UNTESTABLE, "reading": str(reason)}
 
-    def _judged(self, contrasts: Mapping[str, pd.DataFrame] | Answer) -> dict:
-        if isinstance(contrasts, Answer):
-            return contrasts._asdict()
+    def _judged(self, judged: "Gaps | Answer") -> dict:
+        if isinstance(judged, Answer):
+            return judged._asdict()
+        contrasts = {
+            name: gaps.unstack("seed", sort=False) if "seed" in gaps.index.names else gaps.to_frame()
+            for name, gaps in judged.items()
+        }
         if any(gaps.isna().all(axis=None) for gaps in contrasts.values()):
             raise Untestable("no runs to compare")
         over_seeds = self.units == "seeds"
@@ -160,7 +164,7 @@ def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
 
 # Contrasts of scores (rows category, dataset and seed, columns methods)
 
-Gaps = dict[str, pd.DataFrame]
+Gaps = dict[str, pd.Series]
 Contrast = Callable[[Any], Gaps]
 
 
@@ -175,34 +179,23 @@ def contrast(compute: Callable[..., Gaps]) -> Callable[..., Contrast]:
 
 
 @contrast
-def lead(scores: pd.DataFrame, method: str, *over: str) -> Gaps:
+def lead(scores: pd.DataFrame, method: str, *over: str, lowest: bool = False, sign: str = "−") -> Gaps:
     """Return how far `method` lies above each of `over`, by default all other methods of the paper.
 
-    `Untestable` without one of the methods that are named, or without another.
+    lowest: how far it lies below. sign: "/" for logarithms. `Untestable` without one of the methods that are named, or
+    without another.
     """
-    return {
-        f"{title(method)} − {title(other)}": (scores[method] - scores[other]).unstack("seed", sort=False)
-        for other in _others(scores, method, over)
-    }
-
-
-@contrast
-def below(scores: pd.DataFrame, method: str, *over: str, sign: str = "−") -> Gaps:
-    """Return how far `method` lies below each of `over`, as `lead`; sign: "/" for logarithms."""
-    return {
-        f"{title(other)} {sign} {title(method)}": (scores[other] - scores[method]).unstack("seed", sort=False)
-        for other in _others(scores, method, over)
-    }
-
-
-def _others(scores: pd.DataFrame, method: str, over: tuple[str, ...]) -> tuple[str, ...]:
     others = over or tuple(name for name in PAPER_METHODS if name in scores and name != method)
     for name in (method, *others):
         if name not in scores:
             raise Untestable(f"no runs of {title(name)}")
     if not others:
         raise Untestable(f"no method beside {title(method)}")
-    return others
+    pairs = [(other, method) if lowest else (method, other) for other in others]
+    return {f"{title(high)} {sign} {title(low)}": scores[high] - scores[low] for high, low in pairs}
+
+
+below = partial(lead, lowest=True)
 
 
 # Shown
