@@ -10,10 +10,9 @@ beside the adapter, --backbone and --classes say what it would.
 """
 
 import sys
-from collections import Counter
 from pathlib import Path
 
-from evaluate import adapter_parser, open_adapter
+from evaluate import adapter_parser, classes_of, open_adapter, predict
 
 from pvera.data import custom
 from pvera.data.image_folders import ImageSplit, Undecoded, name_errors, require_readable
@@ -32,14 +31,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.output:
         require_writable(options.output.resolve().parent)
-    pictures, left_out = find(options.pictures)
-    adapter = open_adapter(options)
-    classes = options.classes or adapter.classes
-    if not classes:
+    pictures = find(options.pictures)
+    frozen, record = open_adapter(options)
+    if not (options.classes or record):
         raise InputError(f"which classes has {options.adapter}? Name them in the order of its outputs with --classes")
     errors: dict[str, InputError] = {}
-    images = Undecoded(Path(), pictures, adapter.frozen.image_size, errors)
-    table = adapter.predict(ImageSplit(images, None, pictures), classes, options.draws).table()
+    split = ImageSplit(Undecoded(Path(), pictures, frozen.image_size, errors), None, pictures)
+    _, table, _ = predict(options.adapter, frozen, record, split, options.classes or classes_of(record), options.draws)
     if len(errors) == len(pictures):
         require_readable(errors.values())
     table = table[[path not in errors for path in pictures]]
@@ -49,25 +47,20 @@ def main() -> None:
         print(f"{options.output}: {len(table)} pictures, the least certain ones have the lowest confidence")
     else:
         print(content, end="")
-    if left_out:
-        print(f"left out: {custom.describe_left_out(left_out)}", file=sys.stderr)
     if errors:
         print(f"left out: {name_errors(errors.values())}", file=sys.stderr)
         sys.exit(1)
 
 
-def find(places: list[str]) -> tuple[list[str], Counter[str]]:
-    """Return the files, and all pictures below the folders; and what `custom.find` left out. InputError for none."""
-    pictures, left_out = dict[str, None](), Counter[str]()
+def find(places: list[str]) -> list[str]:
+    """Return the files, and all pictures below the folders, each once. InputError for a place without any."""
+    pictures = dict[str, None]()
     for place in places:
-        below: list[Path] = [Path(place)] if Path(place).is_file() else []
-        if Path(place).is_dir():
-            below, others = custom.find(Path(place))
-            left_out += others
+        below = [Path(place)] if Path(place).is_file() else custom.find(Path(place))
         if not below:
             raise InputError(f"{place} does not exist, or holds no pictures")
         pictures |= dict.fromkeys(map(str, below))
-    return list(pictures), left_out
+    return list(pictures)
 
 
 if __name__ == "__main__":
