@@ -37,10 +37,10 @@ from pvera.errors import optional, run_script
 from pvera.files import require_writable
 from pvera.hooks import training_attention
 from pvera.report.tables import speed
-from pvera.study import plan, training
+from pvera.study import training
 from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
-from pvera.study.runs import environment
+from pvera.study.runs import candidate, environment, most_chosen
 
 CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
 MEMBERS = 3  # of the timed grid of PVeRA
@@ -98,7 +98,7 @@ class Bench:
         profile = read_profile("mini" if backbone == "tiny" else "paper")
         #: The adapters with the profile's most chosen hyperparameters, by key.
         self.methods: dict[str, Method] = {
-            key: plan.candidate(profile, key, plan.most_chosen(profile, key), CORRECTED).method
+            key: candidate(profile, key, most_chosen(profile, key), CORRECTED).method
             for key in filter(STEP.get, profile.methods)
         }
 

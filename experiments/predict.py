@@ -15,7 +15,7 @@ from pathlib import Path
 from evaluate import adapter_parser, classes_of, open_adapter, predict
 
 from pvera.data import custom
-from pvera.data.image_folders import ImageSplit, Undecoded, name_errors, require_readable
+from pvera.data.image_folders import ImageSplit, Undecoded, name_errors
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable, write_atomically
 
@@ -35,11 +35,12 @@ def main() -> None:
     frozen, record = open_adapter(options)
     if not (options.classes or record):
         raise InputError(f"which classes has {options.adapter}? Name them in the order of its outputs with --classes")
-    errors: dict[str, InputError] = {}
-    split = ImageSplit(Undecoded(Path(), pictures, frozen.image_size, errors), None, pictures)
+    images = Undecoded(Path(), pictures, frozen.image_size)
+    split = ImageSplit(images, None, pictures)
     _, table, _ = predict(options.adapter, frozen, record, split, options.classes or classes_of(record), options.draws)
+    errors = images.refused
     if len(errors) == len(pictures):
-        require_readable(errors.values())
+        raise InputError(name_errors(errors.values()))
     table = table[[path not in errors for path in pictures]]
     content = table.to_csv(index=False, float_format="%.6f")
     if options.output:

@@ -23,7 +23,7 @@ from options import ROOT, Parser, read_profile
 from PIL import Image
 
 from pvera import backbones, text_encoders
-from pvera.data import glue, store, tasks, vtab
+from pvera.data import glue, image_folders, tasks, vtab
 from pvera.errors import run_script
 from pvera.files import write_atomically
 
@@ -104,7 +104,7 @@ def main() -> None:
     if not prepare_vtab.prepare(ROOT / profile.data, profile.datasets, Path(archive), accept=True):  # of few images
         sys.exit(1)
     make_texts.install(ROOT / profile.language.data, FOLDER / "glue")
-    environment = os.environ | {store.VARIABLE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {image_folders.CACHE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "experiments/run_profile.py", "rehearsal", *options]
     sys.exit(subprocess.run(command, cwd=ROOT, env=environment).returncode)
 

@@ -24,11 +24,9 @@ from options import RESULTS, ROOT, Parser, read_profile
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable
-from pvera.processes import cores
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile, choose
-from pvera.study.runs import Job
-from pvera.study.worker import Plan, work_together
+from pvera.study.runs import Job, list_runs
+from pvera.study.worker import Plan, cores, work_together
 
 
 def main(description: str = __doc__, script: str = "train") -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from pvera import files
-from pvera.data import image_folders, store
+from pvera.data import image_folders
 from pvera.data.image_folders import SPLIT_OF, name_errors
 from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, explained, writing
@@ -162,14 +162,17 @@ def _folders(place: Path) -> list[Path]:
 
 def _contents(paths: list[Path]) -> pd.Series:
     """Return the column "content" of `read`. The store keeps it until a file changes."""
-    with explained("a picture cannot be read"):
-        key = ["pictures", image_folders.DECODER, PIL.__version__, [[str(path), *store.state(path)] for path in paths]]
-    if (contents := store.recall(key)) is None:
+
+    def compute() -> list:
         reading = image_folders.each(_content, paths)
         contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
-        image_folders.require_readable(contents)
-        store.keep(key, contents)
-    content, pixels = zip(*contents, strict=True)
+        if errors := [content for content in contents if isinstance(content, InputError)]:
+            raise InputError(name_errors(errors))
+        return contents
+
+    files_read = [[str(path), *image_folders.state(path)] for path in paths]
+    key = ["pictures", image_folders.DECODER, PIL.__version__, files_read]
+    content, pixels = zip(*image_folders.remembered(key, compute), strict=True)
     return pd.Series(content).groupby(list(pixels)).transform("min")
 
 

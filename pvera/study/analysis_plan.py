@@ -6,9 +6,8 @@ from typing import NamedTuple
 from pvera.data import suite, tasks
 from pvera.study import analyses, baselines, results
 from pvera.study.analyses import Analysis
-from pvera.study.plan import trainings
 from pvera.study.profiles import Profile
-from pvera.study.runs import Run
+from pvera.study.runs import Run, trainings
 
 
 def list_analyses(profile: Profile, root, name: str) -> list[Analysis]:

@@ -16,10 +16,9 @@ from pvera.adapters import METHODS, Method
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError
 from pvera.files import read_json
-from pvera.study.plan import candidate, grid
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PROTOCOLS
-from pvera.study.runs import environment
+from pvera.study.runs import candidate, environment, grid
 
 SCHEMA = 2
 SIZES = "paper"  # the profile of the paper's real sizes

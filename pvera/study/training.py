@@ -10,7 +10,6 @@ With the protocol's `joint_stop` no member stops before patience has run out for
 improve; the member tested is the one by which the lowest loss of the grid last fell by more than the tolerance.
 """
 
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from torch.nn import functional as F
 
 from pvera.adapters.base import Method, full_precision
 from pvera.data.image_folders import EVALUATION_BATCH, ImageData
-from pvera.errors import InputError
 from pvera.hooks import training_attention
 from pvera.members import Member
 from pvera.model import AdaptedModel
@@ -32,25 +30,11 @@ from pvera.study.protocol import Protocol
 
 CURVES = ("train_loss", "kl", "validation_loss", "validation_accuracy")
 
-#: Without it cuBLAS may sum in another order from call to call.
-CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-
 
 def autocast(device: str, precision: str) -> torch.autocast:
     """A context for `fit` and `predict`. Nothing is cached: the trained weights change inside it."""
     kind, dtype = torch.device(device).type, getattr(torch, precision)
     return torch.autocast(kind, dtype, enabled=dtype != torch.float32, cache_enabled=False)
-
-
-def require_determinism() -> None:
-    """From now on, in this process, an operation without a deterministic implementation raises RuntimeError.
-
-    InputError where CUDA has started without the setting that cuBLAS then reads.
-    """
-    if torch.cuda.is_initialized() and CUBLAS[0] not in os.environ:
-        raise InputError(f"strict determinism needs {'='.join(CUBLAS)} in the environment before CUDA starts")
-    os.environ.setdefault(*CUBLAS)
-    torch.use_deterministic_algorithms(True)
 
 
 @dataclass(frozen=True)

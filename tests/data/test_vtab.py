@@ -17,11 +17,11 @@ import scripts
 from PIL import Image
 from rehearsal import write_vtab
 
-from pvera.data import image_folders, inputs, store, tasks, vtab, vtab_sources
+from pvera.data import image_folders, inputs, tasks, vtab, vtab_sources
 from pvera.errors import InputError
 from pvera.study import results, runs
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
+from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(image_folders.CACHE, str(tmp_path / "cache"))
 
 
 @pytest.fixture

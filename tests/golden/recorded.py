@@ -16,8 +16,8 @@ import trained
 
 from pvera.data import glue
 from pvera.study import results
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
+from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
 FILE = Path(__file__).parent / "runs.json"

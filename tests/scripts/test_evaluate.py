@@ -25,7 +25,7 @@ import pvera
 from pvera import backbones, metrics
 from pvera.data import custom, inputs, suite, tasks
 from pvera.study import results
-from pvera.study.plan import list_runs
+from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]

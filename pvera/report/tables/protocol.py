@@ -14,7 +14,7 @@ from pvera.errors import InputError
 from pvera.report.scores import chosen_member
 from pvera.report.table import NOTHING, Table, origin, pivot_text, plain, signed, title
 from pvera.study import results
-from pvera.study.protocol import REFERENCES, one_at_a_time
+from pvera.study.protocol import REFERENCES, VARIANTS
 from pvera.uncertainty import t_interval
 
 NOISE = "own_draws"
@@ -33,7 +33,7 @@ def load(root, profile: str) -> dict[str, list[dict]]:
 
     Empty where there are no runs at all. InputError for a switch without the runs of its reference.
     """
-    variants = one_at_a_time()
+    variants = VARIANTS
     runs = {name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in variants}
     runs = {name: records for name, records in runs.items() if records}
     for name in runs:
@@ -47,7 +47,7 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
 
     Differences are NaN where one of the two runs diverged.
     """
-    variants, rows = one_at_a_time(), []
+    variants, rows = VARIANTS, []
     place = ["profile", "backbone", "dataset", "method", "seed"]
     for switch, records in runs.items():
         for run in records:
@@ -84,7 +84,7 @@ def summary(pairs: pd.DataFrame) -> pd.DataFrame:
             bound = np.nan
             if len(noise) and len(values) and set(chance["method"]) == methods:
                 bound = t.ppf(0.975, len(noise)) * np.sqrt((noise**2).mean() / (len(values) * len(methods)))
-            fair = metric != "validation_loss" or not one_at_a_time()[switch].protocol.softmax_in_loss
+            fair = metric != "validation_loss" or not VARIANTS[switch].protocol.softmax_in_loss
             beyond = fair and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
             rows.append({
                 "switch": switch, "metric": metric, "methods": len(methods), "pairs": len(values), "mean": mean,
@@ -107,7 +107,7 @@ def switches(runs: dict[str, list[dict]]) -> Table:
     data = summary(differences(runs))
     cells = pivot_text(data, "switch", "metric", _effect).rename(columns=TITLES)
     methods = data.groupby("switch")["methods"].first()
-    named = {name: variant.method or f"{methods.get(name)} methods" for name, variant in one_at_a_time().items()}
+    named = {name: variant.method or f"{methods.get(name)} methods" for name, variant in VARIANTS.items()}
     cells.insert(0, "Methods", [title(named[name]) for name in cells.index])
     caption = (
         "Effect of each switch alone: the run as under `published` minus the corrected one, mean over data sets and "
