@@ -112,7 +112,7 @@ def has_vtab(profile: Profile, options: Namespace) -> bool:
 
 def has_glue(profile: Profile) -> bool:
     """Return whether the folders of GLUE's tasks are there."""
-    return all(Path(profile.language.data, task.folder).exists() for task in glue.GLUE.values())
+    return all(Path(profile.language.data, task.title).exists() for task in glue.GLUE.values())
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from options import RESULTS, ROOT, Parser, read_profile
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable
-from pvera.study.profiles import Profile, choose
+from pvera.study.profiles import Profile, choose, load_yaml
 from pvera.study.runs import Job, list_runs
 from pvera.study.worker import Plan, cores, work_together
 
@@ -45,14 +45,15 @@ def start(options: Namespace, script: str) -> None:
         from pvera.study import cluster
 
     if options.status:
-        print(cluster.describe(cluster.status(plan)))
+        print(cluster.describe(plan))
         return
     missing = count_runs(plan)
     if options.list:
         for run in missing:
             print(f"  missing: {run.experiment}/{run.name}")
     elif options.slurm:
-        print(f"{profile.name}: {cluster.submit(plan, cluster.Site.read(options.slurm))} jobs submitted", flush=True)
+        site = cluster.Site.build(load_yaml(options.slurm), options.slurm)
+        print(f"{profile.name}: {cluster.submit(plan, site)} jobs submitted", flush=True)
         if options.wait:
             cluster.wait(plan)
     else:

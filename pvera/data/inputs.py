@@ -42,7 +42,7 @@ def load(
     for part in parts:
         if name in glue.GLUE:
             texts = glue.load_split(root, name, part)
-            split = glue.tokenized(frozen, texts.take(range(len(texts))[:first]))
+            split = glue.tokenized(frozen, texts[:first])
             splits.append(split if part == "train" else split.by_length())  # evaluation then needs little padding
         else:
             images = image_folders.load_split(root, name, image_folders.SPLIT_OF[part], frozen.image_size)

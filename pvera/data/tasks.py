@@ -59,7 +59,7 @@ TASKS = (
         r.name: Task(r.name, r.title, r.category, len(r.classes), suite.COUNTS["test"], suite="demo")
         for r in suite.RECIPES.values()
     }
-    | {t.name: Task(t.name, t.title, "language", len(t.layout.classes), t.dev, "glue") for t in glue.GLUE.values()}
+    | {t.name: Task(t.name, t.title, "language", len(t.classes), t.dev, "glue") for t in glue.GLUE.values()}
 )
 
 

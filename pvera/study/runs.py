@@ -255,9 +255,9 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
 def members_of(profile: Profile, root, name: str, folder: str, place: Place, seed: int) -> list[dict]:
     """Return what the members of a run differ in: the grid, or what another seed chose from it; [] while it has not."""
     experiment, (backbone, _, method) = profile.experiments[name], place
-    if not experiment.search:
+    if not experiment.search or (backbone in profile.fixed_grid and not experiment.grid):
         return [most_chosen(profile, method)]
-    members = combinations(experiment.grid) if experiment.grid else grid(profile, backbone, method)
+    members = combinations(experiment.grid or profile.methods[method].get("grid", {}))
     chooser, first = experiment.choose or profile.choose, (experiment.seeds or profile.seeds)[0]
     if len(members) == 1 or chooser == "each_seed" or (chooser == "first_seed" and seed == first):
         return members
@@ -278,13 +278,6 @@ def choice(profile: Profile, root, name: str, place: Place, folder: str | None =
 
 
 # One method's grid
-
-
-def grid(profile: Profile, backbone: str, method: str) -> list[dict]:
-    """Return the members of a method's grid by what differs; where the grid is fixed, the most chosen value alone."""
-    if backbone in profile.fixed_grid:
-        return [most_chosen(profile, method)]
-    return combinations(profile.methods[method].get("grid", {}))
 
 
 def combinations(values: dict[str, list]) -> list[dict]:

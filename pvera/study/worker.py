@@ -131,15 +131,13 @@ def work_together(plan: Plan, runs: list[Job], workers: int, device: str) -> Non
         failure(run).unlink(missing_ok=True)
     workers = min(workers, len(runs))
     with tqdm(total=len(runs), desc=plan.profile.name, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
-        running: dict[Job, str] = {}
 
         def on_step(run: Job, step: int, limit: int) -> None:
-            running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
-            if not limit:
-                del running[run]
+            if limit:
+                bar.set_postfix_str(f"{run.name.partition('/')[2]} {step}/{limit}", refresh=sys.stderr.isatty())
+            else:
                 bar.total = max(bar.total, bar.n + 1)
                 bar.update()
-            bar.set_postfix_str(", ".join(running.values()), refresh=sys.stderr.isatty())
 
         if workers == 1:
             work(plan, device, on_step)

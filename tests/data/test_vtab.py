@@ -292,6 +292,6 @@ def test_a_damaged_archive_of_the_hub_is_removed_and_a_full_disk_keeps_it(whole,
     assert errors.startswith(f"error: cannot download {vtab_sources.REPO}: no network; run the same")
     assert "cannot extract" in call(*options(root))[2] and left(root) == []
     with monkeypatch.context() as patch:
-        patch.setattr(zipfile.ZipFile, "extract", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+        patch.setattr(zipfile.ZipFile, "extractall", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         assert f"cannot write {root}: No space left" in call(*options(root))[2] and left(root) == [".download"]
     assert call(*options(root))[0] == 0 and left(root) == ["kitti", vtab.RECORD]

@@ -42,7 +42,7 @@ def of_images(folder: Path) -> Profile:
 
 def of_texts(folder: Path) -> Profile:
     """Return a profile of a task of 60 texts, with an encoder that knows two words."""
-    shutil.copytree(Path(__file__).with_name("texts"), folder / "texts" / glue.GLUE["cola"].folder)
+    shutil.copytree(Path(__file__).with_name("texts"), folder / "texts" / glue.GLUE["cola"].title)
     encoder = text_tasks.write_encoder(folder / "encoder", ["the", "teacher"])
     settings = SETTINGS | {"methods": {name: METHODS[name] for name in ON_TEXTS}}
     return Profile(

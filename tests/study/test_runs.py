@@ -235,7 +235,7 @@ BAD_TEXT = {
 @pytest.mark.parametrize("case", BAD_TEXT)
 def test_bad_input_is_one_line_and_exit_code_2(text_profile, text_folder, case, capsys, monkeypatch):
     cause, message = BAD_TEXT[case]
-    monkeypatch.setitem(glue.GLUE, "rte", replace(glue.GLUE["rte"], folder="elsewhere"))
+    monkeypatch.setitem(glue.GLUE, "rte", replace(glue.GLUE["rte"], title="elsewhere"))
     assert message in scripts.refusal("train_language", capsys, *arguments(text_profile, *cause))
 
 
