@@ -177,8 +177,7 @@ def step(bench: Bench) -> Iterator[tuple]:
         with bench.model(grid) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True
             optimizers = [training.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members]
-            scaler = training.make_scaler(bench.device)
-            of_step = (model, model, bench.images, bench.labels, [BETA] * len(grid), optimizers, scaler, CORRECTED)
+            of_step = (model, model, bench.images, bench.labels, [BETA] * len(grid), optimizers, CORRECTED)
             frozen = bench.frozen(1, len(grid), backward=True)
             yield what, bound, partial(training.step, *of_step), frozen, STEP[grid[0].key], factor
 

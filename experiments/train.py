@@ -78,7 +78,7 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
         parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help="these instead of what the profile says")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help="these instead of the profile's")
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
-    parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
+    parser.add_argument("--precision", help="float32 or bfloat16, instead of the profile's")
     parser.count("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
     parser.count("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
     parser.add_argument("--learning-rate", type=float, metavar="X", help="of all methods, instead of their grids")

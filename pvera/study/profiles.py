@@ -93,7 +93,7 @@ def load_yaml(path: str | Path) -> Any:
 # Profiles
 
 #: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
-PRECISIONS = ("float32", "bfloat16", "float16")
+PRECISIONS = ("float32", "bfloat16")
 #: Keys of a file that its section "language" need not repeat.
 INHERITED = ("name", "seeds", "protocol", "methods", "schedule", "learning_rate", "precision", "choose", "images")
 #: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is the data set's β in

@@ -111,7 +111,6 @@ def fit(
         make_optimizer(adapted, member.adapter_lr, member.head_lr, config.weight_decay)
         for adapted, member in zip(model.members, members, strict=True)
     ]
-    scaler = make_scaler(train.labels.device.type)
     histories, lowest, order = [History() for _ in model.members], float("inf"), generator(seed, "order")
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
     for epoch in range(config.epochs):
@@ -122,9 +121,8 @@ def fit(
         totals = torch.zeros(2, len(model.active), device=train.labels.device)
         with training_attention(model.backbone), model.without_kl(m for m in model.active if not members[m].beta):
             for batch in indices.split(config.batch_size):
-                totals += len(batch) * step(
-                    model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol
-                )
+                losses = step(model, forward, train[batch], train.labels[batch], beta, optimizers, protocol)
+                totals += len(batch) * losses
         train_loss, kl = (totals / count).tolist()
         losses, accuracies = evaluate(model, forward, validation, protocol)
         for i, m in enumerate(model.active):
@@ -152,22 +150,17 @@ def fit(
     return histories
 
 
-def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, scaler, protocol: Protocol) -> Tensor:
+def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, protocol: Protocol) -> Tensor:
     """One step of the active members, with β of each. Returns loss and KL term, (2, active members); where β is zero,
     so is the KL term."""
     loss = classification_loss(forward(inputs), labels, protocol)
     terms = [model.members[m].kl_divergence() if b else 0.0 for m, b in zip(model.active, beta, strict=True)]
     kl = torch.stack([torch.as_tensor(term, dtype=loss.dtype, device=loss.device) for term in terms])
     objective = loss + loss.new_tensor(beta) * kl
-    scaler.scale(objective.sum()).backward()
-    # In fp16 a member that diverged must not lower the scale that all share.
-    finite = objective.isfinite().tolist() if scaler.is_enabled() else [True] * len(loss)
-    for m, trains in zip(model.active, finite, strict=True):
-        if trains:
-            scaler.step(optimizers[m])
+    objective.sum().backward()
+    for m in model.active:
+        optimizers[m].step()
         optimizers[m].zero_grad()
-    if any(finite):
-        scaler.update()
     return torch.stack([loss.detach(), kl.detach()])
 
 
@@ -175,12 +168,6 @@ def make_optimizer(member: Member, adapter_lr: float, head_lr: float, weight_dec
     adapters = [p for p in member.layers.parameters() if p.requires_grad]
     groups = [{"params": adapters, "lr": adapter_lr}, {"params": list(member.head.parameters()), "lr": head_lr}]
     return torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True)
-
-
-def make_scaler(device: str) -> torch.amp.GradScaler:
-    """Keeps small gradients of fp16 products from vanishing; does nothing in the other precisions."""
-    half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
-    return torch.amp.GradScaler(device, enabled=half)
 
 
 def stop_early(h: History, epoch: int, loss: float, config: TrainingConfig) -> None:
