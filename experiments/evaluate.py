@@ -115,8 +115,7 @@ def classes_of(record: dict) -> list[str]:
 def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
     """Evaluate the adapter that `options` name on test images.
 
-    InputError as `open_adapter` and `predict`; where images have other classes than the adapter; and where test images
-    may be among one's own pictures that it was trained on.
+    InputError as `open_adapter`, `require_unseen` and `predict`, and where images have other classes than the adapter.
     """
     frozen, record = open_adapter(options)
     trained_on, own = record.get("dataset"), record.get("own_data")
@@ -128,26 +127,36 @@ def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
         raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
     root = options.data or ROOTS[suite]
     if folder:
-        custom.install(root, name, folder, own["split"].get("seed") if own else None)
-    classes, described = tasks.class_names(name, root), tasks.manifest(root, name)
+        print(custom.describe(name, custom.install(root, name, folder, custom.drawn_from(own))), flush=True)
+    classes = tasks.class_names(name, root)
     if record:
         both_known = {trained_on, name} <= tasks.TASKS.keys()
         if classes_of(record) != classes or (trained_on != name and both_known):
             raise InputError(f"the adapter was trained on {trained_on}; it does not know the classes of {name}")
-    if own and described:
-        same_pictures = described["pictures_sha256"] == own["pictures_sha256"]
-        same = same_pictures and described["split"] == own["split"]
-        if not same and (same_pictures or name == trained_on):
-            raise InputError(
-                f"{name} has other pictures or another split than in the adapter's training, which may have seen its "
-                "test pictures: restore them, or give new pictures a new name, --data-set NEW=FOLDER"
-            )
+        require_unseen(record, custom.current(root, name), name)
     (split,) = inputs.load(root, name, frozen, ("test",))
     member, table, probabilities = predict(options.adapter, frozen, record, split, classes, draws)
     per_class = table.groupby("label").correct.agg(images="size", correct="sum", accuracy="mean").reindex(classes)
     per_class = per_class.fillna({"images": 0, "correct": 0}).astype({"images": int, "correct": int})
     scores = metrics.evaluate(probabilities, split.labels)
     return Evaluation(frozen, member, name, table, scores, per_class.rename_axis("class"))
+
+
+def require_unseen(record: dict, described: dict | None, name: str) -> None:
+    """Raise an InputError where test images of one's own data set `name` may be images of the adapter's training.
+
+    described: `custom.current` of the data set, None for a known one.
+    """
+    trained = record.get("own_data")
+    if trained is None or described is None:
+        return
+    advice = "--data-set NEW=FOLDER"
+    same_pictures = described["pictures_sha256"] == trained["pictures_sha256"]
+    if same_pictures and described["split"] != trained["split"]:
+        raise InputError(f"{name} is split otherwise than in the adapter's training: give it a new name, {advice}")
+    if name == record["dataset"] and not same_pictures:
+        changed = f"the pictures of {name} have changed since the adapter's training"
+        raise InputError(f"{changed}: restore them, or give new ones a new name, {advice}")
 
 
 def predict(

@@ -24,9 +24,7 @@ def install(options: Namespace, script: str) -> Namespace:
         name, _, source = text.partition("=")
         if not (name and source):
             raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
-        described = custom.install(root, name, source, options.split_seed)
-        counts = ", ".join(f"{count} {part}" for part, count in described["images"].items())
-        print(f"{name}: {len(described['classes'])} classes; images: {counts}", flush=True)
+        print(custom.describe(name, custom.install(root, name, source, options.split_seed)), flush=True)
         names.append(name)
     options = Namespace(**vars(options) | {"datasets": names, "data": str(root)})
     options.profile = options.profile or ("own" if options.backbones in (None, ["tiny"]) else "own_large")

@@ -10,6 +10,7 @@ beside the adapter, --backbone and --classes say what it would.
 """
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 from evaluate import adapter_parser, classes_of, open_adapter, predict
@@ -31,7 +32,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.output:
         require_writable(options.output.resolve().parent)
-    pictures = find(options.pictures)
+    pictures, left_out = find(options.pictures)
     frozen, record = open_adapter(options)
     if not (options.classes or record):
         raise InputError(f"which classes has {options.adapter}? Name them in the order of its outputs with --classes")
@@ -48,20 +49,25 @@ def main() -> None:
         print(f"{options.output}: {len(table)} pictures, the least certain ones have the lowest confidence")
     else:
         print(content, end="")
+    if left_out:
+        print(f"left out: {custom.describe_left_out(left_out)}", file=sys.stderr)
     if errors:
         print(f"left out: {name_errors(errors.values())}", file=sys.stderr)
         sys.exit(1)
 
 
-def find(places: list[str]) -> list[str]:
-    """Return the files, and all pictures below the folders, each once. InputError for a place without any."""
-    pictures = dict[str, None]()
+def find(places: list[str]) -> tuple[list[str], Counter[str]]:
+    """Return the files, and all pictures below the folders; and what `custom.find` left out. InputError for none."""
+    pictures, left_out = dict[str, None](), Counter[str]()
     for place in places:
-        below = [Path(place)] if Path(place).is_file() else custom.find(Path(place))
+        below: list[Path] = [Path(place)] if Path(place).is_file() else []
+        if Path(place).is_dir():
+            below, others = custom.find(Path(place))
+            left_out += others
         if not below:
             raise InputError(f"{place} does not exist, or holds no pictures")
         pictures |= dict.fromkeys(map(str, below))
-    return list(pictures)
+    return list(pictures), left_out
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -31,15 +32,20 @@ PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
-HIDDEN = (".", "@eaDir")  # starts of names; a Synology disk keeps thumbnails of all pictures in @eaDir
+#: Folders of Synology, QNAP, macOS, Windows and fsck, in small letters: thumbnails and what was deleted.
+SYSTEM = {"@eadir", "#recycle", "@recycle", "@recently-snapshot", "__macosx", "$recycle.bin", "lost+found",
+          "system volume information"}  # fmt: skip
+#: Why `find` leaves files out.
+HIDDEN, NO_SUFFIX = "hidden", "without an image's suffix"
 
 
-def read(source: str | Path) -> pd.DataFrame:
+def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     """List the pictures of a folder, and read their contents.
 
-    Columns: path, label (its name), part (None: still to be drawn), and content (SHA-256 of the file; of files with
-    equal pixels, the smallest). Rows stand in the order of contents, which the names of files and classes do not
-    change: the published program trains in the order of the lists, and `--images` takes their first images.
+    Returns their table, and what `find` left out. Columns: path, label (its name), part (None: still to be drawn), and
+    content (SHA-256 of the file; of files with equal pixels, the smallest). Rows stand in the order of contents, which
+    the names of files and classes do not change: the published program trains in the order of the lists, and
+    `--images` takes their first images.
     InputError for what has none of the forms above, and for files that are missing or cannot be decoded.
     """
     source = Path(os.path.abspath(source))
@@ -55,14 +61,14 @@ def read(source: str | Path) -> pd.DataFrame:
         classes = [(part, of_class) for folder, part in part_of.items() for of_class in _folders(folder)]
     if not classes:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
-    rows = []
+    rows, left_out = [], Counter[str]()
     for part, of_class in classes:
-        if not (pictures := find(of_class)):
+        pictures, others = find(of_class)
+        if not pictures:
             raise InputError(f"{of_class} is the folder of a class, but holds no pictures; remove it or fill it")
         rows += [(file.relative_to(source).as_posix(), of_class.name, part) for file in pictures]
-    table = pd.DataFrame(rows, columns=["path", "label", "part"], dtype=object)
-    table["content"] = _contents([source / path for path in table.path])
-    return table.sort_values(["content", "path"], ignore_index=True)
+        left_out += others
+    return _table(source, rows).sort_values(["content", "path"], ignore_index=True), left_out
 
 
 def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
@@ -72,11 +78,11 @@ def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
     InputError as `read`, for fewer than two classes, a class without training pictures, and equal pictures with
     different labels or in two splits.
     """
-    table = read(source)
+    table, left_out = read(source)
     labels, parts = table.label, table.part.fillna("")
     given, numbers = set(parts) - {""}, all(re.fullmatch(r"-?[0-9]+", label) for label in labels)
     classes = sorted(set(labels), key=lambda label: (int(label) if numbers else 0, label))
-    pictures_sha256 = files.digest(sorted(map(list, zip(table.content, labels, parts, strict=True))))
+    pictures_sha256 = _digest(table)
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
     described = {"given": [part for part in SPLIT_OF if part in given], "drawn": {}}
@@ -101,13 +107,15 @@ def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
         "images": {part: int((table.part == part).sum()) for part in SPLIT_OF},
         "split": described,
         "pictures_sha256": pictures_sha256,
+        "left_out": dict(left_out),
+        "alike": len(table) - table.content.nunique(),
     }
 
 
 def install(root: str | Path, name: str, source: str | Path, seed: int | None = None) -> dict:
     """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
 
-    seed: as for `split`; None for the seed of the lists that lie there, else 0.
+    seed: as for `split`; None for the seed of the lists that lie there, else 0. Lists that are right stay untouched.
     InputError as `split`; for a name that is taken or cannot name a folder of results; and for another seed than that
     of the lists that lie there, which trainings may read.
     """
@@ -118,62 +126,138 @@ def install(root: str | Path, name: str, source: str | Path, seed: int | None = 
     folder, before = Path(os.path.abspath(root)) / name, manifest(root, name)
     if folder.exists() and before is None:
         raise InputError(f"{folder} exists and is no data set that --data-set wrote: remove it, or choose another name")
-    drawn = before["split"].get("seed") if before else None
+    drawn = drawn_from(before)
     if None not in (seed, drawn) and seed != drawn:
         raise InputError(
             f"{name} is split from seed {drawn}: give the other split another name, --data-set {name}-{seed}={source}, "
             f"or remove {folder}"
         )
     table, described = split(source, (drawn or 0) if seed is None else seed)
-    images, pictures = folder / "images", Path(described["source"]).resolve()
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        if images.resolve() != pictures:
-            images.unlink(missing_ok=True)
-            images.symlink_to(pictures, target_is_directory=True)
+    pictures = Path(described["source"])
+    lists = {}
     for part, of_part in table.groupby("part"):
         labels = of_part.label.map(described["classes"].index)
         lines = [f"images/{path} {label}\n" for path, label in zip(of_part.path, labels, strict=True)]
-        files.write_atomically(folder / f"{SPLIT_OF[part]}.txt", "".join(lines))
-    files.write_atomically(folder / MANIFEST, json.dumps(described, indent=1, ensure_ascii=False) + "\n")
+        lists[f"{SPLIT_OF[part]}.txt"] = "".join(lines)
+    described["lists_sha256"] = files.digest([str(pictures), lists])
+    if described == before:
+        return described
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        (folder / "images").unlink(missing_ok=True)
+        (folder / "images").symlink_to(pictures.resolve(), target_is_directory=True)
+    lists[MANIFEST] = json.dumps(described, indent=1, ensure_ascii=False) + "\n"  # last: it says that all is there
+    for file, content in lists.items():
+        files.write_atomically(folder / file, content)
     return described
 
 
-def find(folder: Path) -> list[Path]:
-    """Return the pictures below `folder`: files with the suffix of a format that Pillow reads.
+def current(root: str | Path, name: str) -> dict | None:
+    """Return `tasks.manifest` with the hash of the listed pictures as they are now: they may have been overwritten.
 
-    Leaves out what is `HIDDEN`, and does not follow links to folders below it.
+    InputError for a picture that is missing or cannot be decoded.
+    """
+    if (described := manifest(root, name)) is None:
+        return None
+    folder, classes, given = Path(root) / name, described["classes"], described["split"]["given"]
+    rows = [
+        (path.removeprefix("images/"), classes[label], part if part in given else "train" if given else None)
+        for part, split in SPLIT_OF.items()
+        for path, label in image_folders.read_split_file(folder, split, len(classes)).items()
+    ]
+    return described | {"pictures_sha256": _digest(_table(folder / "images", rows))}
+
+
+def describe(name: str, described: dict) -> str:
+    """Return one line about a data set from its description."""
+    counts = ", ".join(f"{count} {part}" for part, count in described["images"].items())
+    line = f"{name}: {len(described['classes'])} classes; images: {counts}; {describe_split(described['split'])}"
+    found = {"left out": describe_left_out(described["left_out"]), "with the pixels of another": described["alike"]}
+    return "; ".join([line, *(f"{what}: {count}" for what, count in found.items() if count)])
+
+
+def describe_left_out(left_out: dict[str, int]) -> str:
+    """Return words for what `find` left out."""
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
+
+
+def describe_split(split: dict) -> str:
+    """Return words for the splits that a description says: given, or drawn from which seed."""
+    if not split["drawn"]:
+        return "splits as given"
+    shares = ", ".join(f"{share:.0%} {part}" for part, share in split["drawn"].items())
+    given = f"{' and '.join(split['given'])} as given, " if split["given"] else ""
+    return f"{given}stratified split from seed {split['seed']}: {shares}"
+
+
+def drawn_from(described: dict | None) -> int | None:
+    """Return the seed of the split that a description or a record's `own_data` says; None without one."""
+    return (described or {}).get("split", {}).get("seed")
+
+
+def find(folder: Path) -> tuple[list[Path], Counter[str]]:
+    """Return the pictures below `folder`, and the number of files that are left out, by reason.
+
+    Pictures have the suffix of a format that Pillow reads. Links to folders are followed, each folder once; hidden
+    folders and those of `SYSTEM` are left out. InputError for a folder that cannot be read.
     """
     suffixes = {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in suffixes
-        and not path.is_dir()
-        and not any(part.startswith(HIDDEN) for part in path.relative_to(folder).parts)
-    )
+    pictures, left_out, visited, pending = [], Counter[str](), set(), [(folder, False)]
+    while pending:
+        place, inside_hidden = pending.pop()
+        if (visit := (place.resolve(), inside_hidden)) in visited:
+            continue
+        visited.add(visit)
+        with explained(f"{place} cannot be read"):
+            content = sorted(place.iterdir())
+        for path in content:
+            hidden, picture = inside_hidden or is_hidden(path.name), path.suffix.lower() in suffixes
+            if path.is_dir():
+                pending.append((path, hidden))
+            elif picture and not hidden:
+                pictures.append(path)
+            elif picture or not hidden:
+                left_out[HIDDEN if hidden else NO_SUFFIX] += 1
+    return sorted(pictures), left_out
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether the file or folder of this name is hidden, or of the system."""
+    return name.startswith(".") or name.lower() in SYSTEM
 
 
 def _folders(place: Path) -> list[Path]:
     """Return the folders in `place` that are not hidden."""
     with explained(f"{place} cannot be read"):
-        return sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith(HIDDEN))
+        return sorted(path for path in place.iterdir() if path.is_dir() and not is_hidden(path.name))
 
 
-def _contents(paths: list[Path]) -> pd.Series:
-    """Return the column "content" of `read`. The store keeps it until a file changes."""
+def _digest(table: pd.DataFrame) -> str:
+    """Return the SHA-256 of contents, labels and given splits."""
+    return files.digest(sorted(map(list, zip(table.content, table.label, table.part.fillna(""), strict=True))))
 
-    def compute() -> list:
-        reading = image_folders.each(_content, paths)
-        contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
-        if errors := [content for content in contents if isinstance(content, InputError)]:
-            raise InputError(name_errors(errors))
-        return contents
 
-    files_read = [[str(path), *image_folders.state(path)] for path in paths]
-    key = ["pictures", image_folders.DECODER, PIL.__version__, files_read]
-    content, pixels = zip(*image_folders.remembered(key, compute), strict=True)
-    return pd.Series(content).groupby(list(pixels)).transform("min")
+def _table(folder: Path, rows: list[tuple]) -> pd.DataFrame:
+    """Return the table of `read` from path, label and part of each picture below `folder`. InputError as there.
+
+    The store keeps the contents until a file changes.
+    """
+    table = pd.DataFrame(sorted(rows), columns=["path", "label", "part"], dtype=object)
+    paths = [folder.resolve() / path for path in table.path]
+    states = [[str(path), *image_folders.state(path)] for path in paths]
+    key = ["pictures", image_folders.DECODER, PIL.__version__, states]
+    content, pixels = zip(*image_folders.remembered(key, lambda: _contents(paths)), strict=True)
+    return table.assign(content=pd.Series(content).groupby(list(pixels)).transform("min"))
+
+
+def _contents(paths: list[Path]) -> list[tuple[str, str]]:
+    """Return `_content` of each picture. InputError names those that cannot be decoded."""
+    reading = image_folders.each(_content, paths)
+    contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
+    if errors := [content for content in contents if isinstance(content, InputError)]:
+        raise InputError(name_errors(errors))
+    return contents
 
 
 def _content(path: Path) -> tuple[str, str]:

@@ -66,21 +66,21 @@ GLUE = {
 
 
 def read(file: str | Path, task: TextTask) -> pd.DataFrame:
-    """Read the texts of a TSV file in its order. InputError shows a wrong line."""
+    """Read the texts of a TSV file in its order. InputError names a wrong line."""
     import pandas as pd
 
     lines = [line.removesuffix("\r") for line in files.read_text(file).split("\n")]
-    rows = [line.split("\t") for line in lines if line]
-    if task.header and rows and rows.pop(0) != list(task.columns):
-        raise InputError(f"{file}: expected the header {', '.join(task.columns)}, not {lines[0][:80]!r}")
+    rows = {number: line.split("\t") for number, line in enumerate(lines, start=1) if line}
+    if task.header and rows.pop(1, None) != list(task.columns):
+        raise InputError(f"{file}, line 1: expected the header {', '.join(task.columns)}, not {lines[0][:80]!r}")
     if not rows:
         raise InputError(f"{file} is empty")
     label = task.columns.index(task.label)
-    for row in rows:
+    for number, row in rows.items():
         if len(row) != len(task.columns) or row[label] not in task.classes:
             expected = f"{len(task.columns)} columns, with {' or '.join(task.classes)} in column {label + 1}"
-            raise InputError(f"{file}: expected {expected}, not {repr(row)[:200]}")
-    table = pd.DataFrame(rows, columns=task.columns)
+            raise InputError(f"{file}, line {number}: expected {expected}, not {repr(row)[:200]}")
+    table = pd.DataFrame([*rows.values()], columns=task.columns)
     return table[list(task.texts)].assign(label=table[task.label].map(task.classes.index).astype(np.int64))
 
 

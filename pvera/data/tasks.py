@@ -81,7 +81,8 @@ def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
 
     classes: their names in the order of labels.   images: their number per split.
     split: which splits were given, and the seed and shares of those that were drawn.
-    source: the folder.   pictures_sha256: of contents, labels and given splits.
+    source: the folder.   pictures_sha256: of contents, labels and given splits.   lists_sha256: of the lists.
+    left_out: the number of files per reason.   alike: the number of pictures with the pixels of another.
     """
     if name in TASKS or root is None:
         return None

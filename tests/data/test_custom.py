@@ -85,22 +85,25 @@ def test_splits_that_are_given_stay(copy, tmp_path):
     described = custom.install(tmp_path, "mine", copy, seed=4)
     assert described["split"] == {"given": ["train", "test"], "drawn": {"validation": 0.2}, "seed": 4}
     assert described["images"] == {"train": 32, "validation": 8, "test": 20}
-    assert tasks.manifest(tmp_path, "mine") == described == custom.install(tmp_path, "mine", copy), "the seed is kept"
+    assert custom.current(tmp_path, "mine") == described == custom.install(tmp_path, "mine", copy), "the seed is kept"
     assert all(path.startswith("images/train/") for path in lists(tmp_path)["validation"])
     for folder in sorted(copy.glob("*/*")):
         folder.rename(folder.with_name(str(9 + CLASSES.index(folder.name))))
     assert custom.split(copy, 4)[1]["classes"] == ["9", "10", "11", "12"], "in the order of numbers"
 
 
-def test_what_is_hidden_or_no_picture_is_left_out(copy, tmp_path):
+def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(copy, tmp_path):
     (copy / "cat/notes.txt").write_text("a cat")
     shutil.copy(copy / "cat/grey1.png", copy / "cat/._grey1.png")
     shutil.copytree(copy / "astronaut", copy / "rocket/deep/@eaDir")
     (copy / ".trash").mkdir()
     (copy / "coffee").rename(tmp_path / "elsewhere")
-    (copy / "coffee").symlink_to(tmp_path / "elsewhere")
+    for link in ("cat/more", "cat/again"):
+        (copy / link).symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/loop").symlink_to(copy / "cat")
     described = custom.install(tmp_path, "mine", copy)
-    assert described["classes"] == CLASSES and sum(described["images"].values()) == 80
+    assert described["classes"] == ["astronaut", "cat", "rocket"] and sum(described["images"].values()) == 80
+    assert custom.describe("mine", described).endswith("left out: 21 hidden, 1 without an image's suffix")
 
 
 def test_pictures_are_equal_by_their_pixels(copy):
@@ -111,7 +114,8 @@ def test_pictures_are_equal_by_their_pixels(copy):
     grey.save(copy / "cat/twin.bmp")
     colour.transpose(Image.Transpose.ROTATE_180).save(copy / "cat/twin1.png", exif=turned)
     Image.merge("RGBA", (*colour.split(), alpha)).save(copy / "cat/twin2.png")
-    table, _ = custom.split(copy, 1)
+    table, described = custom.split(copy, 1)
+    assert described["alike"] == 3 and custom.describe("mine", described).endswith("; with the pixels of another: 3")
     alike = table[table.path.str.contains("cat/twin|cat/grey1.png")]
     assert len(alike) == 4 and alike.part.nunique() == 1, "they stay in one split"
     splits_of(copy, "train", "val", "test")
@@ -175,7 +179,7 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(pict
     status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, *more))
     assert status == 0, errors
     counts, *_, last = output.splitlines()
-    assert counts == "photos: 4 classes; images: 52 train, 12 validation, 16 test"
+    assert counts == custom.describe("photos", custom.current(tmp_path / "data", "photos"))
     (run,) = results.load_runs(tmp_path / "results", "own")
     assert (run["method"], run["seed"], run["category"], run["test"]["images"]) == ("pvera", 0, "own", 16)
     own_data = {"split": {"given": [], "drawn": custom.SHARES, "seed": 5}, "classes": CLASSES}
@@ -189,12 +193,13 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(pict
     for arguments in (command.split(), elsewhere):
         scripts.execute("evaluate", *arguments, "--metrics", tmp_path / "m.json")
         assert json.loads((tmp_path / "m.json").read_text())["metrics"] == run["test"]
-    custom.install(tmp_path / "elsewhere", "again", pictures, seed=0)
-    next(renamed.glob("cat/*")).unlink()
+    custom.install(tmp_path / "elsewhere", "again", renamed, seed=0)
+    otherwise = scripts.refusal("evaluate", capsys, *elsewhere[:-1], "again")
+    assert "again is split otherwise than in the adapter's training" in otherwise
     custom.install(tmp_path / "elsewhere", "photos", renamed, seed=5)
-    for name in ("again", "photos"):
-        refusal = scripts.refusal("evaluate", capsys, *elsewhere[:-1], name)
-        assert f"{name} has other pictures or another split than in the adapter's training" in refusal
+    Image.new("RGB", (8, 8)).save(next(renamed.glob("cat/*.png")))
+    changed = scripts.refusal("evaluate", capsys, *elsewhere[:-2])
+    assert "the pictures of photos have changed since the adapter's training: restore them" in changed
     (renamed / "cat").rename(renamed / "lion")
     elsewhere = (*elsewhere[:-1], f"zoo={renamed}")
     assert "it does not know the classes of zoo" in scripts.refusal("evaluate", capsys, *elsewhere)

@@ -159,6 +159,7 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
         code, output, _ = call(*arguments, *accept)
         assert code == (0 if accept else 1) and "2 of 19 data sets can be used" in output, "it is remembered"
         assert state(output, "eurosat") == "accepted as it is" and "missing: caltech101, dtd" in output
+    assert call(*arguments, "--accept", "--datasets", "cifar", "dtd")[0] == 1, "a data set that is named must be there"
     listed = wanted(root, "cifar", "eurosat")
     inputs.prepare(listed)
     for run in listed:

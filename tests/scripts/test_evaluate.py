@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -15,14 +16,14 @@ import pytest
 import scripts
 import torch
 import yaml
-from evaluate import predict
+from evaluate import predict, require_unseen
 from photographs import pictures  # noqa: F401  a fixture
 from sklearn.metrics import accuracy_score
 from tiny import METHODS, perturb
 from trained import make_adapters, make_profile
 
 import pvera
-from pvera import backbones, metrics
+from pvera import InputError, backbones, metrics
 from pvera.data import custom, inputs, suite, tasks
 from pvera.study import results
 from pvera.study.runs import list_runs
@@ -91,6 +92,32 @@ def test_every_method_gives_the_bits_of_its_run(tmp_path):
         assert metrics.evaluate(probabilities, split.labels) == results.read(run.path)["test"], run.method
         stored, _ = results.read_predictions(run.path)
         assert np.array_equal(probabilities.astype(np.float16), stored), run.method
+
+
+# One's own pictures
+
+
+SPLIT, OTHER = ({"given": [], "drawn": custom.SHARES, "seed": seed} for seed in (5, 0))
+
+
+@pytest.mark.parametrize(
+    "pictures_sha256, split, name, message",
+    [
+        ("same", SPLIT, "mine", ""),
+        ("same", SPLIT, "another", ""),
+        ("same", OTHER, "mine", "mine is split otherwise than in the adapter's training"),
+        ("same", OTHER, "another", "another is split otherwise .* --data-set NEW=FOLDER"),
+        ("new", SPLIT, "mine", "the pictures of mine have changed since the adapter's training: restore them"),
+        ("new", SPLIT, "another", ""),
+    ],
+)
+def test_images_that_an_adapter_may_have_been_trained_on_are_refused(pictures_sha256, split, name, message):
+    record = {"dataset": "mine", "own_data": {"pictures_sha256": "same", "split": SPLIT}}
+    described = {"pictures_sha256": pictures_sha256, "split": split}
+    with pytest.raises(InputError, match=message) if message else nullcontext():
+        require_unseen(record, described, name)
+    for known, data_set in (({"dataset": "digits"}, described), (record, None)):
+        require_unseen(known, data_set, name)
 
 
 NUCLEI = MINI / "benchmark/tiny/nuclei/vera/seed0.safetensors"
@@ -185,9 +212,10 @@ def test_a_picture_that_cannot_be_read_is_named_and_the_rest_is_written(adapter,
 def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
     elsewhere = shutil.copytree(new, tmp_path / "elsewhere")
     shutil.copytree(elsewhere, new / "@eaDir")
+    (new / "more").symlink_to(elsewhere)
     (new / "notes.txt").write_text("none")
-    table, errors = predicted(capsys, tmp_path, adapter, new, elsewhere, new, *NAMED)
-    assert len(table) == 40 and errors == ""
+    table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED)
+    assert len(table) == 40 and errors == "left out: 20 hidden, 1 without an image's suffix\n"
     odd = next(new.glob("*.png")).rename(new / "@eaDir" / os.fsdecode(b"caf\xe9.png"))  # hidden, but named
     table, _ = predicted(capsys, tmp_path, adapter, odd, *NAMED)
     assert table.path.tolist() == [rf"{new}/@eaDir/caf\udce9.png"]
