@@ -37,10 +37,10 @@ from pvera.errors import optional, run_script
 from pvera.files import require_writable
 from pvera.hooks import training_attention
 from pvera.report.tables import speed
-from pvera.study import plan, training
+from pvera.study import training
 from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
-from pvera.study.runs import environment
+from pvera.study.runs import candidate, environment, most_chosen
 
 CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
 MEMBERS = 3  # of the timed grid of PVeRA
@@ -98,7 +98,7 @@ class Bench:
         profile = read_profile("mini" if backbone == "tiny" else "paper")
         #: The adapters with the profile's most chosen hyperparameters, by key.
         self.methods: dict[str, Method] = {
-            key: plan.candidate(profile, key, plan.most_chosen(profile, key), CORRECTED).method
+            key: candidate(profile, key, most_chosen(profile, key), CORRECTED).method
             for key in filter(STEP.get, profile.methods)
         }
 
@@ -177,8 +177,7 @@ def step(bench: Bench) -> Iterator[tuple]:
         with bench.model(grid) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True
             optimizers = [training.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members]
-            scaler = training.make_scaler(bench.device)
-            of_step = (model, model, bench.images, bench.labels, [BETA] * len(grid), optimizers, scaler, CORRECTED)
+            of_step = (model, model, bench.images, bench.labels, [BETA] * len(grid), optimizers, CORRECTED)
             frozen = bench.frozen(1, len(grid), backward=True)
             yield what, bound, partial(training.step, *of_step), frozen, STEP[grid[0].key], factor
 

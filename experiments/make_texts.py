@@ -26,12 +26,12 @@ def install(root: Path, source: Path | None = None) -> None:
     """Write GLUE's files below `root`, once all of them could be read."""
     files = {}
     for task, split in product(glue.GLUE.values(), ("train", "dev")):
-        path = f"{task.folder}/{split}.tsv"
-        texts = glue.read(source / path, task.layout) if source else glue.from_hub(task, split)
+        path = f"{task.title}/{split}.tsv"
+        texts = glue.read(source / path, task) if source else glue.from_hub(task, split)
         count = getattr(task, split)
         if len(texts) != count:
             print(f"{task.title}, {split}: {len(texts)} texts where GLUE has {count}")
-        files[path] = glue.encode(texts, task.layout)
+        files[path] = glue.encode(texts, task)
     for path, content in files.items():
         write_atomically(root / path, content)
     print(f"text tasks are in {root}")

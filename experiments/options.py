@@ -10,6 +10,8 @@ from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
+#: Folders of the suites' data sets.
+ROOTS = {"demo": ROOT / "data/demo", "vtab": ROOT / "data/vtab-1k", "own": ROOT / "data/own"}
 
 
 class Parser(argparse.ArgumentParser):

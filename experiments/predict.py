@@ -13,10 +13,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evaluate import adapter_parser, open_adapter
+from evaluate import adapter_parser, classes_of, open_adapter, predict
 
 from pvera.data import custom
-from pvera.data.image_folders import ImageSplit, Undecoded, name_errors, require_readable
+from pvera.data.image_folders import ImageSplit, Undecoded, name_errors
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable, write_atomically
 
@@ -33,15 +33,15 @@ def main() -> None:
     if options.output:
         require_writable(options.output.resolve().parent)
     pictures, left_out = find(options.pictures)
-    adapter = open_adapter(options)
-    classes = options.classes or adapter.classes
-    if not classes:
+    frozen, record = open_adapter(options)
+    if not (options.classes or record):
         raise InputError(f"which classes has {options.adapter}? Name them in the order of its outputs with --classes")
-    errors: dict[str, InputError] = {}
-    images = Undecoded(Path(), pictures, adapter.frozen.image_size, errors)
-    table = adapter.predict(ImageSplit(images, None, pictures), classes, options.draws).table()
+    images = Undecoded(Path(), pictures, frozen.image_size)
+    split = ImageSplit(images, None, pictures)
+    _, table, _ = predict(options.adapter, frozen, record, split, options.classes or classes_of(record), options.draws)
+    errors = images.refused
     if len(errors) == len(pictures):
-        require_readable(errors.values())
+        raise InputError(name_errors(errors.values()))
     table = table[[path not in errors for path in pictures]]
     content = table.to_csv(index=False, float_format="%.6f")
     if options.output:

@@ -45,44 +45,41 @@ def prepare(
     some: data sets may be missing.
     """
     accepted, left_out = vtab.read_record(root), place(root, names, source, accept)
-    states = {}
+    named = {state: list[str]() for state in ("right", "accepted as it is", "wrong", "left out", "missing")}
     for name in names:
         known, findings = accepted.pop(name, []), left_out.get(name, [])
         if name in left_out:
-            states[name] = "left out"
+            state = "left out"
         elif not (root / name).exists():
-            states[name] = "missing"
+            state = "missing"
         elif not (findings := vtab.check(root, name)):
-            states[name] = "right"
+            state = "right"
         elif accept or set(findings) <= set(known):
-            states[name], accepted[name] = "accepted as it is", findings
+            state, accepted[name] = "accepted as it is", findings
         else:
-            states[name] = "wrong"
-        if states[name] != "missing":
-            print(f"{name:<22}{states[name]}", *findings, sep="\n    ")
-    right, wrong, missing = (
-        [name for name, state in states.items() if state in of]
-        for of in (("right",), ("wrong", "left out"), ("missing",))
-    )
-    usable = len(names) - len(wrong) - len(missing)
+            state = "wrong"
+        named[state].append(name)
+        if state != "missing":
+            print(f"{name:<22}{state}", *findings, sep="\n    ")
+    usable, wrong = len(named["right"] + named["accepted as it is"]), named["wrong"] + named["left out"]
     if usable:
         try:
             write_atomically(root / vtab.RECORD, json.dumps(accepted, indent=1) + "\n")
         except InputError as error:  # for example, a shared read-only folder
             print(f"not recorded: {error}")
-    if missing:
-        print(f"missing: {', '.join(missing)}")
+    if named["missing"]:
+        print(f"missing: {', '.join(named['missing'])}")
     print(f"{usable} of {len(names)} data sets can be used in {root}")
     if wrong:
         print("--accept uses data sets as they are; remove a wrong folder to install its data set anew")
     copy = vtab.copy_name(root)
-    if right:
+    if named["right"]:
         print(f"copy: {copy or 'unknown: the copies agree in these data sets'}")
     if accepted:
         print(f"Results on accepted data sets say {vtab.DIFFERS!r}, and share no table with those on VTAB-1k.")
     if copy == "mixed":
         print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
-    return not (wrong or copy == "mixed" or missing and not some)
+    return not (wrong or copy == "mixed" or named["missing"] and not some)
 
 
 def place(root: Path, names: Sequence[str], source: Path | None, accept: bool) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from evaluate import TITLES, Predictions, adapter_parser, evaluate
+from evaluate import TITLES, Evaluation, adapter_parser, evaluate, markdown_tables
 from huggingface_hub import EvalResult, ModelCard, ModelCardData, create_repo, upload_folder
 
 from pvera.errors import InputError, explained, run_script, writing
@@ -27,13 +27,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.output.exists():
         raise InputError(f"{options.output} exists: --output names a new folder")
-    predictions, name = evaluate(options)
+    evaluated = evaluate(options)
     with writing(options.output):
         options.output.mkdir(parents=True)
         shutil.copyfile(options.adapter, options.output / ADAPTER)
-        if predictions.adapter.record:
-            shutil.copyfile(options.adapter.with_suffix(".json"), options.output / "run.json")
-        card(predictions, name).save(options.output / "README.md")
+        if (record := options.adapter.with_suffix(".json")).exists():
+            shutil.copyfile(record, options.output / "run.json")
+        card(evaluated).save(options.output / "README.md")
     print(f"written: {options.output}")
     if options.repository:
         with explained(f"cannot push to {options.repository}", "`hf auth login` comes first"):
@@ -42,9 +42,9 @@ def main() -> None:
         print(f"pushed: {address}")
 
 
-def card(predictions: Predictions, name: str) -> ModelCard:
-    """Return the card of an adapter; name: of the data set."""
-    frozen, member, scores = predictions.adapter.frozen, predictions.member, predictions.metrics
+def card(evaluated: Evaluation) -> ModelCard:
+    """Return the card of an adapter."""
+    frozen, member, name, _, scores, _ = evaluated
     title, task = f"{member.method.title} for {frozen.name} on {name}", "image-classification"
     metadata = ModelCardData(
         library_name="pvera",
@@ -70,7 +70,7 @@ def card(predictions: Predictions, name: str) -> ModelCard:
 
 Numbers on {scores["images"]} test images of {name}, computed from this file by `experiments/evaluate.py`:
 
-{predictions.markdown()}
+{markdown_tables(evaluated)}
 
 ```python
 import pvera

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import make_texts
 import numpy as np
+import pandas as pd
 import prepare_vtab
 import safetensors.torch
 from options import ROOT, Parser, read_profile
 from PIL import Image
 
 from pvera import backbones, text_encoders
-from pvera.data import glue, store, tasks, vtab
+from pvera.data import glue, image_folders, tasks, vtab
 from pvera.errors import run_script
 from pvera.files import write_atomically
 
@@ -64,11 +65,11 @@ def write_vtab(
             (root / name / f"{split}.txt").write_text("".join(lines))
 
 
-def random_texts(task: glue.TextTask, count: int) -> glue.Texts:
+def random_texts(task: glue.TextTask, count: int) -> pd.DataFrame:
     """Return texts of five random words each, with random labels."""
     source = np.random.default_rng([count, *task.name.encode()])
-    texts = [tuple(" ".join(source.choice(WORDS, 5)) for _ in task.layout.texts) for _ in range(count)]
-    return glue.Texts(texts, source.integers(2, size=count))
+    texts = [[" ".join(source.choice(WORDS, 5)) for _ in task.texts] for _ in range(count)]
+    return pd.DataFrame(texts, columns=task.texts).assign(label=source.integers(2, size=count))
 
 
 def write_deberta(folder: Path) -> None:
@@ -78,7 +79,7 @@ def write_deberta(folder: Path) -> None:
 
     with text_encoders.quiet():
         DebertaV2Model(DebertaV2Config(**DEBERTA)).save_pretrained(folder)
-    sentences = [part for text in random_texts(glue.GLUE["rte"], 1000).texts for part in text]
+    sentences = random_texts(glue.GLUE["rte"], 1000).drop(columns="label").to_numpy().ravel()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences), model_prefix=str(folder / "spm"), vocab_size=80,
         pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
@@ -96,7 +97,7 @@ def main() -> None:
     archive = shutil.make_archive(str(FOLDER / "vtab-1k"), "zip", FOLDER / "made")
     for task, (split, count) in product(glue.GLUE.values(), {"train": 1000, "dev": 40}.items()):
         texts = random_texts(task, count)
-        write_atomically(FOLDER / f"glue/{task.folder}/{split}.tsv", glue.encode(texts, task.layout))
+        write_atomically(FOLDER / f"glue/{task.title}/{split}.tsv", glue.encode(texts, task))
     (backbone,) = profile.backbones
     weights = backbones.load(backbone, pretrained=False).model.state_dict()
     safetensors.torch.save_file(weights, ROOT / profile.weights[backbone])
@@ -104,7 +105,7 @@ def main() -> None:
     if not prepare_vtab.prepare(ROOT / profile.data, profile.datasets, Path(archive), accept=True):  # of few images
         sys.exit(1)
     make_texts.install(ROOT / profile.language.data, FOLDER / "glue")
-    environment = os.environ | {store.VARIABLE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {image_folders.CACHE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "experiments/run_profile.py", "rehearsal", *options]
     sys.exit(subprocess.run(command, cwd=ROOT, env=environment).returncode)
 

@@ -46,11 +46,11 @@ def main() -> None:
         print(*lines, sep="\n", file=sys.stderr)
         sys.exit(2)
 
-    if profile.datasets[0] not in vtab.NAMES:
-        if not names_data(options):
+    if lacks_data(profile, options):
+        if profile.datasets[0] not in vtab.NAMES:
             make_suite.make(Path(profile.data), profile.datasets)
-    elif not (has_vtab(profile, options) or prepare_vtab.prepare(Path(profile.data))):
-        sys.exit(1)
+        elif not prepare_vtab.prepare(Path(profile.data)):
+            sys.exit(1)
     train.start(options, "train")
     if not options.experiments:
         train.start(options, "analyse")
@@ -80,7 +80,7 @@ def lacking(profile: Profile, options: Namespace, texts: bool) -> Iterator[str]:
         yield "missing: a GPU. Type --slurm my_site.yaml (docs/paper.md), or --device cpu to train here."
     if profile.datasets[0] not in vtab.NAMES or online():
         return
-    if not has_vtab(profile, options):
+    if lacks_data(profile, options):
         yield "missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY."
     files = {name: backbones.weights_file(backbones.shapes(name).pretrained_cfg) for name in profile.backbones}
     absent = [name for name, file in files.items() if not (file or name in profile.weights)]
@@ -100,19 +100,14 @@ def online() -> bool:
     return False
 
 
-def names_data(options: Namespace) -> bool:
-    """Return whether the options name the data, such as one's own pictures, which need no others."""
-    return bool(options.data or options.data_set)
-
-
-def has_vtab(profile: Profile, options: Namespace) -> bool:
-    """Return whether the options name the data, or prepare_vtab.py has left its record."""
-    return names_data(options) or Path(profile.data, vtab.RECORD).exists()
+def lacks_data(profile: Profile, options: Namespace) -> bool:
+    """Return whether the options name no data, such as one's own pictures, and prepare_vtab.py has left no record."""
+    return not (options.data or options.data_set or Path(profile.data, vtab.RECORD).exists())
 
 
 def has_glue(profile: Profile) -> bool:
     """Return whether the folders of GLUE's tasks are there."""
-    return all(Path(profile.language.data, task.folder).exists() for task in glue.GLUE.values())
+    return all(Path(profile.language.data, task.title).exists() for task in glue.GLUE.values())
 
 
 if __name__ == "__main__":

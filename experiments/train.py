@@ -24,11 +24,9 @@ from options import RESULTS, ROOT, Parser, read_profile
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable
-from pvera.processes import cores
-from pvera.study.plan import list_runs
-from pvera.study.profiles import Profile, choose
-from pvera.study.runs import Job
-from pvera.study.worker import Plan, work_together
+from pvera.study.profiles import Profile, choose, load_yaml
+from pvera.study.runs import Job, list_runs
+from pvera.study.worker import Plan, cores, work_together
 
 
 def main(description: str = __doc__, script: str = "train") -> None:
@@ -47,14 +45,15 @@ def start(options: Namespace, script: str) -> None:
         from pvera.study import cluster
 
     if options.status:
-        print(cluster.describe(cluster.status(plan)))
+        print(cluster.describe(plan))
         return
     missing = count_runs(plan)
     if options.list:
         for run in missing:
             print(f"  missing: {run.experiment}/{run.name}")
     elif options.slurm:
-        print(f"{profile.name}: {cluster.submit(plan, cluster.Site.read(options.slurm))} jobs submitted", flush=True)
+        site = cluster.Site.build(load_yaml(options.slurm), options.slurm)
+        print(f"{profile.name}: {cluster.submit(plan, site)} jobs submitted", flush=True)
         if options.wait:
             cluster.wait(plan)
     else:
@@ -79,7 +78,7 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
         parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help="these instead of what the profile says")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help="these instead of the profile's")
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
-    parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
+    parser.add_argument("--precision", help="float32 or bfloat16, instead of the profile's")
     parser.count("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
     parser.count("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
     parser.add_argument("--learning-rate", type=float, metavar="X", help="of all methods, instead of their grids")

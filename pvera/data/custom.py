@@ -21,7 +21,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from pvera import files
-from pvera.data import image_folders, store
+from pvera.data import image_folders
 from pvera.data.image_folders import SPLIT_OF, name_errors
 from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, explained, writing
@@ -115,9 +115,9 @@ def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
 def install(root: str | Path, name: str, source: str | Path, seed: int | None = None) -> dict:
     """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
 
-    InputError as `split`, and for a name that is taken or cannot name a folder of results.
-
     seed: as for `split`; None for the seed of the lists that lie there, else 0. Lists that are right stay untouched.
+    InputError as `split`; for a name that is taken or cannot name a folder of results; and for another seed than that
+    of the lists that lie there, which trainings may read.
     """
     if name in TASKS:
         raise InputError(f"{name!r} is the name of a data set that is known already; choose another name for yours")
@@ -126,7 +126,13 @@ def install(root: str | Path, name: str, source: str | Path, seed: int | None = 
     folder, before = Path(os.path.abspath(root)) / name, manifest(root, name)
     if folder.exists() and before is None:
         raise InputError(f"{folder} exists and is no data set that --data-set wrote: remove it, or choose another name")
-    table, described = split(source, (drawn_from(before) or 0) if seed is None else seed)
+    drawn = drawn_from(before)
+    if None not in (seed, drawn) and seed != drawn:
+        raise InputError(
+            f"{name} is split from seed {drawn}: give the other split another name, --data-set {name}-{seed}={source}, "
+            f"or remove {folder}"
+        )
+    table, described = split(source, (drawn or 0) if seed is None else seed)
     pictures = Path(described["source"])
     lists = {}
     for part, of_part in table.groupby("part"):
@@ -239,15 +245,19 @@ def _table(folder: Path, rows: list[tuple]) -> pd.DataFrame:
     """
     table = pd.DataFrame(sorted(rows), columns=["path", "label", "part"], dtype=object)
     paths = [folder.resolve() / path for path in table.path]
-    with explained("a picture cannot be read"):
-        key = ["pictures", image_folders.DECODER, PIL.__version__, [[str(path), *store.state(path)] for path in paths]]
-    if (contents := store.recall(key)) is None:
-        reading = image_folders.each(_content, paths)
-        contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
-        image_folders.require_readable(contents)
-        store.keep(key, contents)
-    content, pixels = zip(*contents, strict=True)
+    states = [[str(path), *image_folders.state(path)] for path in paths]
+    key = ["pictures", image_folders.DECODER, PIL.__version__, states]
+    content, pixels = zip(*image_folders.remembered(key, lambda: _contents(paths)), strict=True)
     return table.assign(content=pd.Series(content).groupby(list(pixels)).transform("min"))
+
+
+def _contents(paths: list[Path]) -> list[tuple[str, str]]:
+    """Return `_content` of each picture. InputError names those that cannot be decoded."""
+    reading = image_folders.each(_content, paths)
+    contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
+    if errors := [content for content in contents if isinstance(content, InputError)]:
+        raise InputError(name_errors(errors))
+    return contents
 
 
 def _content(path: Path) -> tuple[str, str]:

@@ -5,14 +5,16 @@ the paper dev is the test set, and the training set is split into training and v
 Here one permutation, the same for all seeds, gives four fifths and one fifth, like the 800 and 200 images of VTAB-1k.
 
 The files have quirks: a byte-order mark (MRPC), quotation marks that quote nothing (all), no header (CoLA), words as
-labels (RTE).
+labels (RTE). Texts are frames with a row per text: its sentences, and "label", int64.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import csv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,133 +24,103 @@ from pvera import files
 from pvera.errors import InputError, explained, optional
 from pvera.text_encoders import Encoder
 
+if TYPE_CHECKING:  # trainings on images do without
+    import pandas as pd
+
 HUB = "nyu-mll/glue"
 EVALUATION_BATCH = 32  # texts: each is padded to the longest of its batch
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The layout of a TSV file: the columns of the label and the texts, and the number of columns.
+class TextTask:
+    """One task: its title, which is its folder too, the paper's metric ("accuracy" or "matthews"), numbers of texts,
+    and the columns of its files.
 
-    classes: the labels as written, in the order of their numbers.   header: the first line, "" for none.
-    mark: whether the file starts with a byte-order mark.
+    label, texts: the columns of these.   classes: the labels as written, in the order of their numbers.
+    header: whether the first line names the columns.
     """
 
-    label: int
-    texts: tuple[int, ...]
-    columns: int
-    classes: tuple[str, ...] = ("0", "1")
-    header: str = ""
-    mark: bool = False
-
-
-COLA = Layout(label=1, texts=(3,), columns=4)
-MRPC = Layout(label=0, texts=(3, 4), columns=5, header="Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", mark=True)
-RTE = Layout(3, (1, 2), 4, ("entailment", "not_entailment"), header="index\tsentence1\tsentence2\tlabel")
-
-
-@dataclass(frozen=True)
-class TextTask:
-    """One task: its folder, title and layout, the paper's metric ("accuracy" or "matthews"), and numbers of texts."""
-
     name: str
-    folder: str
     title: str
-    layout: Layout
     metric: str
     train: int
     dev: int
+    columns: tuple[str, ...]
+    label: str
+    texts: tuple[str, ...]
+    classes: tuple[str, ...] = ("0", "1")
+    header: bool = True
 
 
+RTE = ("index", "sentence1", "sentence2", "label")
+MRPC = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+COLA = ("source", "label", "mark", "sentence")
 GLUE = {
     task.name: task
     for task in (
-        TextTask("rte", "RTE", "RTE", RTE, "accuracy", 2490, 277),
-        TextTask("mrpc", "MRPC", "MRPC", MRPC, "accuracy", 3668, 408),
-        TextTask("cola", "CoLA", "CoLA", COLA, "matthews", 8551, 1043),
+        TextTask("rte", "RTE", "accuracy", 2490, 277, RTE, "label", RTE[1:3], ("entailment", "not_entailment")),
+        TextTask("mrpc", "MRPC", "accuracy", 3668, 408, MRPC, "Quality", MRPC[3:]),
+        TextTask("cola", "CoLA", "matthews", 8551, 1043, COLA, "label", COLA[3:], header=False),
     )
 }
 
 
-@dataclass(frozen=True)
-class Texts:
-    """n texts, each of one or two sentences, and their labels (n,) int64."""
-
-    texts: list[tuple[str, ...]]
-    labels: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, index: Iterable[int]) -> Texts:
-        """Return the texts at `index`, in its order."""
-        return Texts([self.texts[i] for i in index], self.labels[index])
-
-
-def read(file: str | Path, layout: Layout) -> Texts:
+def read(file: str | Path, task: TextTask) -> pd.DataFrame:
     """Read the texts of a TSV file in its order. InputError names a wrong line."""
-    file = Path(file)
+    import pandas as pd
+
     lines = [line.removesuffix("\r") for line in files.read_text(file).split("\n")]
-    if layout.header and lines[0] != layout.header:
-        raise InputError(f"{file}, line 1: expected the header {layout.header!r}, not {lines[0][:80]!r}")
-    texts, labels = [], []
-    for number, line in enumerate(lines, start=1):
-        if not line or (number == 1 and layout.header):
-            continue
-        cells = line.split("\t")
-        if len(cells) != layout.columns:
-            raise InputError(f"{file}, line {number}: expected {layout.columns} columns, not {len(cells)}")
-        if (label := cells[layout.label]) not in layout.classes:
-            raise InputError(f"{file}, line {number}: label {label!r} is not one of {', '.join(layout.classes)}")
-        texts.append(tuple(cells[column] for column in layout.texts))
-        labels.append(layout.classes.index(label))
-    if not texts:
+    rows = {number: line.split("\t") for number, line in enumerate(lines, start=1) if line}
+    if task.header and rows.pop(1, None) != list(task.columns):
+        raise InputError(f"{file}, line 1: expected the header {', '.join(task.columns)}, not {lines[0][:80]!r}")
+    if not rows:
         raise InputError(f"{file} is empty")
-    return Texts(texts, np.array(labels, np.int64))
+    label = task.columns.index(task.label)
+    for number, row in rows.items():
+        if len(row) != len(task.columns) or row[label] not in task.classes:
+            expected = f"{len(task.columns)} columns, with {' or '.join(task.classes)} in column {label + 1}"
+            raise InputError(f"{file}, line {number}: expected {expected}, not {repr(row)[:200]}")
+    table = pd.DataFrame([*rows.values()], columns=task.columns)
+    return table[list(task.texts)].assign(label=table[task.label].map(task.classes.index).astype(np.int64))
 
 
-def encode(content: Texts, layout: Layout) -> bytes:
+def encode(texts: pd.DataFrame, task: TextTask) -> str:
     """Encode a TSV file that `read` reads; texts have neither tabs nor line breaks."""
-    lines = [layout.header] if layout.header else []
-    for number, (label, text) in enumerate(zip(content.labels, content.texts, strict=True)):
-        cells = [str(number)] * layout.columns  # it fills unused columns
-        cells[layout.label] = layout.classes[label]
-        for column, sentence in zip(layout.texts, text, strict=True):
-            cells[column] = sentence
-        lines.append("\t".join(cells))
-    return ("\n".join(lines) + "\n").encode("utf-8-sig" if layout.mark else "utf-8")
+    written = texts.assign(**{task.label: texts.label.map(task.classes.__getitem__)})
+    table = written.reindex(columns=task.columns, fill_value="")
+    return table.to_csv(sep="\t", header=task.header, index=False, quoting=csv.QUOTE_NONE, lineterminator="\n")
 
 
-def load_split(root: str | Path, name: str, split: str) -> Texts:
+def load_split(root: str | Path, name: str, split: str) -> pd.DataFrame:
     """Load one split ("train", "validation" or "test") of the task `name` below `root`.
 
     Training and validation texts come from train.tsv in the order of the permutation; test is dev.tsv in its order.
     InputError where train.tsv is too short for both, and as `read`.
     """
     task = GLUE[name]
-    file = Path(root) / task.folder / ("dev.tsv" if split == "test" else "train.tsv")
-    texts = read(file, task.layout)
+    file = Path(root) / task.title / ("dev.tsv" if split == "test" else "train.tsv")
+    texts = read(file, task)
     if split == "test":
         return texts
     order, cut = np.random.default_rng(0).permutation(len(texts)), round(0.8 * len(texts))
     if cut == len(texts):
         raise InputError(f"{file}: too few texts for training and validation")
-    return texts.take(order[:cut] if split == "train" else order[cut:])
+    return texts.iloc[order[:cut] if split == "train" else order[cut:]]
 
 
-def from_hub(task: TextTask, split: str) -> Texts:
+def from_hub(task: TextTask, split: str) -> pd.DataFrame:
     """Download GLUE's "train" or "dev" from the hub. InputError where that fails."""
     import pandas as pd
     from huggingface_hub import hf_hub_download
 
     name = f"{task.name}/{'train' if split == 'train' else 'validation'}-00000-of-00001.parquet"
     optional("pyarrow", "language")
-    with explained(f"cannot download {name} of {HUB}", "make_texts.py --glue --source takes the TSV files"):
+    with explained(f"cannot download {name} of {HUB}", "make_texts.py --source takes the TSV files"):
         table = pd.read_parquet(hf_hub_download(HUB, name, repo_type="dataset"))
-    columns = ["sentence"] if len(task.layout.texts) == 1 else ["sentence1", "sentence2"]
+    sentences = ["sentence"] if len(task.texts) == 1 else ["sentence1", "sentence2"]
     # Some sentences of the hub's CoLA end in a line break, which the original files do not have.
-    texts = [tuple(" ".join(text.split()) for text in row) for row in table[columns].itertuples(index=False)]
-    return Texts(texts, table["label"].to_numpy(np.int64))
+    texts = table[sentences].map(lambda text: " ".join(text.split())).set_axis(list(task.texts), axis=1)
+    return texts.assign(label=table["label"])
 
 
 # Texts as the token numbers that an encoder reads
@@ -200,10 +172,10 @@ class TextData:
         return {name: tensor[index][:, :width] for name, tensor in self.inputs.items()}
 
 
-def tokenized(encoder: Encoder, texts: Texts) -> TextSplit:
+def tokenized(encoder: Encoder, texts: pd.DataFrame) -> TextSplit:
     """Encode texts to what `encoder` reads; its tokenizer joins the two sentences of a pair."""
-    sentences = [list(column) for column in zip(*texts.texts, strict=True)]
+    sentences = [list(texts[column]) for column in texts.columns.drop("label")]
     inputs = encoder.tokenizer(
         *sentences, padding="longest", truncation=True, max_length=encoder.max_length, return_tensors="pt"
     )
-    return TextSplit(dict(inputs), texts.labels)
+    return TextSplit(dict(inputs), texts.label.to_numpy(copy=True))

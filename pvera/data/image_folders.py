@@ -1,34 +1,43 @@
-"""Data sets in VTAB-1k's folder format, as uint8 arrays that are decoded once (see `store`).
+"""Data sets in VTAB-1k's folder format, as uint8 arrays that are decoded once.
 
 `<root>/<data set>/{train800,val200,test}.txt` hold lines "relative/path label"; the images lie below
-`<root>/<data set>/`.
+`<root>/<data set>/`. The store keeps what was decoded, memory-mapped, and digests:
+
+    <cache>/store/<data set>-<hash of its folder>/<split>-<size>-<key>.npy    (N, size, size, 3) uint8
+    <cache>/store/digests/<key>.json
+
+`<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the checkout (without one, in the home folder). A
+key hashes all that the content depends on, files by size and times. VTAB-1k at 224 pixels takes 61 GB.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
+import json
+import mmap
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
 import torch
+from filelock import FileLock
 from PIL import Image, ImageOps
 from torch import Tensor
+from tqdm import tqdm
 
 from pvera import files
 from pvera.backbones import Backbone
-from pvera.data import store
 from pvera.data.tasks import task
-from pvera.errors import InputError, explained
-from pvera.processes import cores
+from pvera.errors import InputError, explained, writing
 
 #: File of the split that a run trains on, validates on and is tested on.
 SPLIT_OF = {"train": "train800", "validation": "val200", "test": "test"}
@@ -36,6 +45,8 @@ SPLITS = tuple(SPLIT_OF.values())
 EVALUATION_BATCH = 256
 REFUSED = 10  # images that an error names
 DECODER = 2  # raised whenever `decode` gives other pixels: the store then decodes anew
+CACHE = "PVERA_CACHE"  # environment variable
+CHUNK = 256  # images that are decoded before they are written: 39 MB at 224 pixels
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class ImageSplit:
     def content(self) -> Iterator[np.ndarray]:
         """Yield images and labels: all that training and testing read."""
         for start in range(0, len(self.images), 256):
-            yield store.read(self.images, slice(start, start + 256))
+            yield _read(self.images, slice(start, start + 256))
         yield np.ascontiguousarray(self.labels)
 
     def first(self, count: int) -> ImageSplit:
@@ -71,23 +82,20 @@ class ImageSplit:
 class Undecoded:
     """Images (N, size, size, 3) of files `paths` below `folder`; slices of them are decoded.
 
-    refused: takes the error of each path that cannot be read, whose image is then black; None: they are errors.
+    refused: takes the error of each path that cannot be read; its image is black.
     """
 
     folder: Path
     paths: list[str]
     size: int
-    refused: dict[str, InputError] | None = None
+    refused: dict[str, InputError] = field(default_factory=dict)
     base = None  # of an array in memory
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, part: slice) -> np.ndarray:
-        """Decode images. InputError names those that cannot be read, unless `refused` takes them."""
         images = list(each(partial(decode, self.folder, size=self.size), self.paths[part]))
-        if self.refused is None:
-            require_readable(images)
         for i, (path, image) in enumerate(zip(self.paths[part], images, strict=True)):
             if isinstance(image, InputError):
                 self.refused[path], images[i] = image, np.zeros((self.size, self.size, 3), np.uint8)
@@ -132,7 +140,7 @@ class ImageData:
 
 def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Tensor:
     """Return images (n, size, size, 3) of the CPU as (part, 3, size, size) on `device`, which reorders them."""
-    return torch.from_numpy(store.read(images, part)).to(device).permute(0, 3, 1, 2).contiguous()
+    return torch.from_numpy(_read(images, part)).to(device).permute(0, 3, 1, 2).contiguous()
 
 
 def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
@@ -161,7 +169,7 @@ def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
 
 
 def each(read: Callable, paths: Iterable) -> Iterator:
-    """Yield `read(path)` of each path, or its InputError. A thread per core: Pillow works without Python's lock."""
+    """Yield `read(path)` of each path, or its InputError. In threads: Pillow works without Python's lock."""
 
     def result(path):
         try:
@@ -169,14 +177,8 @@ def each(read: Callable, paths: Iterable) -> Iterator:
         except InputError as error:
             return error
 
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor() as pool:
         yield from pool.map(result, paths)
-
-
-def require_readable(images: Iterable) -> None:
-    """Raise an InputError that names the images of `each` that could not be read."""
-    if errors := [image for image in images if isinstance(image, InputError)]:
-        raise InputError(name_errors(errors))
 
 
 def name_errors(errors: Collection) -> str:
@@ -222,7 +224,7 @@ def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit
     split file, a missing or unreadable image, and a store that cannot be written.
     """
     label_of, place = listed(root, name, split, size)
-    images = store.images(place, Undecoded(Path(root) / name, list(label_of), size))
+    images = _decoded(place, Undecoded(Path(root) / name, list(label_of), size))
     return ImageSplit(images, np.array(list(label_of.values()), np.int64), list(label_of), place)
 
 
@@ -232,9 +234,80 @@ def listed(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str
     label_of = read_split_file(folder, split, task(name, root).classes)
     digest = hashlib.sha256(f"decoder {DECODER}, {size}, Pillow {PIL.__version__}\n".encode())
     for path, label in label_of.items():
-        file = f"{folder}/{path}"
-        with explained(f"image {file} cannot be read"):
-            state = store.state(file)
-        digest.update(f"{path} {label} {state}\n".encode())
+        digest.update(f"{path} {label} {state(folder / path)}\n".encode())
     of_folder = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
     return label_of, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"
+
+
+# The store
+
+
+def store() -> Path:
+    """Return the store's folder."""
+    checkout = Path(__file__).resolve().parents[2]
+    default = (checkout if (checkout / "pyproject.toml").exists() else Path.home()) / ".cache" / "pvera"
+    return Path(os.environ.get(CACHE) or default) / "store"
+
+
+def state(file: Path) -> list[int]:
+    """Return size and times of an image file. InputError where it is missing."""
+    with explained(f"image {file} cannot be read"):
+        status = os.stat(file)
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def remembered(key: Any, compute: Callable[[], Any]) -> Any:
+    """Return `compute()`, which the store keeps under `key` (both JSON) where it can be written."""
+    file = store() / "digests" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()}.json"
+    with suppress(OSError, ValueError):
+        return json.loads(file.read_text())
+    value = compute()
+    with suppress(InputError):
+        files.write_atomically(file, json.dumps(value))
+    return value
+
+
+def _decoded(place: str, undecoded: Undecoded) -> np.memmap:
+    """Return images as a read-only map (N, size, size, 3); decode them where the store lacks them.
+
+    place: "<folder>/<split>-<size>-<key>". Files of another key are removed, also unfinished ones of killed processes.
+    InputError for images that cannot be read, and where the store cannot be written; no half-written file is left.
+    """
+    file = store() / f"{place}.npy"
+    split = file.stem.rpartition("-")[0]
+    with writing(f"decoded images to {store()} ({CACHE} names another folder)"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_name(f"{split}.lock")):  # another process may be decoding them
+            with suppress(OSError, ValueError):  # missing or damaged
+                return np.lib.format.open_memmap(file, mode="r")
+            _decode_into(file, undecoded)
+            for outdated in set(file.parent.glob(f"{split}-*")) - {file}:
+                outdated.unlink()
+            return np.lib.format.open_memmap(file, mode="r")
+
+
+def _decode_into(file: Path, undecoded: Undecoded) -> None:
+    """Decode images into a file beside `file`, which takes its name when all of it is on the disk."""
+    unfinished, count = file.with_suffix(".partial"), len(undecoded)
+    header = {"descr": "|u1", "fortran_order": False, "shape": (count, undecoded.size, undecoded.size, 3)}
+    try:
+        with open(unfinished, "wb") as out:
+            np.lib.format.write_array_header_1_0(out, header)
+            starts = range(0, count, CHUNK)
+            for start in tqdm(starts, file.stem, unit="image", unit_scale=CHUNK, leave=False, delay=5):
+                out.write(undecoded[start : start + CHUNK])
+                if undecoded.refused:
+                    raise InputError(name_errors(undecoded.refused.values()))
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(unfinished, file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _read(images: np.ndarray, part: slice) -> np.ndarray:
+    """Copy some images. The pages of a map leave this process's memory: a whole test split has up to 11 GB."""
+    pixels = images[part].copy()
+    if isinstance(images.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        images.base.madvise(mmap.MADV_DONTNEED)
+    return np.asarray(pixels)

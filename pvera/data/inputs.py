@@ -4,24 +4,21 @@
     batch = train.data(frozen, device)[:16]                           # as the frozen model reads it
     inputs.digest([train, validation, test])                          # "data_sha256" of result files
 
-The store keeps the hash of data under the keys of its splits, so whether a run is done is known without pixels. The
-last backbone and the last data stay loaded for the next run.
+The last backbone and the last data stay loaded for the next run.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from pvera import backbones, metrics, text_encoders
+from pvera import backbones, text_encoders
 from pvera.backbones import Backbone
-from pvera.data import glue, image_folders, store, vtab
+from pvera.data import glue, image_folders, vtab
 from pvera.text_encoders import Encoder
 
 PARTS = ("train", "validation", "test")  # what a run reads, in this order
@@ -33,43 +30,6 @@ Split = image_folders.ImageSplit | glue.TextSplit
 Data = image_folders.ImageData | glue.TextData
 
 
-class Kind(NamedTuple):
-    """The metrics of a data set's predictions, and the package whose models read it."""
-
-    scores: Callable[[np.ndarray, np.ndarray], dict]
-    PACKAGE: str
-
-
-def _text_scores(probabilities: np.ndarray, labels: np.ndarray) -> dict:
-    """Return `metrics.evaluate`, and Matthews' correlation coefficient, which GLUE reports for some tasks."""
-    return metrics.evaluate(probabilities, labels) | {"matthews": metrics.matthews(probabilities, labels)}
-
-
-IMAGES, TEXTS = Kind(metrics.evaluate, "timm"), Kind(_text_scores, "transformers")
-
-
-def kind(name: str) -> Kind:
-    """Return the kind of the data set `name`."""
-    return TEXTS if name in glue.GLUE else IMAGES
-
-
-class Source(NamedTuple):
-    """The frozen model that a run reads: whether it reads text, its name, a file of its weights, and its images' size.
-
-    None for the published weights, and for the size that the name has.
-    """
-
-    text: bool
-    backbone: str
-    weights: str | None
-    image_size: int | None
-
-
-def source(run) -> Source:
-    """Return the frozen model that a run reads."""
-    return Source(run.dataset in glue.GLUE, run.backbone, run.weights, run.image_size)
-
-
 def load(
     root: str | Path, name: str, frozen: Backbone | Encoder, parts: Sequence[str] = PARTS, first: int | None = None
 ) -> tuple[Split, ...]:
@@ -78,67 +38,49 @@ def load(
     first: only that many samples of each split.
     InputError as `image_folders.load_split` and `glue.load_split`.
     """
-    load_one = _load_texts if name in glue.GLUE else _load_images
-    return tuple(load_one(root, name, part, frozen, first) for part in parts)
+    splits: list[Split] = []
+    for part in parts:
+        if name in glue.GLUE:
+            texts = glue.load_split(root, name, part)
+            split = glue.tokenized(frozen, texts[:first])
+            splits.append(split if part == "train" else split.by_length())  # evaluation then needs little padding
+        else:
+            images = image_folders.load_split(root, name, image_folders.SPLIT_OF[part], frozen.image_size)
+            splits.append(images if first is None else images.first(first))
+    return tuple(splits)
 
 
-def _load_images(root: str | Path, name: str, part: str, frozen: Backbone, first: int | None) -> Split:
-    split = image_folders.load_split(root, name, image_folders.SPLIT_OF[part], frozen.image_size)
-    return split if first is None else split.first(first)
+def digest(splits: Sequence[Split]) -> str:
+    """Return the SHA-256 of all that training and testing read of the splits. The store keeps that of images."""
 
+    def compute() -> str:
+        content = hashlib.sha256()
+        for split in splits:
+            for part in split.content():
+                content.update(part)
+        return content.hexdigest()
 
-def _load_texts(root: str | Path, name: str, part: str, frozen: Encoder, first: int | None) -> Split:
-    """Load validation and test texts in order of length, so that their batches need little padding."""
-    texts = glue.load_split(root, name, part)
-    split = glue.tokenized(frozen, texts.take(range(len(texts))[:first]))
-    return split if part == "train" else split.by_length()
-
-
-def keys(root: str | Path, name: str, reading: dict, parts: Sequence[str] = PARTS, first: int | None = None) -> list:
-    """Return the keys of the splits that `load` loads: what they depend on, files by size and times.
-
-    reading: what the numbers read from a file depend on in the frozen model (`describe_backbone`).
-    InputError for missing or wrong lists and missing images. Nothing is decoded.
-    """
-    if name in glue.GLUE:
-        for part in parts:
-            glue.load_split(root, name, part)
-        return [glue.TextSplit.key] * len(parts)
-    splits = [image_folders.SPLIT_OF[part] for part in parts]
-    places = [image_folders.listed(root, name, split, reading["image_size"])[1] for split in splits]
-    return places if first is None else [f"{place}, first {first}" for place in places]
-
-
-def digest(splits: Iterable[Split]) -> str:
-    """Return the SHA-256 of all that training and testing read of the splits in turn; kept under their keys."""
-    splits = tuple(splits)
     key = [split.key for split in splits]
-    if all(key) and (known := store.recall(key)):
-        return known
-    content = hashlib.sha256()
-    for split in splits:
-        for part in split.content():
-            content.update(part)
-    return store.keep(key, content.hexdigest()) if all(key) else content.hexdigest()
+    return image_folders.remembered(key, compute) if all(key) else compute()
 
 
 def for_run(run, device: str, names: tuple = (), parts: tuple = PARTS) -> tuple[Backbone | Encoder, list[Data]]:
     """Return the backbone on `device`, and `parts` of the data sets `names` for it, by default of the run's own."""
     names = names or (run.dataset,)
-    frozen = _load_backbone(source(run))
+    frozen = _load_backbone(*_model(run))
     frozen.model.to(device)
-    splits = zip(_load_data(source(run), run.data_root, names, parts, run.images), parts * len(names), strict=True)
+    splits = zip(_load_data(_model(run), run.data_root, names, parts, run.images), parts * len(names), strict=True)
     return frozen, [split.data(frozen, torch.device(device), in_memory=part != "test") for split, part in splits]
 
 
 def data_sha256(run, names: tuple = (), parts: tuple = PARTS) -> str:
     """Return the hash of all that a run reads of the data which `for_run` returns."""
-    return _sha256(source(run), run.data_root, names or (run.dataset,), parts, run.images)
+    return _sha256(_model(run), run.data_root, names or (run.dataset,), parts, run.images)
 
 
 def describe_backbone(run) -> dict:
     """Return `weights_sha256`, and `image_size` or `max_length`, of the run's backbone."""
-    return _describe(source(run))
+    return _describe(*_model(run))
 
 
 def prepare(runs: Iterable, decode: bool = True) -> None:
@@ -147,38 +89,44 @@ def prepare(runs: Iterable, decode: bool = True) -> None:
 
     decode: every image is read too, which a cluster's login node leaves to the jobs.
     """
-    runs = list(runs)
-    for root, name in dict.fromkeys((run.data_root, run.dataset) for run in runs):
+    read = dict.fromkeys((run.data_root, run.dataset, _model(run)) for run in runs)
+    for root, name, _ in read:
         if name in vtab.NAMES:
             vtab.require(root, name)
-    for model, root, name in dict.fromkeys((source(run), run.data_root, run.dataset) for run in runs):
-        if decode:
-            digest(load(root, name, _load_backbone(model)))
+    for root, name, model in read:
+        frozen = _load_backbone(*model)
+        if decode or name in glue.GLUE:
+            load(root, name, frozen)
         else:
-            keys(root, name, _describe(model))
+            for split in image_folders.SPLITS:
+                image_folders.listed(root, name, split, frozen.image_size)
+
+
+def _model(run) -> tuple[str, str | None, int | None]:
+    """Return name, file of weights and image size of the frozen model that a run reads: None for the published ones."""
+    return run.backbone, run.weights, run.image_size
 
 
 @lru_cache(maxsize=1)
-def _load_backbone(source: Source) -> Backbone | Encoder:
-    if source.text:
-        return text_encoders.load(source.backbone, weights=source.weights)
-    return backbones.load(source.backbone, weights=source.weights, image_size=source.image_size)
+def _load_backbone(name: str, weights: str | None, image_size: int | None) -> Backbone | Encoder:
+    if name in text_encoders.NAMES:
+        return text_encoders.load(name, weights=weights)
+    return backbones.load(name, weights=weights, image_size=image_size)
 
 
 @cache
-def _describe(source: Source) -> dict:
-    frozen = _load_backbone(source)
-    read = {"max_length": frozen.max_length} if source.text else {"image_size": frozen.image_size}
+def _describe(*model) -> dict:
+    frozen = _load_backbone(*model)
+    read = {"max_length": frozen.max_length} if isinstance(frozen, Encoder) else {"image_size": frozen.image_size}
     return {"weights_sha256": frozen.weights_sha256} | read
 
 
 @lru_cache(maxsize=1)
-def _load_data(source: Source, root: str, names: tuple, parts: tuple, images: int | None) -> tuple[Split, ...]:
-    frozen = _load_backbone(source)
+def _load_data(model: tuple, root: str, names: tuple, parts: tuple, images: int | None) -> tuple[Split, ...]:
+    frozen = _load_backbone(*model)
     return tuple(split for name in names for split in load(root, name, frozen, parts, images))
 
 
 @cache
-def _sha256(source: Source, root: str, names: tuple, parts: tuple, images: int | None) -> str:
-    known = store.recall([key for name in names for key in keys(root, name, _describe(source), parts, images)])
-    return known or digest(_load_data(source, root, names, parts, images))
+def _sha256(*data) -> str:
+    return digest(_load_data(*data))

@@ -59,7 +59,7 @@ TASKS = (
         r.name: Task(r.name, r.title, r.category, len(r.classes), suite.COUNTS["test"], suite="demo")
         for r in suite.RECIPES.values()
     }
-    | {t.name: Task(t.name, t.title, "language", len(t.layout.classes), t.dev, "glue") for t in glue.GLUE.values()}
+    | {t.name: Task(t.name, t.title, "language", len(t.classes), t.dev, "glue") for t in glue.GLUE.values()}
 )
 
 
@@ -81,7 +81,8 @@ def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
 
     classes: their names in the order of labels.   images: their number per split.
     split: which splits were given, and the seed and shares of those that were drawn.
-    source: the folder.   pictures_sha256: of contents, labels and splits.   lists_sha256: of the lists.
+    source: the folder.   pictures_sha256: of contents, labels and given splits.   lists_sha256: of the lists.
+    left_out: the number of files per reason.   alike: the number of pictures with the pixels of another.
     """
     if name in TASKS or root is None:
         return None

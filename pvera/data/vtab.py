@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 from PIL import Image
@@ -36,7 +37,12 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
     if name in accepted:
         return DIFFERS
     names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
-    kinds = {kind for each in names if each not in accepted for kind in _kinds(Path(root) / each)}
+    kinds = set()
+    for folder, split in product((Path(root) / each for each in names if each not in accepted), SPLITS):
+        with suppress(OSError, ValueError, IndexError):  # `check` reports it
+            path = files.read_text(folder / f"{split}.txt").splitlines()[0].rsplit(maxsplit=1)[0]
+            with Image.open(folder / path) as image:
+                kinds.add("lossy" if image.format in ("JPEG", "MPO") else "lossless")
     return kinds.pop() if len(kinds) == 1 else "mixed" if kinds else None
 
 
@@ -44,16 +50,6 @@ def provenance(root: str | Path, name: str) -> dict:
     """Return what a result file says of the data set `name`: the copy; and what differs, where that was accepted."""
     findings = read_record(root).get(name)
     return {"data_copy": copy_name(root, name)} | ({"data_differs": findings} if findings else {})
-
-
-def _kinds(folder: Path) -> Iterator[str]:
-    for split in SPLITS:
-        try:
-            path = files.read_text(folder / f"{split}.txt").splitlines()[0].rsplit(maxsplit=1)[0]
-            with Image.open(folder / path) as image:
-                yield "lossy" if image.format in ("JPEG", "MPO") else "lossless"
-        except (OSError, ValueError, IndexError):
-            continue  # `check` reports it
 
 
 def read_record(root: str | Path) -> dict[str, list[str]]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import tarfile
 import zipfile
 from collections.abc import Collection, Iterable
-from functools import partial
 from pathlib import Path
-
-from tqdm import tqdm
 
 from pvera.data.image_folders import SPLITS
 from pvera.errors import InputError, explained
@@ -61,16 +58,14 @@ def extract(archive: Path, target: Path) -> None:
 
     InputError for a damaged or unsafe archive; OSError where the system refuses, as on a full disk.
     """
-    bar = partial(tqdm, desc=f"extracting {archive.name}", unit="file")
+    print(f"extracting {archive.name}", flush=True)
     try:
         if archive.name.endswith(".zip"):
-            with zipfile.ZipFile(archive) as members:
-                for name in bar(members.namelist()):
-                    members.extract(name, target)  # drops what leaves from the name, and writes links as files
+            with zipfile.ZipFile(archive) as zipped:
+                zipped.extractall(target)  # drops what leaves from the name, and writes links as files
         else:
             with tarfile.open(archive) as tarred:
-                for member in bar(tarred):
-                    tarred.extract(member, target, filter="data")  # refuses links out, devices and paths that leave
+                tarred.extractall(target, filter="data")  # refuses links out, devices and paths that leave
     except Exception as error:  # damaged archives fail in many ways, also as an OSError without a number
         if isinstance(error, OSError) and error.errno:
             raise

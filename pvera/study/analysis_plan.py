@@ -1,14 +1,12 @@
 """The analyses that can be started now, of the adapters that experiments have left. docs/extending.md adds to them."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from pvera.data import suite, tasks
 from pvera.study import analyses, baselines, results
 from pvera.study.analyses import Analysis
-from pvera.study.plan import trainings
 from pvera.study.profiles import Profile
-from pvera.study.runs import Run
+from pvera.study.runs import Run, trainings
 
 
 def list_analyses(profile: Profile, root, name: str) -> list[Analysis]:
@@ -103,23 +101,14 @@ def compared(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     return listed
 
 
-class Kind(NamedTuple):
-    """One kind of analysis.
-
-    lists: (profile, folder of results, its name, experiment) -> what can be started.
-    trained: the experiment whose adapters it reads, unless the profile names others.
-    """
-
-    lists: Callable[[Profile, object, str, str], list[Analysis]]
-    trained: str = "benchmark"
-
-
-ANALYSES: dict[str, Kind] = {
-    "uncertainty": Kind(uncertainty),
-    "out_of_distribution": Kind(out_of_distribution),
-    "latents": Kind(latent_maps),
-    "focus": Kind(focus),
-    "rivals": Kind(compared),
-    "dropout_rivals": Kind(compared, "dropout"),
-    "beta_rivals": Kind(compared, "beta_effects"),
+#: Per analysis what lists it, (profile, folder of results, its name, experiment) -> what can be started, and the
+#: experiment whose adapters it reads, unless the profile names others.
+ANALYSES: dict[str, tuple[Callable[[Profile, object, str, str], list[Analysis]], str]] = {
+    "uncertainty": (uncertainty, "benchmark"),
+    "out_of_distribution": (out_of_distribution, "benchmark"),
+    "latents": (latent_maps, "benchmark"),
+    "focus": (focus, "benchmark"),
+    "rivals": (compared, "benchmark"),
+    "dropout_rivals": (compared, "dropout"),
+    "beta_rivals": (compared, "beta_effects"),
 }

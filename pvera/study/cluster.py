@@ -9,17 +9,15 @@ import subprocess
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
 from pydantic import Field
-from tqdm import tqdm
 
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, optional
 from pvera.files import digest
-from pvera.study.profiles import Count, Natural, Settings, Text, load_yaml
+from pvera.study.profiles import Count, Natural, Settings, Text
 from pvera.study.worker import Plan, claimed, failure, work
 
 STATES = ["done", "running", "failed", "missing", "different"]
@@ -38,11 +36,6 @@ class Site(Settings):
     partition: Text | None = None
     account: Text | None = None
     options: dict[Text, Text | int | float | bool | None] = {}
-
-    @classmethod
-    def read(cls, path: str | Path) -> "Site":
-        """Read a file. InputError for a missing or malformed one."""
-        return cls.build(load_yaml(path), path)
 
 
 @dataclass(frozen=True)
@@ -80,7 +73,7 @@ def submit(plan: Plan, site: Site) -> int:
     folder = plan.root / plan.profile.name / "slurm" / f"{datetime.now():%Y%m%d-%H%M%S-%f}"
     executor = submitit.SlurmExecutor(folder, max_num_timeout=site.requeues)
     executor.update_parameters(
-        job_name=job_name(plan),
+        job_name=_job_name(plan),
         partition=site.partition,
         account=site.account,
         time=site.minutes,
@@ -100,14 +93,14 @@ def submit(plan: Plan, site: Site) -> int:
     return count
 
 
-def job_name(plan: Plan) -> str:
+def _job_name(plan: Plan) -> str:
     """Return the name of a profile's jobs, with a hash of the folder of results."""
     return f"pvera-{plan.profile.name}-{digest({'root': str(plan.root)})[:8]}"
 
 
 def active(plan: Plan) -> int:
     """Count the jobs that SLURM still has. InputError where it does not answer."""
-    command = ["squeue", "--noheader", "--array", "--me", "--format=%T", f"--name={job_name(plan)}"]
+    command = ["squeue", "--noheader", "--array", "--me", "--format=%T", f"--name={_job_name(plan)}"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
@@ -116,24 +109,16 @@ def active(plan: Plan) -> int:
 
 
 def wait(plan: Plan) -> None:
-    """Return when SLURM has none of the jobs any more. A progress bar counts the results.
-
-    InputError, with what became of the runs, where not all are done.
-    """
-    with tqdm(desc="SLURM", unit="run", dynamic_ncols=True) as bar:
-        left = 1
-        while left:
-            try:
-                left = active(plan)
-            except InputError as error:  # the controller may be restarting, while jobs go on
-                bar.write(str(error))
-            runs = plan.runs()
-            bar.total = len(runs)
-            bar.update(sum(run.path.exists() for run in runs) - bar.n)
-            time.sleep(POLLED if left else 0)
-    table = status(plan)
-    if (table.state != "done").any():
-        raise InputError(f"not all runs are done\n{describe(table)}")
+    """Return when SLURM has none of the jobs any more. InputError where not all runs are done then."""
+    left = 1
+    while left:
+        try:
+            left = active(plan)
+        except InputError as error:  # the controller may be restarting, while jobs go on
+            print(error, flush=True)
+        time.sleep(POLLED if left else 0)
+    if (status(plan).state != "done").any():
+        raise InputError(f"not all runs are done\n{describe(plan)}")
 
 
 def status(plan: Plan) -> pd.DataFrame:
@@ -153,8 +138,9 @@ def status(plan: Plan) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["experiment", "backbone", "dataset", "name", "state", "why"])
 
 
-def describe(table: pd.DataFrame) -> str:
-    """Format `status`: the number of runs in each state, and why runs failed."""
+def describe(plan: Plan) -> str:
+    """Return the number of runs in each state, and why runs failed."""
+    table = status(plan)
     places = [table.experiment, table.backbone, table.dataset]
     counts = pd.crosstab(places, table.state, margins=True, margins_name="total")
     failed = [

@@ -16,10 +16,9 @@ from pvera.adapters import METHODS, Method
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError
 from pvera.files import read_json
-from pvera.study.plan import candidate, grid
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PROTOCOLS
-from pvera.study.runs import environment
+from pvera.study.runs import candidate, combinations, environment
 
 SCHEMA = 2
 SIZES = "paper"  # the profile of the paper's real sizes
@@ -40,10 +39,10 @@ def config(profile: Profile, backbone: str) -> dict:
 
     InputError for a backbone that does not exist.
     """
-    everywhere, rules = profile.with_(fixed_grid=[]), PROTOCOLS[profile.protocol]
+    rules = PROTOCOLS[profile.protocol]
     methods: dict[Method, dict] = {}  # without the values of a learning rate, which are no part of a method
     for key in profile.methods:
-        for values in grid(everywhere, backbone, key):
+        for values in combinations(profile.methods[key].get("grid", {})):
             method = candidate(profile, key, values, rules).method
             of_method = {name: value for name, value in values.items() if hasattr(method, name)}
             methods[method] = {"method": key, "hyperparameters": asdict(method), "grid": of_method}

@@ -17,7 +17,7 @@ from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
 from pvera.data import tasks
 from pvera.errors import InputError, explained
-from pvera.study.protocol import PROTOCOLS, one_at_a_time
+from pvera.study.protocol import PROTOCOLS, VARIANTS
 
 # Settings whose types are checked
 
@@ -93,7 +93,7 @@ def load_yaml(path: str | Path) -> Any:
 # Profiles
 
 #: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
-PRECISIONS = ("float32", "bfloat16", "float16")
+PRECISIONS = ("float32", "bfloat16")
 #: Keys of a file that its section "language" need not repeat.
 INHERITED = ("name", "seeds", "protocol", "methods", "schedule", "learning_rate", "precision", "choose", "images")
 #: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is the data set's β in
@@ -121,7 +121,7 @@ class Experiment(Settings):
 
     methods, backbones, datasets: those of the profile that stand here, by default all.
     seeds: by default the profile's.
-    protocol: one of `protocol.one_at_a_time`, by default the profile's. A difference that concerns one method trains
+    protocol: one of `protocol.VARIANTS`, by default the profile's. A difference that concerns one method trains
         that method alone.
     set: hyperparameters of all runs, instead of the profile's.
     take: experiments whose first seed has searched hyperparameters of the method on the same data set. Their choice
@@ -156,7 +156,7 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _known_protocols(self) -> Self:
         for name in filter(None, (self.protocol, *self.vary.get("protocol", ()))):
-            choose("protocol", name, one_at_a_time())
+            choose("protocol", name, VARIANTS)
         return self
 
     def variants(self, name: str) -> dict[str, Hyperparameters]:
@@ -200,7 +200,6 @@ class Profile(Settings):
     draws: of Monte Carlo inference, the numbers that are compared; fewer draws are the first of the most.
     baselines: the methods of uncertainty beside PVeRA's draws.
     weights: per backbone a local file of its weights, instead of the hub's.
-    deterministic: see `training.require_determinism`.
     image_size: pixels of an image's side on all backbones, instead of their own.
     images: for trials, how many images (or texts) of each split are used, the first ones.
     language: the language experiment, a profile of its own, whose data sets are text.
@@ -225,7 +224,6 @@ class Profile(Settings):
     draws: Several[Annotated[int, Field(ge=2)]] = [2, 4, 8, 16]
     baselines: Baselines | None = None
     weights: dict[Name, Text] = {}
-    deterministic: bool = False
     image_size: Count | None = None
     images: Count | None = None
     language: "Profile | None" = None

@@ -68,23 +68,25 @@ class Variant:
 REFERENCE, GRID_REFERENCE = REFERENCES = ("corrected", "corrected_grid")
 
 
-def one_at_a_time() -> dict[str, Variant]:
-    """Both protocols, and the corrected one with each difference of the published one alone, by name."""
-    variants = {
-        REFERENCE: Variant(CORRECTED),
-        GRID_REFERENCE: Variant(CORRECTED, grid=True),
-        PUBLISHED.name: Variant(PUBLISHED),
-    }
-    for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
-        changed = replace(CORRECTED, name=f"corrected, {name}", **{name: getattr(PUBLISHED, name)})
-        variants[name] = Variant(changed, grid=name == "joint_stop")
-    for method, options in PUBLISHED.adapters.items():
-        for option, value in options.items():
-            name = f"{method}_{option}"
-            changed = replace(CORRECTED, name=f"corrected, {name}", adapters={method: {option: value}})
-            variants[name] = Variant(changed, method)
-    return variants
-
+#: Both protocols, and the corrected one with each difference of the published one alone, by name.
+VARIANTS = {
+    REFERENCE: Variant(CORRECTED),
+    GRID_REFERENCE: Variant(CORRECTED, grid=True),
+    PUBLISHED.name: Variant(PUBLISHED),
+}
+VARIANTS |= {
+    name: Variant(
+        replace(CORRECTED, name=f"corrected, {name}", **{name: getattr(PUBLISHED, name)}), grid=name == "joint_stop"
+    )
+    for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop")
+}
+VARIANTS |= {
+    f"{method}_{option}": Variant(
+        replace(CORRECTED, name=f"corrected, {method}_{option}", adapters={method: {option: value}}), method
+    )
+    for method, options in PUBLISHED.adapters.items()
+    for option, value in options.items()
+}
 
 #: β of Eq. 8 per VTAB-1k data set, the inverse of the published program's divisors.
 PUBLISHED_BETA = {

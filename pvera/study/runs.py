@@ -1,6 +1,8 @@
-"""One run: a method's grid on one data set with one seed, from its description to its result file.
+"""Runs: which ones a profile's experiments can start now, and one run from its description to its result file.
 
-A `Run` is plain data, so it hashes and travels to worker processes; `plan` lists the runs of each experiment.
+A run is a method's grid on one data set with one seed: plain data, so it hashes and travels to worker processes. One
+that needs a value that a search has not found, or an analysis whose training has left no adapter, is not listed yet:
+whoever executes runs lists again afterwards.
 """
 
 import importlib.metadata
@@ -10,19 +12,26 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import timm
 import torch
 
-from pvera import __version__, checkpoint
+from pvera import __version__, checkpoint, metrics, text_encoders
+from pvera.adapters import METHODS
 from pvera.data import inputs, tasks, vtab
+from pvera.errors import InputError
 from pvera.model import adapt
 from pvera.seeding import derive
 from pvera.study import results, training
-from pvera.study.protocol import Protocol
+from pvera.study.profiles import Profile, choose
+from pvera.study.protocol import PUBLISHED_BETA, VARIANTS, Protocol
 from pvera.study.training import MemberConfig, TrainingConfig
+
+Place = tuple[str, str, str]  # backbone, data set, method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +54,6 @@ class Job:
     results_root: str
     weights: str | None = None
     image_size: int | None = None
-    deterministic: bool = False
     images: int | None = None
     keep: bool = True
 
@@ -70,8 +78,6 @@ class Job:
         started = time.perf_counter()
         if device.startswith("cuda") and torch.cuda.is_initialized():  # before that there is no peak
             torch.cuda.reset_peak_memory_stats(device)
-        if self.deterministic:
-            training.require_determinism()
         with training.autocast(device, self.precision):
             record, files = self.compute(device, on_step)
             made_by = environment(device)
@@ -113,7 +119,8 @@ class Run(Job):
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
         frozen, (train, validation, test) = inputs.for_run(self, device)
-        task, kind = tasks.task(self.dataset, self.data_root), inputs.kind(self.dataset)
+        task = tasks.task(self.dataset, self.data_root)
+        text = task.category == "language"
         own_draws, chosen, scores, files = self.protocol.own_draws, None, None, {}
         seeds = [derive(self.seed, "member", m) if own_draws else self.seed for m in range(len(self.members))]
         with adapt(frozen.model, [member.method for member in self.members], task.classes, seeds, self.pool) as model:
@@ -138,10 +145,13 @@ class Run(Job):
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
                 adapter, labels = checkpoint.dumps(model), test.labels.cpu().numpy()
                 probabilities = training.predict(model, test)
-                scores = kind.scores(probabilities, labels)
+                scores = metrics.evaluate(probabilities, labels)
+                if text:  # GLUE reports it for some tasks
+                    scores["matthews"] = metrics.matthews(probabilities, labels)
                 if self.keep:
                     files = {"probabilities": probabilities, "labels": labels, "adapter": adapter}
-        made_by = {kind.PACKAGE: importlib.metadata.version(kind.PACKAGE)}
+        package = "transformers" if text else "timm"
+        made_by = {package: importlib.metadata.version(package)}
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
@@ -174,3 +184,126 @@ def _processor() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
+
+
+# The runs of an experiment
+
+
+def list_runs(profile: Profile, name: str, root) -> list[Job]:
+    """List the runs of an experiment or an analysis that can be started now, with results below `root`."""
+    if name in profile.experiments:
+        return trainings(profile, root, name)
+    from pvera.study.analysis_plan import ANALYSES, list_analyses  # much that no training needs
+
+    choose("experiment", name, (*profile.experiments, *ANALYSES))
+    return list_analyses(profile, root, name)
+
+
+def trainings(profile: Profile, root, name: str) -> list[Run]:
+    """List the trainings of the experiment `name` that can start, backbone by backbone and seed by seed."""
+    experiment, listed = profile.experiments[name], []
+    backbones, datasets, methods = (
+        [name for name in getattr(profile, key) if name in (getattr(experiment, key) or (name,))]
+        for key in ("backbones", "datasets", "methods")
+    )
+    seeds, variants = experiment.seeds or profile.seeds, experiment.variants(name)
+    for backbone, seed, folder, dataset, method in product(backbones, seeds, variants, datasets, methods):
+        varied = dict(variants[folder])
+        rules = VARIANTS[varied.pop("protocol", experiment.protocol or profile.protocol)]
+        if rules.method not in (None, method):
+            continue
+        place = backbone, dataset, method
+        taken = [
+            choice(profile, root, other, place)
+            for other in experiment.take
+            if method in (profile.experiments[other].methods or profile.methods)
+        ]
+        members = members_of(profile, root, name, folder, place, seed)
+        if None in taken or not members:
+            continue
+        options: dict[str, Any] = {}
+        for part in (*taken, experiment.set, varied):
+            options |= part or {}
+        if (profile.methods[method] | options | members[0]).get("beta") == "published":
+            if dataset not in PUBLISHED_BETA:
+                advice = "write a number in place of 'published' in the profile"
+                raise InputError(f"the paper has no β for {dataset}: {advice}")
+            options["beta"] = PUBLISHED_BETA[dataset]
+        run = Run(
+            profile=profile.name,
+            experiment=folder,
+            backbone=backbone,
+            dataset=dataset,
+            method=method,
+            seed=seed,
+            members=tuple(candidate(profile, method, values, rules.protocol, **options) for values in members),
+            training=profile.training,
+            protocol=rules.protocol,
+            precision=profile.precision,
+            data_root=profile.data,
+            results_root=str(root),
+            weights=profile.weights.get(backbone),
+            image_size=profile.image_size,
+            images=None if experiment.all_images else profile.images,
+            pool=text_encoders.pool(backbone) if profile.text else "first",
+            keep=experiment.keep,
+        )
+        listed.append(run)
+    return listed
+
+
+def members_of(profile: Profile, root, name: str, folder: str, place: Place, seed: int) -> list[dict]:
+    """Return what the members of a run differ in: the grid, or what another seed chose from it; [] while it has not."""
+    experiment, (backbone, _, method) = profile.experiments[name], place
+    if not experiment.search or (backbone in profile.fixed_grid and not experiment.grid):
+        return [most_chosen(profile, method)]
+    members = combinations(experiment.grid or profile.methods[method].get("grid", {}))
+    chooser, first = experiment.choose or profile.choose, (experiment.seeds or profile.seeds)[0]
+    if len(members) == 1 or chooser == "each_seed" or (chooser == "first_seed" and seed == first):
+        return members
+    if chooser == "first_seed":
+        chosen = choice(profile, root, name, place, folder)
+    else:
+        chosen = choice(profile, root, chooser, place)
+    return [member for member in members if member == chosen]
+
+
+def choice(profile: Profile, root, name: str, place: Place, folder: str | None = None) -> dict | None:
+    """Return what the first seed of an experiment chose; None while it has not, or where all diverged."""
+    experiment = profile.experiments[name]
+    seed = (experiment.seeds or profile.seeds)[0]
+    path = results.run_path(root, profile.name, folder or experiment.folder or name, *place, seed)
+    record = results.read(path) if path.exists() else None
+    return record["chosen"]["grid"] if record and record["chosen"] else None
+
+
+# One method's grid
+
+
+def combinations(values: dict[str, list]) -> list[dict]:
+    """Return all combinations of the values, {name: value}."""
+    return [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
+
+
+def most_chosen(profile: Profile, method: str) -> dict:
+    """Return the value that stands for a method's grid where it is not searched, {} without a grid."""
+    options = profile.methods[method]
+    if "grid" in options and "most_chosen" not in options:
+        place = f"profile {profile.name!r}: methods.{method}.most_chosen"
+        raise InputError(f"{place}: is missing, the value that is taken where the grid is not searched")
+    return dict.fromkeys(options.get("grid", ()), options.get("most_chosen"))
+
+
+def candidate(profile: Profile, method: str, values: dict, rules: Protocol, **options) -> MemberConfig:
+    """Build one member of a method's grid.
+
+    values: the hyperparameters by which it differs from the others. options: those of all, beside the profile's.
+    """
+    settings = profile.methods[method] | rules.adapters.get(method, {}) | options | values
+    rate, beta = settings.pop("learning_rate", profile.learning_rate), settings.pop("beta", 0.0)
+    try:
+        built = METHODS[method](**{name: settings[name] for name in settings.keys() - {"grid", "most_chosen"}})
+    except TypeError as error:
+        raise InputError(f"{METHODS[method].title}: {error}") from None
+    # Linear probing has no adapter: the searched rate is the head's.
+    return MemberConfig(built, rate, rate if method == "linear" else profile.learning_rate, beta, values)

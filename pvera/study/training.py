@@ -10,7 +10,6 @@ With the protocol's `joint_stop` no member stops before patience has run out for
 improve; the member tested is the one by which the lowest loss of the grid last fell by more than the tolerance.
 """
 
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from torch.nn import functional as F
 
 from pvera.adapters.base import Method, full_precision
 from pvera.data.image_folders import EVALUATION_BATCH, ImageData
-from pvera.errors import InputError
 from pvera.hooks import training_attention
 from pvera.members import Member
 from pvera.model import AdaptedModel
@@ -32,25 +30,11 @@ from pvera.study.protocol import Protocol
 
 CURVES = ("train_loss", "kl", "validation_loss", "validation_accuracy")
 
-#: Without it cuBLAS may sum in another order from call to call.
-CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-
 
 def autocast(device: str, precision: str) -> torch.autocast:
     """A context for `fit` and `predict`. Nothing is cached: the trained weights change inside it."""
     kind, dtype = torch.device(device).type, getattr(torch, precision)
     return torch.autocast(kind, dtype, enabled=dtype != torch.float32, cache_enabled=False)
-
-
-def require_determinism() -> None:
-    """From now on, in this process, an operation without a deterministic implementation raises RuntimeError.
-
-    InputError where CUDA has started without the setting that cuBLAS then reads.
-    """
-    if torch.cuda.is_initialized() and CUBLAS[0] not in os.environ:
-        raise InputError(f"strict determinism needs {'='.join(CUBLAS)} in the environment before CUDA starts")
-    os.environ.setdefault(*CUBLAS)
-    torch.use_deterministic_algorithms(True)
 
 
 @dataclass(frozen=True)
@@ -127,7 +111,6 @@ def fit(
         make_optimizer(adapted, member.adapter_lr, member.head_lr, config.weight_decay)
         for adapted, member in zip(model.members, members, strict=True)
     ]
-    scaler = make_scaler(train.labels.device.type)
     histories, lowest, order = [History() for _ in model.members], float("inf"), generator(seed, "order")
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
     for epoch in range(config.epochs):
@@ -138,9 +121,8 @@ def fit(
         totals = torch.zeros(2, len(model.active), device=train.labels.device)
         with training_attention(model.backbone), model.without_kl(m for m in model.active if not members[m].beta):
             for batch in indices.split(config.batch_size):
-                totals += len(batch) * step(
-                    model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol
-                )
+                losses = step(model, forward, train[batch], train.labels[batch], beta, optimizers, protocol)
+                totals += len(batch) * losses
         train_loss, kl = (totals / count).tolist()
         losses, accuracies = evaluate(model, forward, validation, protocol)
         for i, m in enumerate(model.active):
@@ -168,22 +150,17 @@ def fit(
     return histories
 
 
-def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, scaler, protocol: Protocol) -> Tensor:
+def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, protocol: Protocol) -> Tensor:
     """One step of the active members, with β of each. Returns loss and KL term, (2, active members); where β is zero,
     so is the KL term."""
     loss = classification_loss(forward(inputs), labels, protocol)
     terms = [model.members[m].kl_divergence() if b else 0.0 for m, b in zip(model.active, beta, strict=True)]
     kl = torch.stack([torch.as_tensor(term, dtype=loss.dtype, device=loss.device) for term in terms])
     objective = loss + loss.new_tensor(beta) * kl
-    scaler.scale(objective.sum()).backward()
-    # In fp16 a member that diverged must not lower the scale that all share.
-    finite = objective.isfinite().tolist() if scaler.is_enabled() else [True] * len(loss)
-    for m, trains in zip(model.active, finite, strict=True):
-        if trains:
-            scaler.step(optimizers[m])
+    objective.sum().backward()
+    for m in model.active:
+        optimizers[m].step()
         optimizers[m].zero_grad()
-    if any(finite):
-        scaler.update()
     return torch.stack([loss.detach(), kl.detach()])
 
 
@@ -191,12 +168,6 @@ def make_optimizer(member: Member, adapter_lr: float, head_lr: float, weight_dec
     adapters = [p for p in member.layers.parameters() if p.requires_grad]
     groups = [{"params": adapters, "lr": adapter_lr}, {"params": list(member.head.parameters()), "lr": head_lr}]
     return torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True)
-
-
-def make_scaler(device: str) -> torch.amp.GradScaler:
-    """Keeps small gradients of fp16 products from vanishing; does nothing in the other precisions."""
-    half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
-    return torch.amp.GradScaler(device, enabled=half)
 
 
 def stop_early(h: History, epoch: int, loss: float, config: TrainingConfig) -> None:

@@ -4,27 +4,28 @@ Any number of them can work on one folder of results: on a laptop, one per GPU, 
 (`cluster`). A worker that is killed loses its lock, so its run is free.
 """
 
+import multiprocessing
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
+from multiprocessing.context import BaseContext
 from pathlib import Path
 
 import torch
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from pvera import processes
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
-from pvera.study.runs import Job
-from pvera.study.training import CUBLAS
+from pvera.study.runs import Job, list_runs
 
 OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and their number; 0 of 0: it is over
 
@@ -93,7 +94,8 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
     if device == "cpu":
         torch.set_num_threads(1)  # which makes numbers independent of how many workers there are
     else:
-        os.environ.setdefault(*CUBLAS)  # read when CUDA starts
+        # Without it cuBLAS may sum in another order from call to call. It is read when CUDA starts.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     failed = []
     while runs := [run for run in plan.missing() if not failure(run).exists()]:
         executed = 0
@@ -129,15 +131,13 @@ def work_together(plan: Plan, runs: list[Job], workers: int, device: str) -> Non
         failure(run).unlink(missing_ok=True)
     workers = min(workers, len(runs))
     with tqdm(total=len(runs), desc=plan.profile.name, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
-        running: dict[Job, str] = {}
 
         def on_step(run: Job, step: int, limit: int) -> None:
-            running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
-            if not limit:
-                del running[run]
+            if limit:
+                bar.set_postfix_str(f"{run.name.partition('/')[2]} {step}/{limit}", refresh=sys.stderr.isatty())
+            else:
                 bar.total = max(bar.total, bar.n + 1)
                 bar.update()
-            bar.set_postfix_str(", ".join(running.values()), refresh=sys.stderr.isatty())
 
         if workers == 1:
             work(plan, device, on_step)
@@ -147,14 +147,14 @@ def work_together(plan: Plan, runs: list[Job], workers: int, device: str) -> Non
 
 def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> None:
     """Work in several processes. Each has a pipe of its own, which says its steps and why it failed."""
-    context = processes.context("pvera.study.worker")
+    workers_of = context("pvera.study.worker")
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     working = {}
     try:
         for i in range(workers):
-            receiver, sender = context.Pipe(duplex=False)
+            receiver, sender = workers_of.Pipe(duplex=False)
             place = f"cuda:{i % gpus}" if gpus else device
-            working[receiver] = context.Process(target=_work, args=(plan, place, sender))
+            working[receiver] = workers_of.Process(target=_work, args=(plan, place, sender))
             working[receiver].start()
             sender.close()  # the worker's is the last end that is open
         while working:
@@ -177,7 +177,7 @@ def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> Non
 
 
 def _work(plan: Plan, device: str, steps: connection.Connection) -> None:
-    processes.follow_parent()
+    follow_parent()
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
     try:
@@ -186,3 +186,31 @@ def _work(plan: Plan, device: str, steps: connection.Connection) -> None:
         if not isinstance(error, InputError):
             traceback.print_exc()
         steps.send(error)
+
+
+def cores() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def context(module: str) -> BaseContext:
+    """Return how workers start: forked from a server that has imported `module`; spawned where forkserver is
+    unavailable. Neither inherits this process's threads or CUDA state."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    forkserver = multiprocessing.get_context("forkserver")
+    forkserver.set_forkserver_preload([module])
+    return forkserver
+
+
+def follow_parent() -> None:
+    """End this worker when its parent ends, and leave Ctrl-C to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only a worker has a parent"
+
+    def wait() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -96,6 +96,7 @@ def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(co
     (copy / "cat/notes.txt").write_text("a cat")
     shutil.copy(copy / "cat/grey1.png", copy / "cat/._grey1.png")
     shutil.copytree(copy / "astronaut", copy / "rocket/deep/@eaDir")
+    (copy / ".trash").mkdir()
     (copy / "coffee").rename(tmp_path / "elsewhere")
     for link in ("cat/more", "cat/again"):
         (copy / link).symlink_to(tmp_path / "elsewhere")
@@ -113,7 +114,7 @@ def test_pictures_are_equal_by_their_pixels(copy):
     grey.save(copy / "cat/twin.bmp")
     colour.transpose(Image.Transpose.ROTATE_180).save(copy / "cat/twin1.png", exif=turned)
     Image.merge("RGBA", (*colour.split(), alpha)).save(copy / "cat/twin2.png")
-    *_, table, described = custom.split(copy, 1)
+    table, described = custom.split(copy, 1)
     assert described["alike"] == 3 and custom.describe("mine", described).endswith("; with the pixels of another: 3")
     alike = table[table.path.str.contains("cat/twin|cat/grey1.png")]
     assert len(alike) == 4 and alike.part.nunique() == 1, "they stay in one split"
@@ -192,6 +193,13 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(pict
     for arguments in (command.split(), elsewhere):
         scripts.execute("evaluate", *arguments, "--metrics", tmp_path / "m.json")
         assert json.loads((tmp_path / "m.json").read_text())["metrics"] == run["test"]
+    custom.install(tmp_path / "elsewhere", "again", renamed, seed=0)
+    otherwise = scripts.refusal("evaluate", capsys, *elsewhere[:-1], "again")
+    assert "again is split otherwise than in the adapter's training" in otherwise
+    custom.install(tmp_path / "elsewhere", "photos", renamed, seed=5)
+    Image.new("RGB", (8, 8)).save(next(renamed.glob("cat/*.png")))
+    changed = scripts.refusal("evaluate", capsys, *elsewhere[:-2])
+    assert "the pictures of photos have changed since the adapter's training: restore them" in changed
     (renamed / "cat").rename(renamed / "lion")
     elsewhere = (*elsewhere[:-1], f"zoo={renamed}")
     assert "it does not know the classes of zoo" in scripts.refusal("evaluate", capsys, *elsewhere)

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from pvera.backbones import Backbone
-from pvera.data import image_folders, inputs, store, tasks
+from pvera.data import image_folders, inputs, tasks
 from pvera.errors import InputError
 
 COUNT = 45
@@ -22,8 +22,8 @@ COUNT = 45
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A data set `digits` with COUNT images in each split, a store of its own, and chunks that are not the whole."""
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "CHUNK", 20)
+    monkeypatch.setenv(image_folders.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setattr(image_folders, "CHUNK", 20)
     source = np.random.default_rng(0)
     for split in image_folders.SPLITS:
         (tmp_path / "digits" / split).mkdir(parents=True)
@@ -47,7 +47,7 @@ def decoded(root, split="test") -> np.ndarray:
 
 def files() -> list[str]:
     """Return the suffixes of the store's files, without locks."""
-    paths = (path for path in store.folder().rglob("*") if path.is_file())
+    paths = (path for path in image_folders.store().rglob("*") if path.is_file())
     return sorted(path.suffix for path in paths if path.suffix != ".lock")
 
 
@@ -136,29 +136,29 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
         expected.update(np.arange(COUNT, dtype=np.int64) % 10)
     loaded = [load(root, split) for split in image_folders.SPLITS]
     assert inputs.digest(loaded) == expected.hexdigest()
-    (kept,) = (store.folder() / "digests").iterdir()
+    (kept,) = (image_folders.store() / "digests").iterdir()
     kept.write_text("")  # a full disk may leave it empty
     assert inputs.digest(loaded) == expected.hexdigest() and kept.read_text()
     with monkeypatch.context() as patch:
-        patch.setattr(store, "read", forbidden)
+        patch.setattr(image_folders, "_read", forbidden)
         assert inputs.digest(loaded) == expected.hexdigest(), "it is kept"
-    monkeypatch.setenv(store.VARIABLE, "/dev/null/cache")
-    assert store.keep(["about"], "value") == "value" and store.recall(["about"]) is None
+    monkeypatch.setenv(image_folders.CACHE, "/dev/null/cache")
+    assert image_folders.remembered(["about"], lambda: "value") == "value"
 
 
-def test_keys_need_no_pixels_and_tell_all_that_a_split_depends_on(root, monkeypatch):
-    expected = [load(root, split).key for split in image_folders.SPLITS]
-    monkeypatch.setattr(image_folders, "load_split", forbidden)
-    keys = inputs.keys(root, "digits", {"image_size": 32})
-    assert keys == expected and len(set(keys)) == 3
+def test_keys_tell_all_that_a_split_depends_on(root, monkeypatch):
+    def keys(size=32) -> list[str]:
+        return [image_folders.listed(root, "digits", split, size)[1] for split in image_folders.SPLITS]
+
+    first = keys()
+    assert first == [load(root, split).key for split in image_folders.SPLITS] and len(set(first)) == 3
     lists = (root / "digits/test.txt").read_text()
     (root / "digits/test.txt").write_text(lists.replace(" 9", " 8", 1))
-    assert [key in keys for key in inputs.keys(root, "digits", {"image_size": 32})] == [True, True, False]
+    assert [key in first for key in keys()] == [True, True, False]
     (root / "digits/test.txt").write_text(lists)
+    assert load(root).first(5).key not in first and not {*first} & {*keys(8)}
     monkeypatch.setattr(image_folders, "DECODER", image_folders.DECODER + 1)
-    cases = ((32, None), (32, 5), (8, None))
-    others = {key for size, first in cases for key in inputs.keys(root, "digits", {"image_size": size}, first=first)}
-    assert len(others) == 9 and not set(keys) & others
+    assert not {*first} & {*keys()}
 
 
 def test_what_cannot_be_decoded_or_written_leaves_nothing(root):
@@ -190,7 +190,7 @@ def test_a_changed_image_is_decoded_again(root):
     os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))  # like some archivers
     assert np.array_equal(load(root).images, before) and load(root).key != key
     assert files() == [".npy"], "outdated files are removed"
-    (file,) = store.folder().rglob("*.npy")
+    (file,) = image_folders.store().rglob("*.npy")
     file.write_bytes(file.read_bytes()[:-1])
     assert np.array_equal(load(root).images, before), "a damaged store is rewritten"
 

@@ -17,11 +17,11 @@ import scripts
 from PIL import Image
 from rehearsal import write_vtab
 
-from pvera.data import image_folders, inputs, store, tasks, vtab, vtab_sources
+from pvera.data import image_folders, inputs, tasks, vtab, vtab_sources
 from pvera.errors import InputError
 from pvera.study import results, runs
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
+from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(image_folders.CACHE, str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -159,6 +159,7 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
         code, output, _ = call(*arguments, *accept)
         assert code == (0 if accept else 1) and "2 of 19 data sets can be used" in output, "it is remembered"
         assert state(output, "eurosat") == "accepted as it is" and "missing: caltech101, dtd" in output
+    assert call(*arguments, "--accept", "--datasets", "cifar", "dtd")[0] == 1, "a data set that is named must be there"
     listed = wanted(root, "cifar", "eurosat")
     inputs.prepare(listed)
     for run in listed:
@@ -292,6 +293,6 @@ def test_a_damaged_archive_of_the_hub_is_removed_and_a_full_disk_keeps_it(whole,
     assert errors.startswith(f"error: cannot download {vtab_sources.REPO}: no network; run the same")
     assert "cannot extract" in call(*options(root))[2] and left(root) == []
     with monkeypatch.context() as patch:
-        patch.setattr(zipfile.ZipFile, "extract", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+        patch.setattr(zipfile.ZipFile, "extractall", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         assert f"cannot write {root}: No space left" in call(*options(root))[2] and left(root) == [".download"]
     assert call(*options(root))[0] == 0 and left(root) == ["kitti", vtab.RECORD]

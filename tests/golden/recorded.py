@@ -16,8 +16,8 @@ import trained
 
 from pvera.data import glue
 from pvera.study import results
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
+from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
 FILE = Path(__file__).parent / "runs.json"
@@ -42,7 +42,7 @@ def of_images(folder: Path) -> Profile:
 
 def of_texts(folder: Path) -> Profile:
     """Return a profile of a task of 60 texts, with an encoder that knows two words."""
-    shutil.copytree(Path(__file__).with_name("texts"), folder / "texts" / glue.GLUE["cola"].folder)
+    shutil.copytree(Path(__file__).with_name("texts"), folder / "texts" / glue.GLUE["cola"].title)
     encoder = text_tasks.write_encoder(folder / "encoder", ["the", "teacher"])
     settings = SETTINGS | {"methods": {name: METHODS[name] for name in ON_TEXTS}}
     return Profile(

@@ -139,9 +139,7 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
             lambda *_, member=member: gradients.append({n: p.grad.clone() for n, p in member.trained().items()})
         )
     beta = [INDEX["beta"]] * len(optimizers)
-    loss, kl = training.step(
-        model.train(), model, data[:], data.labels, beta, optimizers, training.make_scaler("cpu"), PUBLISHED
-    )
+    loss, kl = training.step(model.train(), model, data[:], data.labels, beta, optimizers, PUBLISHED)
     assert_close(loss, expected["step.loss"], close)
     if name == "pvera":
         assert_close(kl, expected["step.kl"], close)

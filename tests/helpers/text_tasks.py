@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from tiny import randomise
 from transformers import BertConfig, BertModel, BertTokenizerFast
@@ -25,23 +26,23 @@ WORDS = [
 ]  # fmt: skip
 
 
-def make(name: str, split: str) -> glue.Texts:
+def make(name: str, split: str) -> pd.DataFrame:
     """Return 60 training or 40 test texts of random words; the label says whether the first word is "the"."""
     source = np.random.default_rng([len(split), *name.encode()])
-    parts, labels = len(glue.GLUE[name].layout.texts), np.arange(60 if split == "train" else 40) % 2
+    parts, labels = glue.GLUE[name].texts, np.arange(60 if split == "train" else 40) % 2
     texts = [
-        tuple(" ".join([("a", "the")[label], *source.choice(WORDS, source.integers(3, 20))]) for _ in range(parts))
+        [" ".join([("a", "the")[label], *source.choice(WORDS, source.integers(3, 20))]) for _ in parts]
         for label in labels
     ]
-    return glue.Texts(texts, labels)
+    return pd.DataFrame(texts, columns=parts).assign(label=labels)
 
 
 def write(root: Path, names=tuple(glue.GLUE)) -> None:
     """Write small tasks below `root`."""
     for name in names:
         for split in ("train", "dev"):
-            path = root / glue.GLUE[name].folder / f"{split}.tsv"
-            write_atomically(path, glue.encode(make(name, split), glue.GLUE[name].layout))
+            path = root / glue.GLUE[name].title / f"{split}.tsv"
+            write_atomically(path, glue.encode(make(name, split), glue.GLUE[name]))
 
 
 def write_encoder(folder: Path, words: Sequence[str] = WORDS) -> Path:

@@ -10,8 +10,8 @@ from pvera import backbones, checkpoint
 from pvera.data import tasks
 from pvera.data.inputs import data_sha256
 from pvera.study import results
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
+from pvera.study.runs import list_runs
 
 IMAGES = 40
 

@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import pvera
-from pvera import InputError, processes
+from pvera import InputError
+from pvera.study import worker
 
 RANKS = 2
 IMAGES, LABELS = make_images(4), torch.tensor([0, 1, 2, 3])
@@ -92,7 +93,7 @@ def run(rank: int, folder, queue) -> None:
 
 
 def test_two_processes(tmp_path):
-    context = processes.context("pvera")
+    context = worker.context("pvera")
     queue = context.Queue()
     ranks = [context.Process(target=run, args=(rank, tmp_path, queue), daemon=True) for rank in range(RANKS)]
     for process in ranks:

@@ -143,7 +143,7 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
     texts = glue.load_split(text_folder, "rte", "test")
     batch = glue.TextData(glue.tokenized(encoder, texts), torch.device("cpu"))
     alone = [
-        dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for text in texts.texts
+        dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for *text, _ in texts.values
     ]
     lengths = [text["input_ids"].shape[1] for text in alone]
     assert min(lengths) < max(lengths) == 30  # some are truncated
@@ -155,7 +155,7 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
             for name, tensor in alone[i].items():
                 assert torch.equal(inputs[name][row, : lengths[i]], tensor[0])
             assert inputs["attention_mask"][row].sum() == lengths[i]
-    assert batch.labels.tolist() == texts.labels.tolist()
+    assert batch.labels.tolist() == texts.label.tolist()
 
 
 # GLUE's files, and the split into training and validation
@@ -177,7 +177,7 @@ READ = {
 
 
 def place(root, name, content: bytes, split="dev"):
-    file = root / glue.GLUE[name].folder / f"{split}.tsv"
+    file = root / glue.GLUE[name].title / f"{split}.tsv"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
     return file
@@ -188,8 +188,8 @@ def test_original_files(tmp_path, name):
     place(tmp_path, name, LINES[name])
     loaded = glue.load_split(tmp_path, name, "test")
     texts, labels = READ[name]
-    assert loaded.texts == texts
-    assert loaded.labels.tolist() == labels and loaded.labels.dtype == np.int64
+    assert [tuple(row) for row in loaded.drop(columns="label").values] == texts
+    assert loaded.label.tolist() == labels and loaded.label.dtype == np.int64
 
 
 def test_split_is_a_fixed_permutation(tmp_path):
@@ -197,17 +197,25 @@ def test_split_is_a_fixed_permutation(tmp_path):
     place(tmp_path, "cola", lines.encode(), "train")
     train, validation = (glue.load_split(tmp_path, "cola", split) for split in ("train", "validation"))
     assert (len(train), len(validation)) == (81, 20)
-    assert sorted(train.texts + validation.texts) == sorted((f"text {i}",) for i in range(101))
-    assert train.texts != sorted(train.texts)
-    assert [int(t[0].split()[1]) % 2 for t in train.texts] == train.labels.tolist()
-    assert glue.load_split(tmp_path, "cola", "train").texts == train.texts
+    assert sorted([*train.sentence, *validation.sentence]) == sorted(f"text {i}" for i in range(101))
+    assert [*train.sentence] != sorted(train.sentence)
+    assert [int(text.split()[1]) % 2 for text in train.sentence] == train.label.tolist()
+    assert glue.load_split(tmp_path, "cola", "train").equals(train)
 
 
 BAD = {
-    "columns": ("cola", b"a\t1\t\tgood\nb\t1\tbad\n", "line 2: expected 4 columns, not 3"),
-    "label": ("cola", b"a\t2\t\tgood\n", "line 1: label '2' is not one of 0, 1"),
-    "word": ("rte", b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tyes\n", "line 2: label 'yes' is not one of entail"),
-    "header": ("rte", b"0\ta\tb\tentailment\n", "line 1: expected the header"),
+    "columns": (
+        "cola",
+        b"a\t1\t\tgood\nb\t1\tbad\n",
+        "line 2: expected 4 columns, with 0 or 1 in column 2, not ['b', '1', 'bad']",
+    ),
+    "label": ("cola", b"a\t2\t\tgood\n", "line 1: expected 4 columns, with 0 or 1 in column 2, not ['a', '2', "),
+    "word": (
+        "rte",
+        b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tyes\n",
+        "line 2: expected 4 columns, with entailment or not_entailment in column 4, not ['0', 'a', 'b', 'yes']",
+    ),
+    "header": ("rte", b"0\ta\tb\tentailment\n", "line 1: expected the header index, sentence1"),
     "empty": ("cola", b"", "is empty"),
     "header alone": ("rte", b"index\tsentence1\tsentence2\tlabel\n", "is empty"),
     "encoding": ("cola", b"a\t1\t\tgood\na\t1\t\t\xff\xfe\n", "cannot be read: line 2 is not UTF-8 text"),

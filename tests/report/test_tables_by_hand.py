@@ -16,7 +16,7 @@ from pvera.report.plots import methods as plots
 from pvera.report.scores import score_frame
 from pvera.report.tables import ablations, calibration, duration, protocol
 from pvera.study import results
-from pvera.study.protocol import one_at_a_time
+from pvera.study.protocol import VARIANTS
 
 NAN = float("nan")
 SHORT = {"max_epochs": 3, "patience": 20, "tolerance": 1e-3}
@@ -98,7 +98,7 @@ def test_the_floor_is_the_geometric_mean_of_drawn_labels(tmp_path):
 
 
 def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5):
-    rules = one_at_a_time()[switch].protocol
+    rules = VARIANTS[switch].protocol
     place = {"experiment": f"protocol_{switch}", "protocol": rules.name, "config": {"protocol": asdict(rules)}}
     run = make_record(method, dataset, seed, grid={"rank": [8]}, **place)
     run["config"]["members"][0]["method"] |= asdict(METHODS[method]()) | rules.adapters.get(method, {})
@@ -110,7 +110,7 @@ def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5):
 def paired(switch, accuracies, method="lora", reference=0.5):
     """Return {switch: runs}: runs of `switch` and of its reference, one pair per accuracy."""
     places = [("digits", 0), ("digits", 1), ("vessels", 0), ("vessels", 1)][: len(accuracies)]
-    corrected = one_at_a_time()[switch].reference
+    corrected = VARIANTS[switch].reference
     return {
         corrected: [record(corrected, method, *place, accuracy=reference) for place in places],
         switch: [record(switch, method, *place, accuracy=value) for place, value in zip(places, accuracies)],

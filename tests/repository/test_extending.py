@@ -19,9 +19,9 @@ from rehearsal import write_vtab
 
 from pvera import backbones
 from pvera.data import tasks, vtab
-from pvera.processes import cores
 from pvera.study import results
 from pvera.study.profiles import Profile
+from pvera.study.worker import cores
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()

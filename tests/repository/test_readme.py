@@ -20,8 +20,8 @@ import pvera
 from pvera.data.suite import RECIPES
 from pvera.report import claims, published
 from pvera.report.audit import CONTRADICTS
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
+from pvera.study.runs import list_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -16,17 +16,17 @@ import pytest
 import scripts
 import torch
 import yaml
-from evaluate import SavedAdapter, require_unseen
+from evaluate import predict, require_unseen
 from photographs import pictures  # noqa: F401  a fixture
 from sklearn.metrics import accuracy_score
 from tiny import METHODS, perturb
 from trained import make_adapters, make_profile
 
 import pvera
-from pvera import InputError, backbones
+from pvera import InputError, backbones, metrics
 from pvera.data import custom, inputs, suite, tasks
 from pvera.study import results
-from pvera.study.plan import list_runs
+from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,10 +88,10 @@ def test_every_method_gives_the_bits_of_its_run(tmp_path):
     assert len(trainings) == len(METHODS)
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
-        predictions = SavedAdapter(adapter, frozen).predict(split, tasks.class_names("vessels"))
-        assert predictions.metrics == results.read(run.path)["test"], run.method
+        _, _, probabilities = predict(adapter, frozen, {}, split, tasks.class_names("vessels"))
+        assert metrics.evaluate(probabilities, split.labels) == results.read(run.path)["test"], run.method
         stored, _ = results.read_predictions(run.path)
-        assert np.array_equal(predictions.probabilities.astype(np.float16), stored), run.method
+        assert np.array_equal(probabilities.astype(np.float16), stored), run.method
 
 
 # One's own pictures
@@ -188,12 +188,8 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     custom.install(tmp_path, "mine", pictures)
     frozen = backbones.load("tiny")
     (split,) = inputs.load(tmp_path, "mine", frozen, ["test"])
-    known = (
-        SavedAdapter(adapter, frozen)
-        .predict(split, NAMES)
-        .table()
-        .set_index(pd.Index([path.removeprefix("images/").replace("/", " ") for path in split.names]))
-    )
+    _, known, _ = predict(adapter, frozen, {}, split, NAMES)
+    known.index = [path.removeprefix("images/").replace("/", " ") for path in split.names]
     table.index = [Path(path).name for path in table.path]
     both = known.index.intersection(table.index)
     assert len(table) == 20 and len(both) > 2 and (known.prediction[both] == table.prediction[both]).all()

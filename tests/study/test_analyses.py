@@ -20,8 +20,8 @@ from pvera.errors import InputError
 from pvera.report.analyses import load_uncertainty
 from pvera.seeding import derive
 from pvera.study import analyses, baselines, results, training
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Baselines
+from pvera.study.runs import list_runs
 
 
 @pytest.fixture

@@ -189,7 +189,7 @@ def test_a_failing_run_does_not_end_the_others(slurm, folder):
     assert slurm.work("7") == 1
     table = cluster.status(plan)
     assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "vessels": "done"}
-    failure = cluster.describe(table).splitlines()[-1]
+    failure = cluster.describe(plan).splitlines()[-1]
     assert failure.startswith("failed: benchmark/tiny/digits/linear/seed0: pvera.errors.InputError: ")
     assert f"{folder}/data/digits/images/test7.png" in failure
     shutil.copy(folder / "data/vessels/images/test7.png", folder / "data/digits/images")
@@ -207,7 +207,7 @@ def test_states_follow_from_files(slurm, plan):
     assert states(plan)["benchmark/linear/seed0"] == "missing"
     linear.execute()
     assert states(plan)["benchmark/linear/seed0"] == "done"
-    counts = cluster.describe(cluster.status(plan)).splitlines()
+    counts = cluster.describe(plan).splitlines()
     assert counts[0].split() == ["state", "done", "running", "failed", "missing", "different"]
     assert counts[-1].split() == ["total", "1", "0", "0", "4", "0"]
     other = Plan(plan.profile.with_(training=plan.profile.training.with_(epochs=1)), plan.experiments, plan.root)

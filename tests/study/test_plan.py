@@ -14,10 +14,9 @@ from pvera.files import sha256
 from pvera.report import published
 from pvera.study import results
 from pvera.study.analysis_plan import ANALYSES
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
-from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, one_at_a_time
-from pvera.study.runs import Run
+from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, VARIANTS
+from pvera.study.runs import Run, list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,10 +167,10 @@ def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
 
 
 def test_each_difference_of_the_protocols_stands_alone(tmp_path):
-    described = profile(protocol={"vary": {"protocol": list(one_at_a_time())}, "search": False})
+    described = profile(protocol={"vary": {"protocol": list(VARIANTS)}, "search": False})
     listed = {(run.experiment, run.method): run for run in list_runs(described, "protocol", tmp_path)}
     assert {e for e, m in listed if m == "lora"} == {
-        f"protocol_{name}" for name, variant in one_at_a_time().items() if variant.method in (None, "lora")
+        f"protocol_{name}" for name, variant in VARIANTS.items() if variant.method in (None, "lora")
     }
     corrected = listed["protocol_corrected", "lora"]
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):

@@ -17,11 +17,11 @@ from trained import make_profile
 import pvera
 from pvera import InputError, backbones
 from pvera.adapters.base import matching
-from pvera.data import glue, image_folders, inputs, store
+from pvera.data import glue, image_folders, inputs
 from pvera.data.image_folders import ImageData, load_split
 from pvera.study import results
-from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
+from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
 
@@ -119,7 +119,7 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
 @pytest.fixture
 def profile(tmp_path, monkeypatch):
     """On weights in a file; the store is the test's own."""
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(image_folders.CACHE, str(tmp_path / "cache"))
     state = backbones.load("tiny").model.state_dict()
     safetensors.torch.save_file(state, tmp_path / "mine.safetensors")
     return make_profile(
@@ -145,7 +145,7 @@ def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     done = (search, *trainings, analysis)
     scripts.forget()
     with monkeypatch.context() as patch:
-        patch.setattr(image_folders, "load_split", None)
+        patch.setattr(image_folders, "decode", None)
         assert {run.state() for run in done} == {"done"}
     (tmp_path / "data/digits/images/test3.png").touch()
     scripts.forget()
@@ -235,7 +235,7 @@ BAD_TEXT = {
 @pytest.mark.parametrize("case", BAD_TEXT)
 def test_bad_input_is_one_line_and_exit_code_2(text_profile, text_folder, case, capsys, monkeypatch):
     cause, message = BAD_TEXT[case]
-    monkeypatch.setitem(glue.GLUE, "rte", replace(glue.GLUE["rte"], folder="elsewhere"))
+    monkeypatch.setitem(glue.GLUE, "rte", replace(glue.GLUE["rte"], title="elsewhere"))
     assert message in scripts.refusal("train_language", capsys, *arguments(text_profile, *cause))
 
 

@@ -138,18 +138,6 @@ def test_the_end_of_training_by_hand(case, backbone, splits, monkeypatch):
         assert all(torch.equal(tensor, kept[name]) for name, tensor in history.best_state.items())
 
 
-def test_a_diverged_member_leaves_the_scale_of_fp16_to_the_others(backbone, splits):
-    """If each of its batches halved the scale, the others' gradients would vanish."""
-    config, rates = TrainingConfig(batch_size=1, epochs=2), [(1e-3, 1e-3), (1e30, 1e30)]
-    with training.autocast("cpu", "float16"):
-        healthy, broken = train(backbone, splits, [pvera.LoRA(2)] * 2, rates, config=config)
-        (alone,) = train(backbone, splits, [pvera.LoRA(2)], rates[:1], config=config)
-        (lost,) = train(backbone, splits, [pvera.LoRA(2)], rates[1:], config=config)
-    assert broken.status == lost.status == "diverged"
-    np.testing.assert_allclose(healthy.curve["validation_loss"], alone.curve["validation_loss"], rtol=1e-2)
-    assert healthy.curve["validation_loss"][1] < healthy.curve["validation_loss"][0]
-
-
 def test_the_training_loss_is_that_of_all_images_whatever_the_size_of_the_last_batch(backbone):
     """Twenty images make a batch of sixteen and one of four."""
     data = split(20, 0).data(backbone, torch.device("cpu"))
@@ -192,12 +180,11 @@ def test_shuffling(backbone, splits, rules, shuffled, monkeypatch):
     assert torch.equal(epochs[0], epochs[1]) != shuffled
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["pvera", "ia3", "adaptformer"])
-def test_lower_precision_learns_alike(backbone, splits, name, precision):
+def test_lower_precision_learns_alike(backbone, splits, name):
     """The loss equals that of fp32 up to rounding of the products; trained tensors stay fp32."""
     (full,) = train(backbone, splits, [METHODS[name]])
-    with training.autocast("cpu", precision):
+    with training.autocast("cpu", "bfloat16"):
         (low,) = train(backbone, splits, [METHODS[name]])
     assert low.curve["validation_loss"] != full.curve["validation_loss"]
     np.testing.assert_allclose(low.curve["validation_loss"], full.curve["validation_loss"], rtol=0.05)
@@ -219,19 +206,6 @@ def test_attention_of_short_sequences_is_plain_in_half_precision(side, precision
     with training.autocast("cpu", precision), training_attention(vit):
         assert [block.attn.fused_attn for block in vit.blocks] == [not plain] * 2
     assert all(block.attn.fused_attn for block in vit.blocks)
-
-
-def test_strict_determinism_refuses_operations_without_a_deterministic_implementation(monkeypatch):
-    training.require_determinism()
-    try:
-        with pytest.raises(RuntimeError, match="deterministic"):
-            torch.zeros(3).put_(torch.tensor([0, 0]), torch.ones(2))
-    finally:
-        torch.use_deterministic_algorithms(False)
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    with pytest.raises(pvera.InputError, match="CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment before CUDA"):
-        training.require_determinism()
 
 
 def test_out_of_memory_is_answered_with_a_smaller_evaluation_batch(splits):

@@ -15,7 +15,7 @@ from pvera.report.statistics import over_datasets
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
 from pvera.report.tables.protocol import METRICS, per_pair, summary
-from pvera.study.protocol import one_at_a_time
+from pvera.study.protocol import VARIANTS
 
 MEAN = "Mean over tasks"
 
@@ -80,7 +80,7 @@ def language(scores: pd.DataFrame, majority: Mapping[str, float], published: pd.
     return figure
 
 
-#: Switch (`protocol.one_at_a_time`) -> what the published program does there.
+#: Switch (`protocol.VARIANTS`) -> what the published program does there.
 SWITCHES = {
     "published": "all differences at once",
     "softmax_in_loss": "softmax taken twice",
@@ -103,7 +103,7 @@ SWITCHES = {
 
 def look(switch: str) -> Style:
     """Return the looks of a switch: the colour of its method, black for all methods."""
-    method = one_at_a_time()[switch].method
+    method = VARIANTS[switch].method
     if method is None:
         return Style(SWITCHES[switch].capitalize(), "black", "D")
     return Style(f"{title(method)}: {SWITCHES[switch]}", style(method).colour, "D")
@@ -114,7 +114,7 @@ def effects(pairs: pd.DataFrame) -> Figure:
 
     Dots are pairs of data set and seed, averaged over methods. A loss on another scale is left out.
     """
-    rows, variants = summary(pairs), one_at_a_time()
+    rows, variants = summary(pairs), VARIANTS
     names = sorted(pairs["switch"].unique(), key=lambda name: variants[name].method is not None)
     figure, axes = panels(len(METRICS), len(METRICS), PAGE, 0.16 * len(names), 1.0, sharey=True)
     for ax, (metric, (heading, unit, _)) in zip(axes, METRICS.items(), strict=True):

@@ -14,7 +14,7 @@ from pvera.errors import InputError
 from pvera.report.scores import chosen_member
 from pvera.report.table import NOTHING, Table, origin, pivot_text, plain, signed, title
 from pvera.study import results
-from pvera.study.protocol import REFERENCES, one_at_a_time
+from pvera.study.protocol import REFERENCES, VARIANTS
 from pvera.uncertainty import t_interval
 
 NOISE = "own_draws"
@@ -33,11 +33,10 @@ def load(root, profile: str) -> dict[str, list[dict]]:
 
     Empty where there are no runs at all. InputError for a switch without the runs of its reference.
     """
-    variants = one_at_a_time()
-    runs = {name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in variants}
+    runs = {name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in VARIANTS}
     runs = {name: records for name, records in runs.items() if records}
     for name in runs:
-        if (reference := variants[name].reference) not in runs:
+        if (reference := VARIANTS[name].reference) not in runs:
             raise InputError(f"{root}/{profile}: effects of protocol_{name} need the runs of protocol_{reference}")
     return runs
 
@@ -47,7 +46,7 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
 
     Differences are NaN where one of the two runs diverged.
     """
-    variants, values = one_at_a_time(), {}
+    values = {}
     place = ["backbone", "dataset", "method", "seed"]
     for switch, records in runs.items():
         rows = [
@@ -59,7 +58,7 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
     gaps = {}
     for switch, switched in values.items():
         if switch not in REFERENCES:
-            corrected = values[variants[switch].reference]
+            corrected = values[VARIANTS[switch].reference]
             gaps[switch] = (switched - corrected).loc[[pair for pair in switched.index if pair in corrected.index]]
     return pd.concat(gaps, names=["switch"]).reset_index()
 
@@ -85,7 +84,7 @@ def summary(pairs: pd.DataFrame) -> pd.DataFrame:
             bound = np.nan
             if len(noise) and len(values) and set(chance["method"]) == methods:
                 bound = t.ppf(0.975, len(noise)) * np.sqrt((noise**2).mean() / (len(values) * len(methods)))
-            fair = metric != "validation_loss" or not one_at_a_time()[switch].protocol.softmax_in_loss
+            fair = metric != "validation_loss" or not VARIANTS[switch].protocol.softmax_in_loss
             beyond = fair and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
             rows.append({
                 "switch": switch, "metric": metric, "methods": len(methods), "pairs": len(values), "mean": mean,
@@ -108,7 +107,7 @@ def switches(runs: dict[str, list[dict]]) -> Table:
     data = summary(differences(runs))
     cells = pivot_text(data, "switch", "metric", _effect).rename(columns=TITLES)
     methods = data.groupby("switch")["methods"].first()
-    named = {name: variant.method or f"{methods.get(name)} methods" for name, variant in one_at_a_time().items()}
+    named = {name: variant.method or f"{methods.get(name)} methods" for name, variant in VARIANTS.items()}
     cells.insert(0, "Methods", [title(named[name]) for name in cells.index])
     caption = (
         "Effect of each switch alone: the run as under `published` minus the corrected one, mean over data sets and "
