@@ -11,10 +11,11 @@ from matplotlib.ticker import MaxNLocator
 from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.plots import PAGE, PLAIN, PVERA_MEAN, SEED, Style, entry, forest, key, note, panels, style
-from pvera.report.statistics import over_datasets
+from pvera.report.statistics import over_units
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
 from pvera.report.tables.protocol import METRICS, per_pair, summary
+from pvera.report.tables.verdicts import pooled
 from pvera.study.protocol import VARIANTS
 
 MEAN = "Mean over tasks"
@@ -23,8 +24,8 @@ MEAN = "Mean over tasks"
 def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Figure:
     """Draw contrasts of PVeRA's components in a panel each: a row per task, dots for seeds, markers for their means.
 
-    sets: name of a set of tasks -> its runs. Each set ends in its mean over tasks with the 95 % interval by Student's t
-    over tasks. All panels share one scale.   names: of `CONTRASTS`; those are drawn that a set has runs of.
+    sets: name of a set of tasks -> its runs. Each set ends in its mean over tasks with the 95 % interval for other
+    tasks. All panels share one scale.   names: of `CONTRASTS`; those are drawn that a set has runs of.
     """
     accuracies = {name: values(runs) for name, runs in sets.items()}
     there = [name for name in names if any({*CONTRASTS[name]} <= runs.keys() for runs in sets.values())]
@@ -39,13 +40,16 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         frames = []
         for labels, frame in zip(rows, accuracies.values(), strict=True):
             gaps = frame.get(first, np.nan) - frame.get(second, pd.Series(np.nan, frame.index))
-            of_seeds = gaps.unstack("seed", sort=False).set_axis(labels[:-1]).add_prefix("seed")
-            frames.append(of_seeds.assign(mean=of_seeds.mean(axis=1)))
-            frames.append(over_datasets(gaps.to_frame()).set_axis(labels[-1:]))
+            gaps = gaps.unstack("seed", sort=False)
+            units = pooled(gaps.dropna(how="all"))
+            centre, half = units.mean(), over_units(units)
+            ends = {"mean": gaps.mean(axis=1).mean(), "low": centre - half, "high": centre + half}
+            frames.append(gaps.set_axis(labels[:-1]).add_prefix("seed").assign(mean=gaps.mean(axis=1).to_numpy()))
+            frames.append(pd.DataFrame(ends, labels[-1:]))
         forest(ax, pd.concat(frames), lambda label: PLAIN if label.startswith(MEAN) else task)
         ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
-        ends = np.cumsum([len(labels) for labels in rows])
-        for place, grey in [*((end - 1.5, "0.8") for end in ends), *((end - 0.5, "0.5") for end in ends[:-1])]:
+        below = np.cumsum([len(labels) for labels in rows])
+        for place, grey in [*((end - 1.5, "0.8") for end in below), *((end - 0.5, "0.5") for end in below[:-1])]:
             ax.axhline(place, color=grey, linewidth=0.6)
         ax.set_title(name, fontsize=7)
     note(figure, "Difference of test accuracy (points); right of zero, the first is better")
