@@ -79,15 +79,9 @@ class Page:
         for table in claims.tables(self.results, self.profile, published.load(self.published), notebook):
             self.show(table)
 
-    def draw(self, figure: Figure, name: str, width: int = WIDTH, source: str = "", of: str = "") -> None:
-        """Save a figure as PNG and PDF and show it.
-
-        of: as for `show`.   source: of its data, by default the results of that profile.
-        """
-        of = of or self.profile
-        if of != self.profile:
-            name = f"{name}_{of}"
+    def draw(self, figure: Figure, name: str, width: int = WIDTH, source: str = "") -> None:
+        """Save a figure as PNG and PDF and show it; source: of its data, by default the profile's results."""
         if self.profile == REHEARSAL:
             figure.text(0.5, 0.5, REHEARSAL, fontsize=40, color="0.5", alpha=0.4, ha="center", va="center", rotation=20)
-        path, *_ = plots.save(figure, self.figures, name, f"Data: {source or f'results/{of}'}")
+        path, *_ = plots.save(figure, self.figures, name, f"Data: {source or f'results/{self.profile}'}")
         display.display(display.Image(path, width=width))

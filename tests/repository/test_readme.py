@@ -234,7 +234,7 @@ def minutes(command: str) -> list[int]:
 NUMBERS = [
     ("at 24 % errors", [table("uncertainty_by_error")["error"].min()]),
     ("at 87 % errors", [table("uncertainty_by_error")["error"].max()]),
-    ("ViT with 0.5 million", [rows("cost", backbone="tiny")["backbone_parameters"].max() / 1e6]),
+    ("the ViT 0.5 million", [rows("cost", backbone="tiny")["backbone_parameters"].max() / 1e6]),
     ("figures, in 7 to 12 minutes", minutes("bash run_all.sh")),
     ("the tests, in 6 to 10 minutes", minutes("bash run_tests.sh")),
     ("trains 30,720 numbers", [parameters("pvera")]),
