@@ -42,7 +42,7 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
             gaps = frame.get(first, np.nan) - frame.get(second, pd.Series(np.nan, frame.index))
             gaps = gaps.unstack("seed", sort=False)
             units = pooled(gaps.dropna(how="all"))
-            centre, half = units.mean(), over_units(units)
+            centre, half = pd.Series(np.nanmean(units, axis=1)).mean(), over_units(units)
             ends = {"mean": gaps.mean(axis=1).mean(), "low": centre - half, "high": centre + half}
             frames.append(gaps.set_axis(labels[:-1]).add_prefix("seed").assign(mean=gaps.mean(axis=1).to_numpy()))
             frames.append(pd.DataFrame(ends, labels[-1:]))
