@@ -50,10 +50,9 @@ class Page:
     def show(self, table: Table, backbone: str = "", source: bool = False, of: str = "") -> None:
         """Write a table in all formats and show it.
 
-        source: with the runs behind it. of: the profile of its numbers; files of another one end in its name.
+        source: with the runs behind it. of: as for `named`.
         """
-        if of not in ("", self.profile):
-            table = replace(table, name=f"{table.name}_{of}")
+        table = replace(table, name=self.named(table.name, of))
         if self.profile == REHEARSAL:
             table = replace(table, caption=f"Rehearsal with random weights and data: {table.caption}")
         table.write(self.results / self.profile / "tables")
@@ -78,6 +77,10 @@ class Page:
         """Show the judged claims of a notebook."""
         for table in claims.tables(self.results, self.profile, published.load(self.published), notebook):
             self.show(table)
+
+    def named(self, name: str, of: str = "") -> str:
+        """Return the name of a file with the numbers of the profile `of`, by default the page's."""
+        return name if of in ("", self.profile) else f"{name}_{of}"
 
     def draw(self, figure: Figure, name: str, width: int = WIDTH, source: str = "") -> None:
         """Save a figure as PNG and PDF and show it; source: of its data, by default the profile's results."""

@@ -118,8 +118,8 @@ def effects(pairs: pd.DataFrame) -> Figure:
 
     Dots are pairs of data set and seed, averaged over methods. A loss on another scale is left out.
     """
-    rows, variants = summary(pairs), VARIANTS
-    names = sorted(pairs["switch"].unique(), key=lambda name: variants[name].method is not None)
+    rows = summary(pairs)
+    names = sorted(pairs["switch"].unique(), key=lambda name: VARIANTS[name].method is not None)
     figure, axes = panels(len(METRICS), len(METRICS), PAGE, 0.16 * len(names), 1.0, sharey=True)
     for ax, (metric, (heading, unit, _)) in zip(axes, METRICS.items(), strict=True):
         of_metric = rows[rows["metric"] == metric].set_index("switch").loc[names]
