@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import Method
 from pvera.adapters.base import full_precision
-from pvera.adapters.stochastic import with_settings
+from pvera.adapters.stochastic import Passes, with_settings
 from pvera.encoder_io import (
     POOLS,
     encode_images,
@@ -24,7 +24,6 @@ from pvera.encoders import encoder_layers, not_plain, uncompiled
 from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge
 from pvera.members import Member, grid
-from pvera.recompute import Passes
 
 
 def adapt(
@@ -94,6 +93,9 @@ class AdaptedModel(nn.Module):
         self._replaced: Replaced = []
         self._handles: list[Handle] = []
         self._passes = [Passes() for _ in self._layers]
+        for member in members:
+            for adapter, passes in zip(member.layers, self._passes, strict=True):
+                adapter.passes = passes
         self._attach()
         encoder._adapted = cast(Any, True)  # modules take any attribute; their annotation knows tensors and modules
         self.train()
@@ -395,17 +397,12 @@ class AdaptedModel(nn.Module):
             if id(child) in linear
         ]
         for i, layer in enumerate(self._layers):
-            self._handles.append(layer.layer.register_forward_pre_hook(partial(self._begin, i)).remove)
+            self._handles.append(layer.layer.register_forward_pre_hook(self._passes[i].begin).remove)
             self._handles += attach(layer, self.members[0].layers[i].sites, partial(self._call, i))
         last, encoder = self._layers[-1].mlp_norm, uncompiled(self.backbone)
         # A plain ViT that takes its class token reads nothing else of the last layer.
         if last is not None and type(encoder).__name__ == "VisionTransformer" and encoder.global_pool == "token":
             self._handles.append(last.register_forward_pre_hook(self._spare_tokens, prepend=True).remove)
-
-    def _begin(self, index: int, layer, args) -> None:
-        self._passes[index].begin()
-        for member in self.members:
-            member.layers[index].passes.begin()
 
     def _spare_tokens(self, norm, args):
         """Give the last MLP the class token alone. Its output is added to every token; the head reads the first."""

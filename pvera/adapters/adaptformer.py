@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters import options
-from pvera.adapters.base import Adapter, Method
+from pvera.adapters.base import Adapter, Method, positive_int
 from pvera.adapters.bottleneck import DownUp
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
@@ -33,7 +32,7 @@ class AdaptFormer(Method):
     title: ClassVar[str] = "AdaptFormer"
     colour: ClassVar[str] = "#CC79A7"
     marker: ClassVar[str] = "D"
-    ratio: int = options.positive_int(8)
+    ratio: int = positive_int(8)
     near_identity: bool = True
     inside_layer_scale: bool = False
 

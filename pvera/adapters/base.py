@@ -19,7 +19,7 @@ An adapter that can be merged implements `merge_projection` and, if it has `hidd
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import torch
@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
-from pvera.recompute import Passes
 from pvera.seeding import generator
 
 SITES = ("project", "hidden", "after_attention", "after_mlp", "parallel", "parallel_scaled")
@@ -39,7 +38,7 @@ class Method:
 
     key: name in profiles and result files.   title: name in tables and figures.
     colour, marker: Matplotlib's names, for figures; the figures choose where both are None.
-    Hyperparameters are fields; those from `options` are checked.
+    Hyperparameters are fields. Those with a rule, such as `rank: int = positive_int(256)`, are checked.
     """
 
     key: ClassVar[str]
@@ -48,12 +47,12 @@ class Method:
     marker: ClassVar[str | None] = None
 
     def __post_init__(self):
-        for field in fields(self):
-            if "rule" in field.metadata:
-                value, (must, holds, form) = getattr(self, field.name), field.metadata["rule"]
+        for option in fields(self):
+            if "rule" in option.metadata:
+                value, (must, holds, form) = getattr(self, option.name), option.metadata["rule"]
                 if not holds(value):
-                    raise InputError(f"{self.title}: {field.name} must be {must}, not {value!r}")
-                object.__setattr__(self, field.name, form(value))
+                    raise InputError(f"{self.title}: {option.name} must be {must}, not {value!r}")
+                object.__setattr__(self, option.name, form(value))
 
     def shared(self, dim: int, seed: int) -> nn.Module | None:
         """Return the module that all layers of one model share (VeRA's and PVeRA's frozen A and B), or None."""
@@ -64,29 +63,75 @@ class Method:
         raise NotImplementedError
 
 
+def option(
+    default: Any, must: str, holds: Callable[[Any], bool], form: Callable[[Any], Any] = lambda value: value
+) -> Any:
+    """Return a dataclass's field with a default and the rule that `Method` checks.
+
+    must: the rule in words.   holds: whether a value keeps it.   form: the one form of equal values.
+    """
+    return field(default=default, metadata={"rule": (must, holds, form)})
+
+
+def positive_int(default: int) -> Any:
+    return option(default, "a positive integer", lambda value: type(value) is int and value > 0)
+
+
+def positive(default: float | None) -> Any:
+    if default is None:
+        return option(None, "a positive number or None", lambda value: value is None or _is_positive(value))
+    return option(default, "a positive number", _is_positive)
+
+
+def share(default: float) -> Any:
+    return option(default, "a number from 0 and below 1", lambda value: value == 0 or _is_positive(value) and value < 1)
+
+
+def positions(default: str) -> Any:
+    return option(
+        default,
+        "different letters out of q, k, v",
+        lambda value: isinstance(value, str) and 0 < len(value) == len(set(value) & set("qkv")),
+        lambda value: "".join(sorted(value, key="qkv".index)),
+    )
+
+
+def one_of(*choices: str) -> Any:
+    """Return a field whose default is the first of `choices`."""
+    return option(choices[0], f"one of {', '.join(choices)}", lambda value: value in choices)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
+
+
 class Adapter(nn.Module):
     """One method on one encoder layer; see the top of this file for what it implements.
 
     mergeable: whether the adapter can be merged into the frozen weights.
     vectors: names of trained tensors that are vectors of each position, and so not decayed by timm's optimizers.
-    passes: the last passes through the layer; settings that change between passes are read through it.
+    targets: the positions that the adapter changes, letters of "qkv", where it adapts projections.
+    passes: the last passes through the layer (`stochastic.Passes`), which the model sets.
     """
 
     mergeable = True
     vectors: tuple[str, ...] = ()
+    targets: str
+    passes: Any
     # The sites, none of which this class itself has, and the merge.
     project: Callable[[Tensor, Tensor, str], Tensor]
     merge_projection: Callable[[Tensor, Tensor, str], tuple[Tensor, Tensor]]
     merge_hidden: Callable[[Tensor], Tensor]
 
-    def __init__(self):
-        super().__init__()
-        self.passes = Passes()
-
     @property
     def sites(self) -> set[str]:
         """The sites that the adapter implements."""
         return {site for site in SITES if hasattr(self, site)}
+
+    def matching(self, projections: str) -> tuple[list[int], list[int]]:
+        """Return the indices of the common letters in targets and projections: ([0, 1], [0, 2]) of "qv" and "qkv"."""
+        common = [p for p in self.targets if p in projections]
+        return [self.targets.index(p) for p in common], [projections.index(p) for p in common]
 
     def project_position_embeddings(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         return self.project(x, y, projections)
@@ -94,12 +139,6 @@ class Adapter(nn.Module):
     def kl_divergence(self) -> Tensor | float:
         """Return the layer's KL term (Eq. 9) of the last forward pass."""
         return 0.0
-
-
-def matching(targets: str, projections: str) -> tuple[list[int], list[int]]:
-    """Return the indices of the common letters in both: ([0, 1], [0, 2]) of "qv" and "qkv"."""
-    common = [p for p in targets if p in projections]
-    return [targets.index(p) for p in common], [projections.index(p) for p in common]
 
 
 def select(tensor: Tensor, dim: int, index: list[int]) -> Tensor:

@@ -18,14 +18,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters import options
 from pvera.adapters.base import (
     Adapter,
     Method,
     add_products,
     change_at,
     full_precision,
-    matching,
+    one_of,
+    positions,
+    positive,
+    positive_int,
     products,
     scale_at,
     select,
@@ -48,10 +50,10 @@ class DoRA(Method):
     title: ClassVar[str] = "DoRA"
     colour: ClassVar[str] = "#009E73"
     marker: ClassVar[str] = "P"
-    rank: int = options.positive_int(64)
-    alpha: float = options.positive(16.0)
-    targets: str = options.positions("qv")
-    norm: str = options.one_of("input", "output")
+    rank: int = positive_int(64)
+    alpha: float = positive(16.0)
+    targets: str = positions("qv")
+    norm: str = one_of("input", "output")
     train_magnitude: bool = True
     scaled: bool = True
     transpose: bool = True
@@ -71,7 +73,7 @@ class DoRAAdapter(Adapter):
 
     def __init__(self, method: DoRA, layer: EncoderLayer, index: int, seed: int):
         super().__init__()
-        self.method, self.layer = method, layer
+        self.method, self.layer, self.targets = method, layer, method.targets
         self.A, self.B = low_rank_pair(layer.dim, method, index, seed)
         self.axis = 1 if method.norm == "input" else 0
         frozen = torch.stack([layer.projection(p)[0] for p in method.targets])
@@ -96,10 +98,10 @@ class DoRAAdapter(Adapter):
         return V, torch.where(some, select(self.m, 0, targets) / torch.where(some, norm, 1), 1)
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
-        targets, at = matching(self.method.targets, projections)
+        targets, at = self.matching(projections)
         if not targets:
             return y
-        frozen = [self.layer.projection(self.method.targets[i]) for i in targets]
+        frozen = [self.layer.projection(self.targets[i]) for i in targets]
         W, bias = (torch.stack(tensors) for tensors in zip(*frozen, strict=True))
         V, ratio = self.direction(W, targets)
         if self.axis == 0:  # m / ‖V‖ scales the input, so x W'ᵀ is a product of its own
@@ -111,7 +113,7 @@ class DoRAAdapter(Adapter):
         return add_products(y, products(x, C), D * ratio.unsqueeze(1), at, self.scale)
 
     def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
-        targets, at = matching(self.method.targets, projections)
+        targets, at = self.matching(projections)
         if not targets:
             return weight, bias
         V, ratio = self.direction(weight[at], targets)

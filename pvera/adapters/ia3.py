@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import Adapter, Method, matching, scale_at, select
+from pvera.adapters.base import Adapter, Method, scale_at, select
 from pvera.encoders import EncoderLayer
 
 
@@ -42,14 +42,14 @@ class IA3Adapter(Adapter):
         self.l_ff = nn.Parameter(torch.ones(hidden))
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
-        targets, at = matching(self.targets, projections)
+        targets, at = self.matching(projections)
         return scale_at(y, select(self.l_kv, 0, targets), at) if targets else y
 
     def hidden(self, h: Tensor) -> Tensor:
         return (h * self.l_ff).to(h.dtype)
 
     def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
-        targets, at = matching(self.targets, projections)
+        targets, at = self.matching(projections)
         weight[at] *= self.l_kv[targets].unsqueeze(2)
         bias[at] *= self.l_kv[targets]
         return weight, bias

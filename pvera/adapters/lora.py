@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters import options
-from pvera.adapters.base import Method, add_products, matching, products, select
+from pvera.adapters.base import Method, add_products, positions, positive, positive_int, products, select, share
 from pvera.adapters.stochastic import DropoutAdapter
 from pvera.encoders import EncoderLayer
 from pvera.seeding import generator
@@ -34,11 +33,11 @@ class LoRA(Method):
     title: ClassVar[str] = "LoRA"
     colour: ClassVar[str] = "#332288"
     marker: ClassVar[str] = "X"
-    rank: int = options.positive_int(64)
-    alpha: float = options.positive(16.0)
-    targets: str = options.positions("qv")
+    rank: int = positive_int(64)
+    alpha: float = positive(16.0)
+    targets: str = positions("qv")
     same_draw: bool = False
-    dropout: float = options.share(0.0)
+    dropout: float = share(0.0)
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "LoRAAdapter":
         return LoRAAdapter(self, layer.dim, index, seed)
@@ -49,11 +48,11 @@ class LoRAAdapter(DropoutAdapter):
 
     def __init__(self, method: LoRA, dim: int, index: int, seed: int):
         super().__init__(index, seed, method.dropout)
-        self.method = method
+        self.method, self.targets = method, method.targets
         self.A, self.B = low_rank_pair(dim, method, 0 if method.same_draw else index, seed)
 
     def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
-        targets, at = matching(self.method.targets, projections)
+        targets, at = self.matching(projections)
         if not targets:
             return y
         A, B = select(self.A, 1, targets), select(self.B, 0, targets)
@@ -65,7 +64,7 @@ class LoRAAdapter(DropoutAdapter):
         return self.method.alpha / self.method.rank
 
     def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
-        targets, at = matching(self.method.targets, projections)
+        targets, at = self.matching(projections)
         weight[at] += self.scale * low_rank_weight(self.A[:, targets], self.B[targets]).to(weight.dtype)
         return weight, bias
 

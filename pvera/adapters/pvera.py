@@ -15,7 +15,8 @@ keeps σ positive.
 With a fixed `sigma`, not in the paper, σ is that number for every x. Then A and d have no second half: training
 and inference take as much as VeRA's.
 
-The class `PVeRAAdapter` computes these equations in this order. In training z is drawn; in evaluation z = μ.
+The class `PVeRAAdapter` computes these equations in this order. In training z is drawn; in evaluation z = μ, and the
+adapter is VeRA's with A_μ and d_μ.
 """
 
 import math
@@ -23,12 +24,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from pvera.adapters import options
-from pvera.adapters.base import Method, full_precision, matching, products, select
-from pvera.adapters.stochastic import StochasticAdapter
-from pvera.adapters.vera import SharedMatrices, add_scaled, draw_scale, merged_update
+from pvera.adapters.base import Method, full_precision, one_of, positions, positive, positive_int, products, select
+from pvera.adapters.stochastic import Pass, recomputing
+from pvera.adapters.vera import SharedMatrices, VeRAAdapter
 from pvera.encoders import EncoderLayer
 
 
@@ -48,14 +48,14 @@ class PVeRA(Method):
     title: ClassVar[str] = "PVeRA"
     colour: ClassVar[str] = "#D55E00"
     marker: ClassVar[str] = "o"
-    rank: int = options.positive_int(256)
-    alpha: float = options.positive(16.0)
-    targets: str = options.positions("qv")
-    init: str = options.one_of("normal", "uniform")
-    kl: str = options.one_of("sum", "mean")
-    pair: str = options.one_of("position", "shared")
+    rank: int = positive_int(256)
+    alpha: float = positive(16.0)
+    targets: str = positions("qv")
+    init: str = one_of("normal", "uniform")
+    kl: str = one_of("sum", "mean")
+    pair: str = one_of("position", "shared")
     noise: bool = True
-    sigma: float | None = options.positive_or_none()
+    sigma: float | None = positive(None)
 
     @property
     def halves(self) -> int:
@@ -71,20 +71,26 @@ class PVeRA(Method):
         return PVeRAAdapter(self, layer.dim, shared, index, seed)
 
 
-class PVeRAAdapter(StochasticAdapter):
+class PVeRAAdapter(VeRAAdapter):
     """d (halves, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B."""
 
-    vectors = ("d", "b")
-
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
-        super().__init__(index, seed, draws_in_training=method.noise)
-        self.method, self.shared = method, shared
-        self.d = nn.Parameter(draw_scale((method.halves, len(method.targets), method.rank), seed, index))
-        self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
+        super().__init__(method, dim, shared, index, seed)
+        self.is_stochastic, self.draws_in_training = True, method.noise
+        self._kl: dict[str, Tensor | None] = {}
+
+    def __getstate__(self) -> dict:
+        """Leave out the KL term: a copy has had none of the original's passes."""
+        return super().__getstate__() | {"_kl": {}}
+
+    @property
+    def frozen_and_scale(self) -> tuple[Tensor, Tensor]:
+        """A_μ (d, p, r) and d_μ (p, r), which the merge (Eq. 10) keeps."""
+        return self.shared.A[:, 0], self.d[0]
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_PVeRA for y = x Wᵀ + b_W, and keep L_KL."""
-        targets, at = matching(self.method.targets, projections)
+        targets, at = self.matching(projections)
         if not targets:
             return y
         now = self.settings(projections, x.device)
@@ -96,7 +102,7 @@ class PVeRAAdapter(StochasticAdapter):
         else:
             z, kl = self.latent(x, targets), None
         self.keep_kl(projections, kl, now)
-        return add_scaled(self, y, z, targets, at)  # Eq. 7
+        return self.add_latent(y, z, targets, at)  # Eq. 7
 
     def distribution(self, x: Tensor, targets: list[int]) -> tuple[Tensor, Tensor]:
         """Return μ and log σ (Eq. 5), each (n, t, p, r), for x (n, t, d) and the p `targets`.
@@ -111,10 +117,6 @@ class PVeRAAdapter(StochasticAdapter):
             return mu, torch.full_like(mu, math.log(self.method.sigma))
         return mu, xA[1] * (d[1] / 2)
 
-    def latent(self, x: Tensor, targets: list[int]) -> Tensor:
-        """Return μ = x A_μ ⊙ d_μ alone, (n, t, p, r)."""
-        return products(x, select(self.shared.A[:, 0], 1, self.shared.pairs(targets))) * select(self.d[0], 0, targets)
-
     def divergence(self, mu: Tensor, sigma: Tensor, log_sigma: Tensor) -> Tensor:
         """Return L_KL (Eq. 9) of every token, (n, t), for tensors (n, t, p, r)."""
         squares, logs = (mu**2).sum((2, 3)) + (sigma**2 - 1).sum((2, 3)), log_sigma.sum((2, 3))
@@ -123,13 +125,27 @@ class PVeRAAdapter(StochasticAdapter):
             return kl / (self.method.rank * len(self.method.targets))
         return 0.5 * kl
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
-        """Return the merged weight (Eq. 10) and the bias as it was."""
-        targets, at = matching(self.method.targets, projections)
-        weight[at] += merged_update(self, self.shared.A[:, 0], self.d[0], targets).to(weight.dtype)
-        return weight, bias
+    def keep_kl(self, projections: str, divergence: Tensor | None, now: Pass) -> None:
+        """Keep the mean of the tokens' divergences (n, t), without padding; None: the pass has no KL term.
 
-    def project_position_embeddings(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
-        """Return Eq. 7 with z = μ: position embeddings belong to no sample, so they get no noise and no KL term."""
-        targets, at = matching(self.method.targets, projections)
-        return add_scaled(self, y, self.latent(x, targets), targets, at) if targets else y
+        Every text has the same weight, whatever its length.
+        """
+        if divergence is not None and now.tokens is not None:
+            divergence = divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
+        mean = None if divergence is None else divergence.mean()
+        if not recomputing():  # the repeated pass saves the same tensors, and its mean is kept already
+            self._kl[projections] = mean
+
+    def kl_divergence(self) -> Tensor | float:
+        """Return the KL term of the last pass, a scalar. RuntimeError without one, and in training without gradient."""
+        terms = [kl for kl in self._kl.values() if kl is not None]
+        if not terms:
+            raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
+        kl: Any = sum(terms)
+        trains = self.training and next(self.parameters()).requires_grad and torch.is_grad_enabled()
+        if trains and not kl.requires_grad:
+            raise RuntimeError(
+                "the KL term has no gradient: its pass ran under no_grad(), or in a re-entrant checkpoint "
+                "(use_reentrant=False keeps the graph)"
+            )
+        return kl

@@ -1,18 +1,63 @@
-"""The state of an adapter with a distribution: its settings, its noise, and its KL term."""
+"""An adapter with a distribution: its settings, its noise, and passes that gradient checkpointing repeats.
 
+`torch.utils.checkpoint` calls a layer again in the backward pass, which must draw the same noise as before. Autograd
+numbers operations in order: the number of the one that asks for the second call tells which pass it repeats. Inside
+`torch.compile` and `torch.export` nothing is kept: the compiler repeats layers and their draws by itself.
+"""
+
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed
+from torch._C import _current_autograd_node as current_node
+from torch._C._autograd import _get_sequence_nr as sequence_number
 from torch.nn import functional as F
 
 from pvera.adapters.base import Adapter
-from pvera.recompute import recomputing
 from pvera.seeding import derive
 
+KEPT = 32  # passes; more than any accumulation of gradients before one backward pass
 STATE_SIZE = len(torch.Generator().get_state())  # of a CPU; other devices have smaller ones
+
+
+def recomputing() -> bool:
+    """Return whether a backward pass runs, so that the current forward pass repeats an earlier one."""
+    return not torch.compiler.is_compiling() and current_node() is not None
+
+
+class Passes:
+    """The last passes through one layer, and the settings of each."""
+
+    def __init__(self):
+        self._kept: deque[tuple[int, dict]] = deque([(0, {})], maxlen=KEPT)
+
+    def __reduce__(self):
+        return Passes, ()  # a copy has had none of these passes
+
+    def begin(self, *_) -> None:
+        """Record that a pass enters the layer, as a hook of it."""
+        if not torch.compiler.is_compiling() and not recomputing():
+            self._kept.append((sequence_number(), {}))
+
+    def __call__(self, key: object, now: Callable[[], Any]) -> Any:
+        """Return `now()` and keep it under `key`; during a backward pass, return the repeated pass's value.
+
+        RuntimeError where that pass lies more than `KEPT` passes back.
+        """
+        if torch.compiler.is_compiling():
+            return now()
+        if not recomputing():
+            value = self._kept[-1][1][key] = now()
+            return value
+        asking = current_node()._sequence_nr()
+        for number, kept in reversed(self._kept):
+            # A re-entrant checkpoint takes its number before its layers run, any other operation afterwards.
+            if number <= asking + 1 and key in kept:
+                return kept[key]
+        raise RuntimeError(f"gradient checkpointing repeats a pass that lies more than {KEPT} passes back")
 
 
 class Source:
@@ -67,22 +112,15 @@ class StochasticAdapter(Adapter):
     source: what the draws come from.
     """
 
-    @property
-    def is_stochastic(self) -> bool:
-        return True
+    is_stochastic = True
+    draws_in_training = True
+    sampling: bool | None = None
+    with_kl = True
+    tokens: Tensor | None = None
 
-    def __init__(self, index: int, seed: int, draws_in_training: bool = True):
+    def __init__(self, index: int, seed: int):
         super().__init__()
-        self.draws_in_training = draws_in_training
-        self.sampling: bool | None = None
-        self.with_kl = True
-        self.tokens: Tensor | None = None
         self.source = Source(derive(seed, "noise", index))
-        self._kl: dict[str, Tensor | None] = {}
-
-    def __getstate__(self) -> dict:
-        """Leave out the KL term: a copy has had none of the original's passes."""
-        return super().__getstate__() | {"_kl": {}}
 
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
         """Add the state of the noise, so that a resumed training draws on; (5056) bytes on every kind of device."""
@@ -100,14 +138,15 @@ class StochasticAdapter(Adapter):
 
     def settings(self, projections: str, device: torch.device) -> Pass:
         """Return the settings of the current pass; where gradient checkpointing repeats a pass, that pass's."""
-        return self.passes(projections, lambda: self._now(device))
 
-    def _now(self, device: torch.device) -> Pass:
-        sampling = self.training and self.draws_in_training if self.sampling is None else self.sampling
-        state = None
-        if sampling and device.type != "meta" and not torch.compiler.is_compiling():  # meta: shapes without numbers
-            state = self.source.generator(device).clone_state()
-        return Pass(sampling, self.with_kl, self.tokens, state)
+        def now() -> Pass:
+            sampling = self.training and self.draws_in_training if self.sampling is None else self.sampling
+            state = None
+            if sampling and device.type != "meta" and not torch.compiler.is_compiling():  # meta has no numbers
+                state = self.source.generator(device).clone_state()
+            return Pass(sampling, self.with_kl, self.tokens, state)
+
+        return self.passes((self, projections), now)
 
     def draw(self, distribution: Callable[..., Tensor], like: Tensor, now: Pass) -> Tensor:
         """Return numbers from torch.randn or torch.rand in the shape of `like` (n, t, ...), in fp32 or better; zero at
@@ -128,31 +167,6 @@ class StochasticAdapter(Adapter):
         noise[now.tokens] = draws
         return noise
 
-    def keep_kl(self, projections: str, divergence: Tensor | None, now: Pass) -> None:
-        """Keep the mean of the tokens' divergences (n, t), without padding; None: the pass has no KL term.
-
-        Every text has the same weight, whatever its length.
-        """
-        if divergence is not None and now.tokens is not None:
-            divergence = divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
-        mean = None if divergence is None else divergence.mean()
-        if not recomputing():  # the repeated pass saves the same tensors, and its mean is kept already
-            self._kl[projections] = mean
-
-    def kl_divergence(self) -> Tensor | float:
-        """Return the KL term of the last pass, a scalar. RuntimeError without one, and in training without gradient."""
-        terms = [kl for kl in self._kl.values() if kl is not None]
-        if not terms:
-            raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
-        kl: Any = sum(terms)
-        trains = self.training and next(self.parameters()).requires_grad and torch.is_grad_enabled()
-        if trains and not kl.requires_grad:
-            raise RuntimeError(
-                "the KL term has no gradient: its pass ran under no_grad(), or in a re-entrant checkpoint "
-                "(use_reentrant=False keeps the graph)"
-            )
-        return kl
-
 
 class DropoutAdapter(StochasticAdapter):
     """An adapter that adds a linear function of its input, of which training drops a share `dropout`.
@@ -165,11 +179,7 @@ class DropoutAdapter(StochasticAdapter):
 
     def __init__(self, index: int, seed: int, dropout: float):
         super().__init__(index, seed)
-        self.dropout = dropout
-
-    @property
-    def is_stochastic(self) -> bool:
-        return self.dropout > 0
+        self.dropout, self.is_stochastic = dropout, dropout > 0
 
     def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return y (n, t, q, d) with the adapter's function of x (n, t, d) added at its targets in `projections`."""
@@ -188,10 +198,6 @@ class DropoutAdapter(StochasticAdapter):
             return x
         kept = (self.draw(torch.rand, x, now) >= self.dropout).to(x.dtype) / (1 - self.dropout)
         return x * kept
-
-    def kl_divergence(self) -> float:
-        """Return zero: dropout has no KL term."""
-        return 0.0
 
 
 @contextmanager

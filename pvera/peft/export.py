@@ -18,8 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
-from pvera.adapters.base import matching
-from pvera.adapters.ia3 import IA3Adapter
 from pvera.backbones import weights_sha256
 from pvera.encoder_io import reads_text
 from pvera.encoders import EncoderLayer, require_whole, uncompiled_name
@@ -84,11 +82,11 @@ def _rows(values: Tensor, at: list[int], others: Tensor) -> Tensor:
     return rows.flatten()
 
 
-def _adapted(layers: list[EncoderLayer], member: Member, targets: str) -> Iterator[tuple]:
-    """Yield layer, adapter, linear layer, its positions, and the indices of `matching`, for each adapted module."""
+def _adapted(layers: list[EncoderLayer], member: Member) -> Iterator[tuple]:
+    """Yield layer, adapter, linear layer, its positions, and `adapter.matching` of them, for each adapted module."""
     for layer, adapter in zip(layers, member.layers, strict=True):
         for linear, positions in layer.projections:
-            adapted, at = matching(targets, positions)
+            adapted, at = adapter.matching(positions)
             if adapted:
                 yield layer, adapter, linear, positions, adapted, at
 
@@ -108,7 +106,7 @@ def _vera(layers: list[EncoderLayer], member: Member) -> Export:
     blocks_at = ["qkv".index(p) for p in method.targets] if fused else [0] * parts
     pair = {"A": A.flatten(1).T, "B": _blocks(B, blocks_at, 3 if fused else 1)}
     modules = {}
-    for _, adapter, linear, positions, targets, at in _adapted(layers, member, method.targets):
+    for _, adapter, linear, positions, targets, at in _adapted(layers, member):
         d, b = adapter.d.reshape(-1, count, method.rank)[:halves], method.alpha * adapter.b
         lambda_d = d.new_zeros(halves, parts, method.rank)
         lambda_d[:, [i % parts for i in targets]] = d[:, targets]
@@ -129,7 +127,7 @@ def _low_rank(layers: list[EncoderLayer], member: Member) -> Export:
             "PEFT's DoRA has no norms over the output dimension, as the published protocol's: use DoRA(norm=\"input\")"
         )
     modules: dict[nn.Module, dict[str, Tensor]] = {}
-    for layer, adapter, linear, positions, targets, at in _adapted(layers, member, method.targets):
+    for layer, adapter, linear, positions, targets, at in _adapted(layers, member):
         A, B = adapter.factors(targets) if dora else (adapter.A[:, targets], adapter.B[targets])
         rank, scale = len(targets) * method.rank, adapter.scale
         modules[linear] = {"lora_A.weight": A.flatten(1).T, "lora_B.weight": _blocks(B, at, len(positions))}
@@ -141,7 +139,7 @@ def _low_rank(layers: list[EncoderLayer], member: Member) -> Export:
 
 def _ia3(layers: list[EncoderLayer], member: Member) -> Export:
     modules: dict[nn.Module, dict[str, Tensor]] = {}
-    for _, adapter, linear, positions, targets, at in _adapted(layers, member, IA3Adapter.targets):
+    for _, adapter, linear, positions, targets, at in _adapted(layers, member):
         ones = adapter.l_kv.new_ones(len(positions), member.dim)
         modules[linear] = {"ia3_l": _rows(adapter.l_kv[targets], at, ones).unsqueeze(1)}
     for layer, adapter in zip(layers, member.layers, strict=True):

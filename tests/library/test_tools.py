@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import pvera
-from pvera import InputError, LoRA, PVeRA, VeRA, recompute
+from pvera import InputError, LoRA, PVeRA, VeRA
+from pvera.adapters.stochastic import KEPT
 
 
 def close(actual, expected, tolerance=1e-5):
@@ -244,10 +245,10 @@ def test_reentrant_checkpoints():
 def test_a_pass_too_far_back_is_refused():
     model = models(METHODS["pvera"])[1]
     loss = objective(model, make_images())
-    for _ in range(recompute.KEPT):
+    for _ in range(KEPT):
         with torch.no_grad():
             model(make_images(1))
-    with pytest.raises(RuntimeError, match=f"more than {recompute.KEPT} passes back"):
+    with pytest.raises(RuntimeError, match=f"more than {KEPT} passes back"):
         loss.backward()
 
 
