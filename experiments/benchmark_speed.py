@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from pvera import IA3, DoRA, LoRA, PVeRA, VeRA, adapt, backbones, cost, export_peft, sample
 from pvera.adapters import Method
-from pvera.encoder_io import encode_images, input_shape
+from pvera.encoders import encode_images, input_shape
 from pvera.errors import optional, run_script
 from pvera.files import require_writable
 from pvera.hooks import training_attention

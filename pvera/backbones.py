@@ -15,8 +15,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, get_pretrai
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from pvera.encoder_io import input_shape
-from pvera.encoders import encoder_layers
+from pvera.encoders import encoder_layers, input_shape
 from pvera.errors import InputError, explained
 from pvera.files import sha256
 

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import METHODS
 from pvera.backbones import weights_sha256
-from pvera.encoder_io import example_features, input_shape
-from pvera.encoders import encoder_layers, require_whole, uncompiled, uncompiled_name
+from pvera.encoders import encoder_layers, example_features, input_shape, require_whole, uncompiled, uncompiled_name
 from pvera.errors import InputError, explained
 from pvera.files import write_atomically
 from pvera.members import Member

@@ -7,14 +7,13 @@ image; DoRA's product of A and B is one per batch. Torch counts the operators of
 
 import copy
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pvera.adapters import Method
-from pvera.encoder_io import input_shape
+from pvera.encoders import input_shape
 from pvera.model import adapt
 
 GIGA = 10**9
@@ -70,16 +69,10 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
 
 
 def adapter_multiply_adds(vit: nn.Module, method: Method, sampled: bool = False) -> int:
-    """Return the multiply-adds of all layers' adapters, unmerged: those of the first layer times the layers.
-
-    sampled: as in training, with z drawn.
-    """
-    shallow: Any = copy.deepcopy(vit).to("meta")
-    depth, shallow.blocks = len(shallow.blocks), shallow.blocks[:1]
-    image = one_image(shallow)
-    bare, model = multiply_adds(shallow, image), adapt(shallow, method, num_classes=0).train(sampled)
-    with model.without_kl():
-        return depth * (multiply_adds(model, image) - bare)
+    """Return the multiply-adds of all layers' adapters, unmerged; `sampled`: as in training, with z drawn."""
+    cost = count(vit, method)
+    adapted = cost.sampled if sampled and cost.sampled is not None else cost.inference
+    return adapted - cost.backbone_multiply_adds
 
 
 def trained_parameters(vit: nn.Module, method: Method) -> int:

@@ -1,11 +1,13 @@
-"""The layers of a frozen encoder, as adapters see them: projections, norms and MLPs.
+"""A frozen encoder: its layers as adapters see them, what it takes, and the features that a head reads.
 
 timm's vision transformers are recognised by the names of their modules, encoders of transformers by the name of their
 class, those of one's own by `register_encoder` or timm's names. Neither package is imported.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -42,6 +44,11 @@ class EncoderLayer:
     @property
     def dim(self) -> int:
         return self.projections[0][0].in_features
+
+    @property
+    def linears(self) -> list[nn.Linear]:
+        """The frozen linear layers that adapters read or merge into."""
+        return [*dict(self.projections), self.mlp_out]
 
     def projection(self, position: str) -> tuple[Tensor, Tensor]:
         """Return views of the frozen weight (d_out, d_in) and bias (d_out) of "q", "k" or "v".
@@ -283,3 +290,120 @@ def is_own(encoder: nn.Module) -> bool:
 def _is_of(cls: type, *packages: str) -> bool:
     """Return whether `cls` is derived from a class of one of these packages."""
     return any(kind.__module__.split(".")[0] in packages for kind in cls.__mro__)
+
+
+#: Features of a text: the first token, or the mean of its tokens, as sentence encoders are trained.
+POOLS = ("first", "mean")
+
+
+def pooled(encoder: nn.Module, output: Any, pool: str = "first", tokens: Tensor | None = None) -> Tensor:
+    """Return features (batch, dim) from the encoder's output: timm's as it is; of transformers' its own pooling where
+    it is read (`Names.pools`), or what `pool` of `POOLS` names.
+
+    tokens: (batch, tokens), false where a text is padded; None without padding.
+    """
+    names = transformers_names(encoder)
+    if names is None:
+        features = output
+    elif names.pools:
+        features = output.pooler_output
+    elif pool == "mean":
+        hidden = output.last_hidden_state
+        weights = torch.ones(hidden.shape[:2], device=hidden.device) if tokens is None else tokens
+        weights = weights.to(hidden.dtype).unsqueeze(-1)
+        features = (hidden * weights).sum(1) / weights.sum(1)
+    else:
+        features = output.last_hidden_state[:, 0]
+    if not isinstance(features, Tensor) or features.ndim != 2:
+        what = f"features of shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
+        raise InputError(
+            f"{type(uncompiled(encoder)).__name__} returns {what}, not one vector for each image: of timm, create it "
+            "with a global_pool; of your own, let it return the class token or a mean"
+        )
+    return features
+
+
+def input_shape(encoder: Any) -> tuple[int, ...]:
+    """Return the shape of one input: (channels, height, width) of an image, (tokens,) of a short text.
+
+    InputError for an encoder that does not say the size of its images.
+    """
+    if reads_text(encoder):
+        return (8,)
+    places = [(getattr(encoder, "patch_embed", None), "img_size"), (encoder, "img_size"), (encoder, "image_size")]
+    places.append((getattr(encoder, "config", None), "image_size"))
+    sizes = [getattr(place, name, None) for place, name in places]
+    sizes.append((getattr(encoder, "pretrained_cfg", None) or {}).get("input_size", ())[1:])  # of NaFlexViT
+    size = next(filter(None, sizes), None)
+    if size is None:
+        name = type(uncompiled(encoder)).__name__
+        raise InputError(f"{name} does not say the size of its images: give it an attribute img_size, such as 224")
+    height, width = (size, size) if isinstance(size, int) else size
+    channels = next((m.in_channels for m in encoder.modules() if isinstance(m, nn.Conv2d)), 3)
+    return channels, height, width
+
+
+def reads_text(encoder: nn.Module) -> bool:
+    """Return whether `encoder` reads text."""
+    names = transformers_names(encoder)
+    return names is not None and names.text
+
+
+def require_inputs(inputs: Any, encoder: nn.Module) -> None:
+    """Raise InputError unless `inputs` are a batch of images, or of texts where the encoder reads text."""
+    if reads_text(encoder):
+        texts = list(inputs.values()) if isinstance(inputs, Mapping) else []
+        if not texts or not all(isinstance(tensor, Tensor) and tensor.shape[0] for tensor in texts):
+            raise InputError(
+                "the model takes texts: a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
+                f"returns with return_tensors='pt', not {type(inputs).__name__}"
+            )
+    elif not isinstance(inputs, Tensor) or inputs.ndim != 4 or not inputs.shape[0] or not inputs.is_floating_point():
+        given = (
+            f"{inputs.dtype} of shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else type(inputs).__name__
+        )
+        raise InputError(
+            "the model takes images: a floating-point tensor (batch, 3, height, width) of at least one image, not "
+            + given
+        )
+
+
+def encode_images(encoder: nn.Module, images: Tensor) -> Tensor:
+    """Return the features (batch, dim) of images. InputError where the encoder refuses their size."""
+    if torch.compiler.is_compiling():
+        return pooled(encoder, encoder(images))
+    try:
+        return pooled(encoder, encoder(images))
+    except (AssertionError, ValueError, RuntimeError) as error:
+        size, given = input_shape(encoder), tuple(images.shape[1:])
+        if isinstance(error, (InputError, torch.OutOfMemoryError)) or size == given:
+            raise
+        reason = " ".join(str(error).split())
+        raise InputError(f"{type(uncompiled(encoder)).__name__} is for images {size}, not {given}: {reason}") from error
+
+
+@torch.no_grad()
+def example_features(encoder: nn.Module, shape: Sequence[int], pool: str = "first") -> Tensor:
+    """Return the features (dim) of one fixed input of `shape`, as the encoder computes them in evaluation mode, in its
+    own precision and without compiling anything. Its modes stay as they are.
+    """
+    example: Any = next(p for p in encoder.parameters() if p.is_floating_point())
+    count, device, modes = math.prod(shape), example.device, {m: m.training for m in encoder.modules()}
+    inputs: Any
+    if reads_text(encoder):
+        config: Any = encoder.config
+        ids = torch.arange(count, device=device)[None] * config.vocab_size // count
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    else:  # numbers without a pattern, and without a generator that another version could change
+        numbers = (torch.arange(count, dtype=torch.float64) ** 2).sin()
+        inputs = numbers.view(1, *shape).to(device, example.dtype)
+    compiled = "torch._dynamo" in sys.modules  # its import takes seconds
+    try:
+        encoder.eval()
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            with torch.autocast(device.type, enabled=False):
+                output = encoder(**inputs) if isinstance(inputs, dict) else encoder(inputs)
+        return pooled(encoder, output, pool)[0]
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

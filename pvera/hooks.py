@@ -1,10 +1,12 @@
-"""The connection of adapters to a frozen encoder: forward hooks, the merge, and a faster attention.
+"""The connection of adapters to a frozen encoder: forward hooks, the merge, a faster attention, and a check of an
+encoder of one's own.
 
 Hooks leave the backbone's modules and their names untouched. Without the hooks it is the plain model again.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import Adapter
-from pvera.encoders import EncoderLayer
+from pvera.encoders import EncoderLayer, example_features, input_shape, is_own, uncompiled
+from pvera.errors import InputError, explained
 
 #: Parameters that were changed, with their old values.
 Replaced = list[tuple[Tensor, Tensor]]
@@ -21,10 +24,6 @@ Replaced = list[tuple[Tensor, Tensor]]
 
 #: What undoes a hook.
 Handle = Callable[[], None]
-
-
-def _show_q_bias(attention: nn.Module) -> None:
-    del attention.__dict__["q_bias"]
 
 
 def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list[Handle]:
@@ -41,7 +40,7 @@ def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) ->
             # Without a `q_bias`, the attention calls its fused layer; else it reads that layer's weight beside it. An
             # instance attribute hides the parameter, which stays in the state under its name.
             layer.bias_owner.__dict__["q_bias"] = None
-            undo.append(partial(_show_q_bias, layer.bias_owner))
+            undo.append(partial(object.__delattr__, layer.bias_owner, "q_bias"))
             handles.append(layer.projections[0][0].register_forward_hook(partial(_add_biases, layer)))
         if layer.reader is not None:
             handles.append(layer.reader.register_forward_pre_hook(read.hold))
@@ -141,3 +140,55 @@ def merge(layer: EncoderLayer, adapter: Adapter, replaced: Replaced) -> None:
 def _replace(parameter: Tensor, value: Tensor, replaced: Replaced) -> None:
     replaced.append((parameter, parameter.detach().clone()))
     parameter.copy_(value)
+
+
+def require_residual_layers(encoder: nn.Module, layers: Sequence[EncoderLayer]) -> None:
+    """Raise InputError unless an encoder of one's own class computes what adapters take for granted.
+
+    It calls each part once in a pass. With the outputs of attention and MLP set to zero, the tokens are the same before
+    a layer, before the norm of its MLP, and behind the layer. It returns one vector of the layers' width for an image.
+    """
+    if not is_own(encoder) or next(encoder.parameters()).is_meta:
+        return
+    title, shape = type(uncompiled(encoder)).__name__, input_shape(encoder)
+    names = {module: name for name, module in encoder.named_modules()}
+    calls: Counter[nn.Module] = Counter()
+    tokens: list[Tensor] = []
+
+    def require(holds: bool, module: nn.Module, what: str) -> None:
+        if not holds:
+            raise InputError(f"{title}: {names[module]} {what}; docs/backbones.md says what an encoder must have")
+
+    def count(module, args, output) -> None:
+        calls[module] += 1
+
+    def to_zero(module, args, output) -> Tensor:
+        fits = isinstance(output, Tensor) and output.shape == tokens[-1].shape
+        require(fits, module, "does not return what a layer adds to its tokens")
+        return torch.zeros_like(output)
+
+    def require_same(module, args, output=None) -> None:
+        same = torch.equal(args[0] if output is None else output, tokens[-1])
+        require(same, module, "does not have the tokens to which attention and MLP alone have added")
+
+    handles: list[Any] = []
+    parts: dict[Any, None] = {}
+    for layer in layers:
+        norm = [layer.mlp_norm] if layer.mlp_norm else []
+        parts |= dict.fromkeys([*layer.linears, layer.attention, layer.mlp, *norm])
+        handles.append(layer.layer.register_forward_pre_hook(lambda module, args: tokens.append(args[0])))
+        handles += [part.register_forward_hook(to_zero) for part in (layer.attention, layer.mlp)]
+        if layer.mlp_norm is not None:
+            handles.append(layer.mlp_norm.register_forward_pre_hook(require_same))
+            handles.append(layer.layer.register_forward_hook(require_same))
+    handles += [part.register_forward_hook(count) for part in parts]
+    try:
+        with explained(f"{title} does not compute an image {shape}, the size that it names"):
+            features = example_features(encoder, shape)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for part in parts:
+        require(calls[part] == 1, part, f"is called {calls[part]} times in a pass, and not once")
+    if features.shape != (layers[0].dim,):
+        raise InputError(f"{title} returns {len(features)} numbers for an image, not {layers[0].dim}: remove its head")

@@ -1,14 +1,14 @@
 """The members of a grid: what each of them trains."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
 from pvera.adapters.base import linear
-from pvera.adapters.stochastic import Source, StochasticAdapter
+from pvera.adapters.stochastic import Source
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 from pvera.seeding import derive
@@ -62,14 +62,14 @@ class Member(nn.Module):
         return {"adapter": total - head, "head": head}
 
     @property
-    def stochastic_layers(self) -> list[StochasticAdapter]:
-        """The adapters that have a distribution."""
-        return [adapter for adapter in self.layers if isinstance(adapter, StochasticAdapter) and adapter.is_stochastic]
+    def stochastic_layers(self) -> list[Any]:
+        """The adapters that have a distribution, a `StochasticAdapter` each."""
+        return [adapter for adapter in self.layers if adapter.is_stochastic]
 
     @property
     def is_stochastic(self) -> bool:
         """Whether every layer has a distribution."""
-        return len(self.stochastic_layers) == len(self.layers)
+        return all(adapter.is_stochastic for adapter in self.layers)
 
     @property
     def mergeable(self) -> bool:

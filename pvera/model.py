@@ -11,18 +11,19 @@ from torch import Tensor, nn
 from pvera.adapters import Method
 from pvera.adapters.base import full_precision
 from pvera.adapters.stochastic import Passes, with_settings
-from pvera.encoder_io import (
+from pvera.encoders import (
     POOLS,
     encode_images,
+    encoder_layers,
     input_shape,
+    not_plain,
     pooled,
     reads_text,
     require_inputs,
-    require_residual_layers,
+    uncompiled,
 )
-from pvera.encoders import encoder_layers, not_plain, uncompiled
 from pvera.errors import InputError
-from pvera.hooks import Handle, Replaced, attach, merge
+from pvera.hooks import Handle, Replaced, attach, merge, require_residual_layers
 from pvera.members import Member, grid
 
 
@@ -68,7 +69,6 @@ class AdaptedModel(nn.Module):
 
     last_mlp_on_class_token = False
     beta = 0.0
-    _unloaded = False
     members: Sequence[Member]
     backbone: nn.Module
 
@@ -91,7 +91,7 @@ class AdaptedModel(nn.Module):
         self.active = list(range(len(methods)))
         self._merged: list[int] | None = None  # the members that were active when merged
         self._replaced: Replaced = []
-        self._handles: list[Handle] = []
+        self._handles: list[Handle] = []  # of the hooks; none once the model is unloaded
         self._passes = [Passes() for _ in self._layers]
         for member in members:
             for adapter, passes in zip(member.layers, self._passes, strict=True):
@@ -153,9 +153,8 @@ class AdaptedModel(nn.Module):
         tokens = None if mask is None else mask.bool()
         if tokens is not None and not (tokens[:, 0] if self.pool == "first" else tokens.any(1)).all():
             raise InputError("padding comes first, or alone, in a text: pad on the right (tokenizer.padding_side)")
-        adapters = [adapter for m in active for adapter in self.members[m].stochastic_layers]
         features = []
-        with with_settings(adapters, tokens=tokens):
+        with with_settings(self._stochastic(active), tokens=tokens):
             try:
                 for member in members:
                     self.active = [member]
@@ -203,7 +202,7 @@ class AdaptedModel(nn.Module):
             return self
         if not member.mergeable:
             raise InputError(f"{member.method.title} is not linear and cannot be merged")
-        linears = [x for layer in self._layers for x in (*dict(layer.projections), layer.mlp_out)]
+        linears = [linear for layer in self._layers for linear in layer.linears]
         if member.layers[0].sites and (why := next(filter(None, map(not_plain, linears)), "")):
             raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
         for layer, adapter in zip(self._layers, member.layers, strict=True):
@@ -307,11 +306,11 @@ class AdaptedModel(nn.Module):
 
         The model computes nothing afterwards: RuntimeError. Its adapters can still be saved.
         """
-        if not self._unloaded:
+        if self._handles:
             self.unmerge_()
             for undo in self._handles:
                 undo()
-            self._handles, self._unloaded = [], True
+            self._handles = []
             self.backbone._adapted = cast(Any, False)
         return self.backbone
 
@@ -321,7 +320,7 @@ class AdaptedModel(nn.Module):
 
         InputError where the model was unloaded, and another one has adapted the backbone.
         """
-        if self._unloaded:
+        if not self._handles:
             require_plain(self.backbone)
         active, merged = self.active, self._merged
         try:
@@ -341,7 +340,7 @@ class AdaptedModel(nn.Module):
         self.unload()
 
     def _require_backbone(self) -> None:
-        if self._unloaded:
+        if not self._handles:
             raise RuntimeError("this model was unloaded: adapt the backbone again")
 
     @contextmanager
@@ -358,9 +357,8 @@ class AdaptedModel(nn.Module):
         for member in members:
             if not member.is_stochastic:
                 raise InputError(f"{member.method.title} has no distribution to sample from")
-        adapters = [adapter for member in members for adapter in member.stochastic_layers]
         settings = {"sampling": enabled} if seed is None else {"sampling": enabled, "source": None}
-        with with_settings(adapters, **settings):
+        with with_settings(self._stochastic(self.active), **settings):
             if seed is not None:
                 for member in members:
                     member.seed_noise(seed)
@@ -369,10 +367,11 @@ class AdaptedModel(nn.Module):
     @contextmanager
     def without_kl(self, members: Iterable[int] | None = None) -> Iterator[None]:
         """Leave out the KL term inside, of all members or of these: a pass with z = μ then needs half of A."""
-        chosen = self.members if members is None else [self.members[m] for m in members]
-        adapters = [adapter for member in chosen for adapter in member.stochastic_layers]
-        with with_settings(adapters, with_kl=False):
+        with with_settings(self._stochastic(range(len(self.members)) if members is None else members), with_kl=False):
             yield
+
+    def _stochastic(self, members: Iterable[int]) -> list[Any]:
+        return [adapter for m in members for adapter in self.members[m].stochastic_layers]
 
     def _require_layers(self) -> None:
         """Raise InputError where a hooked layer was replaced, and so has lost its adapter.
@@ -389,12 +388,12 @@ class AdaptedModel(nn.Module):
                 layer.layer.training = self.training
 
     def _attach(self) -> None:
-        linear = {id(x) for layer in self._layers for x in (*dict(layer.projections), layer.mlp_out)}
+        linears = {id(linear) for layer in self._layers for linear in layer.linears}
         self._hooked = [
             (parent._modules, name, child)
             for parent in self.backbone.modules()
             for name, child in parent.named_children()
-            if id(child) in linear
+            if id(child) in linears
         ]
         for i, layer in enumerate(self._layers):
             self._handles.append(layer.layer.register_forward_pre_hook(self._passes[i].begin).remove)

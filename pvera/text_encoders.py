@@ -24,7 +24,7 @@ NAMES = {
     "roberta_base": "FacebookAI/roberta-base",
 }
 PACKAGED = ("minilm",)
-#: Encoders that were trained with the mean of the tokens; the others read the first token (`encoder_io.POOLS`).
+#: Encoders that were trained with the mean of the tokens; the others read the first token (`encoders.POOLS`).
 MEAN = ("minilm",)
 MAX_LENGTH = 128  # tokens, as in transformers' own GLUE script; longer texts are cut
 
@@ -77,7 +77,7 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
 
 
 def pool(name: str) -> str:
-    """Return how the encoder `name` makes features of tokens, one of `encoder_io.POOLS`; images: "first"."""
+    """Return how the encoder `name` makes features of tokens, one of `encoders.POOLS`; images: "first"."""
     return "mean" if name in MEAN else "first"
 
 

@@ -109,12 +109,14 @@ class Adapter(nn.Module):
     """One method on one encoder layer; see the top of this file for what it implements.
 
     mergeable: whether the adapter can be merged into the frozen weights.
+    is_stochastic: whether there is a distribution to draw from.
     vectors: names of trained tensors that are vectors of each position, and so not decayed by timm's optimizers.
     targets: the positions that the adapter changes, letters of "qkv", where it adapts projections.
     passes: the last passes through the layer (`stochastic.Passes`), which the model sets.
     """
 
     mergeable = True
+    is_stochastic = False
     vectors: tuple[str, ...] = ()
     targets: str
     passes: Any
@@ -156,7 +158,10 @@ def products(x: Tensor, A: Tensor) -> Tensor:
 
 
 def change_at(y: Tensor, at: list[int], change: Callable[[int, Tensor], Tensor]) -> Tensor:
-    """Return y (n, t, q, d) with change(i, its part), in y's precision, at position at[i]; a part is (n, t, d)."""
+    """Return y (n, t, q, d) with change(i, its part) at position at[i]; a part is (n, t, d).
+
+    Only the result has y's precision: a scale near one would lose its last digits in half precision.
+    """
     parts = list(y.unbind(2))
     for i, j in enumerate(at):
         parts[j] = change(i, parts[j]).to(y.dtype)
@@ -173,19 +178,9 @@ def add_products(y: Tensor, z: Tensor, M: Tensor, at: list[int], scale: float = 
     return change_at(y, at, add)
 
 
-def scale_at(y: Tensor, scale: Tensor, at: list[int], shift: Tensor | None = None) -> Tensor:
-    """Return y (n, t, q, d) with position at[i] multiplied by scale[i], plus shift[i]; both (p, d).
-
-    A scale near one would lose its last digits in half precision, so only the result has y's precision.
-    """
-    if shift is None:
-        return change_at(y, at, lambda i, part: part * scale[i])
-    return change_at(y, at, lambda i, part: torch.addcmul(shift[i], part, scale[i]))
-
-
 def full_precision(tensor: Tensor) -> Tensor:
     """Return `tensor` in fp32 or better: in half precision exp and squares overflow or underflow."""
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def linear(inputs: int, outputs: int, *key) -> nn.Linear:

@@ -29,7 +29,6 @@ from pvera.adapters.base import (
     positive,
     positive_int,
     products,
-    scale_at,
     select,
 )
 from pvera.adapters.lora import low_rank_pair, low_rank_weight
@@ -108,7 +107,8 @@ class DoRAAdapter(Adapter):
             V = V * ratio.unsqueeze(1)
             return change_at(y, at, lambda i, _: nn.functional.linear(x, V[i].to(x.dtype), bias[i]))
         # m / ‖V‖ scales the output: x W'ᵀ + b_W = m / ‖V‖ ⊙ (y − b_W + α/r x C D) + b_W, with y = x Wᵀ + b_W.
-        y = scale_at(y, ratio, at, (1 - ratio) * bias)
+        shift = (1 - ratio) * bias
+        y = change_at(y, at, lambda i, part: torch.addcmul(shift[i], part, ratio[i]))
         C, D = self.factors(targets)
         return add_products(y, products(x, C), D * ratio.unsqueeze(1), at, self.scale)
 

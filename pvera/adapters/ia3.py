@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import Adapter, Method, scale_at, select
+from pvera.adapters.base import Adapter, Method, change_at, select
 from pvera.encoders import EncoderLayer
 
 
@@ -43,7 +43,8 @@ class IA3Adapter(Adapter):
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         targets, at = self.matching(projections)
-        return scale_at(y, select(self.l_kv, 0, targets), at) if targets else y
+        scale = select(self.l_kv, 0, targets)
+        return change_at(y, at, lambda i, part: part * scale[i]) if targets else y
 
     def hidden(self, h: Tensor) -> Tensor:
         return (h * self.l_ff).to(h.dtype)

@@ -104,7 +104,6 @@ class Pass(NamedTuple):
 class StochasticAdapter(Adapter):
     """An adapter that draws a latent z, or what dropout leaves of its input.
 
-    is_stochastic: whether there is a distribution to draw from.
     draws_in_training: whether z is drawn in training mode.
     sampling: whether z is drawn; None: where the mode says so.
     with_kl: whether the KL term is computed; without it, a pass with z = μ needs no variance.
@@ -174,16 +173,15 @@ class DropoutAdapter(StochasticAdapter):
         x ← x ⊙ m / (1 − p),  m ~ Bernoulli(1 − p)        (Srivastava et al., JMLR 2014)
 
     The frozen product sees all of x. Monte Carlo dropout keeps the noise at inference (Gal and Ghahramani, ICML 2016).
-    Subclasses implement `add`. Without dropout there is no distribution to sample from.
+    Subclasses implement add(x, y, projections): y (n, t, q, d) with the function of x (n, t, d) added at the targets in
+    `projections`. Without dropout there is no distribution to sample from.
     """
+
+    add: Callable[[Tensor, Tensor, str], Tensor]
 
     def __init__(self, index: int, seed: int, dropout: float):
         super().__init__(index, seed)
         self.dropout, self.is_stochastic = dropout, dropout > 0
-
-    def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
-        """Return y (n, t, q, d) with the adapter's function of x (n, t, d) added at its targets in `projections`."""
-        raise NotImplementedError
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         return self.add(self.drop(x, projections), y, projections)

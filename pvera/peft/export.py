@@ -10,6 +10,7 @@ DoRA and (IA)³ are copied. VeRA's A' and B' then stack the pairs of all targets
 target is zero in the others' parts. PVeRA would draw unit noise there: its mean is exported, as VeRA.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.backbones import weights_sha256
-from pvera.encoder_io import reads_text
-from pvera.encoders import EncoderLayer, require_whole, uncompiled_name
+from pvera.encoders import EncoderLayer, reads_text, require_whole, uncompiled_name
 from pvera.errors import InputError
+from pvera.files import write_atomically
 from pvera.members import Member
 from pvera.model import AdaptedModel, require_adapted
 from pvera.peft import folder as files
@@ -62,8 +63,12 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
         config["modules_to_save"] = ["head"]
         tensors |= {f"{files.PREFIX}head.{name}": tensor for name, tensor in head.items()}
     config["inference_mode"] = True
-    pool = model.pool if reads_text(model.backbone) else None
-    files.write(folder, config, tensors, None if inside or not head else head, pool)
+    folder = Path(folder)
+    files.write(folder / files.TENSORS, tensors)
+    (folder / files.HEAD).unlink(missing_ok=True)  # of an earlier adapter
+    if head and not inside:
+        files.write(folder / files.HEAD, head, **{"pool": model.pool} if reads_text(model.backbone) else {})
+    write_atomically(folder / files.CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def _blocks(B: Tensor, at: list[int], count: int) -> Tensor:

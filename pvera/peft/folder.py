@@ -9,12 +9,10 @@ A module counts by its layer's number and by the positions that it makes. Names 
 lead to the same key, for example ...layer.0.attention.attention.query and ...layer.0.attention.q_proj to (0, "q").
 """
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -36,7 +34,7 @@ POSITIONS_OF = {"qkv": "qkv"} | {
 }
 #: Names of an MLP's last linear layer, inside its encoder layer.
 MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
-#: Heads in the adapter's file that read what `encoder_io.pooled` returns, with how the names of the adapted layers
+#: Heads in the adapter's file that read what `encoders.pooled` returns, with how the names of the adapted layers
 #: begin. The attribute that holds the encoder tells the classifier: none in timm's models, `vit` in
 #: ViTForImageClassification, `encoder` in that of the released adapters alone. Classifiers of other attributes read a
 #: pooler or a mean.
@@ -67,7 +65,7 @@ class AdapterFolder:
         one of its letters, or "mlp" for the MLP's last linear layer.
     projections: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", where the folder holds them.
     head: weight (classes, d) and bias (classes), or None.
-    pool: the features of a text that the head reads (`pvera.encoder_io.POOLS`), None where the folder does not say.
+    pool: the features of a text that the head reads (`pvera.encoders.POOLS`), None where the folder does not say.
     head_inside: whether the head is one of PEFT's modules to save.
     """
 
@@ -120,21 +118,10 @@ def require_calls(layers: list[EncoderLayer]) -> None:
         )
 
 
-def write(
-    folder: str | Path,
-    config: dict[str, Any],
-    tensors: dict[str, Tensor],
-    head: Mapping[str, Tensor] | None,
-    pool: str | None = None,
-) -> None:
-    """Write an adapter folder; `head` and `pool` go to a file of its own. Files of an earlier adapter are replaced."""
-    folder = Path(folder)
-    write_atomically(folder / TENSORS, _serialised(tensors))
-    if head is not None:
-        write_atomically(folder / HEAD, _serialised(head, {"pool": pool} if pool else {}))
-    else:
-        (folder / HEAD).unlink(missing_ok=True)
-    write_atomically(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
+def write(file: Path, tensors: Mapping[str, Tensor], **metadata: str) -> None:
+    """Write tensors to a safetensors file, in fp32."""
+    plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(file, save(plain, metadata={"format": "pt", **metadata}))
 
 
 def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
@@ -227,8 +214,3 @@ def _content(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise InputError(f"{file}: no such file")
     with explained(f"{file} is damaged, or no safetensors file"), safe_open(file, "pt") as content:
         return {name: content.get_tensor(name).float() for name in content.keys()}, content.metadata() or {}  # noqa: SIM118
-
-
-def _serialised(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> bytes:
-    plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
-    return save(plain, metadata={"format": "pt", **metadata})
