@@ -1,11 +1,12 @@
 """A vision transformer small enough for tests, with weights large enough that every branch of it matters."""
 
+import pytest
 import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 import pvera
-from pvera import IA3, AdaptFormer, Bottleneck, DoRA, Linear, LoRA, PVeRA, VeRA
+from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
 
 CLASSES = 5
 #: One small configuration per method.
@@ -57,6 +58,18 @@ def perturb(model: nn.Module, seed: int = 0, scale: float = 0.1) -> nn.Module:
         if parameter.requires_grad:
             parameter += scale * torch.randn(parameter.shape, generator=source).to(parameter)
     return model
+
+
+def close(actual, expected, tolerance=1e-5):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
+
+
+def refused(call, message: str) -> str:
+    """Check that `call` raises a one-line InputError that contains `message`, and return its text."""
+    with pytest.raises(InputError) as error:
+        call()
+    assert message in str(error.value) and "\n" not in str(error.value)
+    return str(error.value)
 
 
 def adapted(method="pvera", seed=0, **vit) -> pvera.AdaptedModel:

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 
 import pytest
+import tiny
 import torch
 from families import make
 from safetensors import safe_open
@@ -160,9 +161,7 @@ def refused(path, message, target):
     """Check that loading raises a one-line InputError that contains `message`, and leaves the target unchanged."""
     before = {n: t.clone() for n, t in target.state_dict().items()}
     flags, mode = [p.requires_grad for p in target.parameters()], target.training
-    with pytest.raises(InputError) as error:
-        pvera.load(target, path)
-    assert message in str(error.value) and "\n" not in str(error.value)
+    tiny.refused(lambda: pvera.load(target, path), message)
     assert target.state_dict().keys() == before.keys()
     assert all(torch.equal(tensor, before[name]) for name, tensor in target.state_dict().items())
     assert [p.requires_grad for p in target.parameters()] == flags and target.training is mode

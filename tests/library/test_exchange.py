@@ -1,28 +1,25 @@
-"""Adapters exchanged with PEFT through folders: outputs, draws and heads are the same."""
+"""Adapters exchanged with PEFT through folders: outputs, draws and heads are the same; what is refused, and how."""
 
+import copy
 import json
 
+import families
 import peft
 import pytest
 import timm
+import tiny
 import torch
+import transformers
 from encoders import as_dinov2
-from exchange import (
-    CLASSES,
-    FUSED,
-    SEPARATE,
-    configurations,
-    peft_made,
-    saved,
-    set_options,
-    trained,
-)
-from families import CHECKS, OPTIONS, SMALL, Case, features_of, make, make_inputs
-from safetensors.torch import load_file
-from tiny import METHODS, make_images, make_vit, perturb
+from exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, peft_made, saved, set_options, trained
+from families import BIASES_APART, CHECKS, Case, features_of, make, make_inputs
+from safetensors.torch import load_file, save_file
+from tiny import METHODS, close, make_images, make_vit, perturb
 
 import pvera
-from pvera import DoRA, LoRA, PVeRA, VeRA
+from pvera import DoRA, InputError, LoRA, PVeRA, VeRA
+
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 EXPORTED = [
     *(METHODS[key] for key in ("pvera", "vera", "lora", "dora", "ia3")),
@@ -32,10 +29,6 @@ EXPORTED = [
     VeRA(rank=4, targets="kv", pair="shared"),
     DoRA(rank=4, scaled=False, transpose=False, train_magnitude=False),
 ]
-
-
-def close(actual, expected):
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
 
 
 # ---------------------------------------------------------------- to PEFT
@@ -74,7 +67,6 @@ FROM_FUSED = [(name, None, "") for name in configurations(FUSED) if name != "ia3
 FROM_FUSED += [("ia3", unscaled_queries, ""), ("dora", magnitudes_of_keys, "qk")]
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name, change, targets", FROM_FUSED)
 @torch.no_grad()
 def test_timms_fused_layer_from_peft(tmp_path, images, name, change, targets):
@@ -92,7 +84,6 @@ def test_timms_fused_layer_from_peft(tmp_path, images, name, change, targets):
     close(imported.merge_()(images), theirs(images))
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", configurations(SEPARATE))
 def test_separate_projections_from_peft(tmp_path, images, name):
     """Outputs are equal on the same encoder, and on timm's with the same weights."""
@@ -167,7 +158,9 @@ def test_heads_of_timm(example, tmp_path):
     pvera.export_peft(model, tmp_path)
     assert (tmp_path / "head.safetensors").exists() == (example not in TIMM_HEADS)
     if example in TIMM_HEADS:
-        classifier = timm.create_model(example, num_classes=CLASSES, **OPTIONS.get(example, SMALL)).eval()
+        classifier = timm.create_model(
+            example, num_classes=CLASSES, **families.OPTIONS.get(example, families.SMALL)
+        ).eval()
         classifier.load_state_dict(weights, strict=False)
         theirs = peft.PeftModel.from_pretrained(classifier, tmp_path).eval()
         images = make_inputs(encoder)
@@ -181,3 +174,185 @@ def test_the_features_that_a_head_of_texts_reads(tmp_path):
     close(pvera.import_peft(tmp_path, make("BertModel")).eval()(texts), model(texts))
     first = pvera.import_peft(tmp_path, make("BertModel"), pool="first").eval()
     assert first.pool == "first" and (first(texts) - model(texts)).abs().max() > 1e-3
+
+
+# ---------------------------------------------------------------- export that is refused
+
+
+@pytest.mark.parametrize(
+    "method, message",
+    [
+        (METHODS["adaptformer"], "PEFT has no AdaptFormer: export PVeRA, VeRA, LoRA, DoRA, (IA)³"),
+        (METHODS["bottleneck"], "PEFT has no Bottleneck"),
+        (METHODS["linear"], "PEFT has no Linear"),
+        (DoRA(rank=3, norm="output"), 'use DoRA(norm="input")'),
+    ],
+)
+def test_export(tmp_path, method, message):
+    tiny.refused(lambda: pvera.export_peft(trained(method), tmp_path / "folder"), message)
+    assert not (tmp_path / "folder").exists()
+
+
+def test_export_of_a_grid_and_to_a_place_that_is_a_file(tmp_path):
+    model = pvera.adapt(make_vit(), [PVeRA(rank=4), PVeRA(rank=8)], CLASSES)
+    with pytest.raises(InputError, match="set `active` to it first"):
+        pvera.export_peft(model, tmp_path)
+    model.active = [1]
+    pvera.export_peft(model, tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["r"] == 16
+    with pytest.raises(InputError, match="cannot write"):
+        pvera.export_peft(model, tmp_path / "adapter_config.json" / "folder")
+
+
+@pytest.mark.parametrize("example", BIASES_APART)
+def test_backbones_that_do_not_call_the_fused_layer(example, tmp_path):
+    """PEFT's adapters of it would silently do nothing (BEiT, EVA)."""
+    none = "PEFT's adapters have no effect on this backbone"
+    with pytest.raises(InputError, match=none):
+        pvera.export_peft(pvera.adapt(make(example), METHODS["lora"], CLASSES), tmp_path / "export")
+    pvera.export_peft(trained(METHODS["lora"]), tmp_path)
+    with pytest.raises(InputError, match=none):
+        pvera.import_peft(tmp_path, make(example))
+
+
+# ---------------------------------------------------------------- import that is refused
+
+
+def refused(folder, message, backbone=None, **options):
+    """Check that the import raises a one-line InputError that contains `message`, and leaves the backbone unchanged."""
+    backbone = backbone or make_vit()
+    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    tiny.refused(lambda: pvera.import_peft(folder, backbone, **options), message)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
+    assert all(parameter.requires_grad for parameter in backbone.parameters())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in backbone.modules())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A PVeRA adapter that PEFT made for transformers' DINOv2."""
+    saved(configurations(SEPARATE)["pvera"], tmp_path, "transformers")
+    return tmp_path
+
+
+def test_files(folder, tmp_path):
+    refused(tmp_path / "none", "holds no adapter_config.json: it is no adapter folder of PEFT")
+    tensors = folder / "adapter_model.safetensors"
+    content = tensors.read_bytes()
+    for damaged in (b"", content[:5], content[:-1]):
+        tensors.write_bytes(damaged)
+        refused(folder, "adapter_model.safetensors is damaged, or no safetensors file")
+    tensors.unlink()
+    refused(folder, "adapter_model.safetensors: no such file")
+    (folder / "adapter_model.bin").write_bytes(b"")
+    refused(folder, "adapter_model.bin is a pickle: save it with safe_serialization=True")
+    for text in ("{", "[]", "{}", "\xff"):
+        (folder / "adapter_config.json").write_text(text, encoding="latin-1")
+        refused(folder, "adapter_config.json ")
+
+
+QUERY = "base_model.model.encoder.layer.1.attention.q_proj.pvera_lambda_"
+TOKEN = "base_model.model.embeddings.cls_token"
+
+
+@pytest.mark.parametrize(
+    "options, removed, added, message",
+    [
+        ({"peft_type": "LOHA"}, [], {}, "holds LOHA: only PVERA, VERA, LORA, IA3 can be read"),
+        ({"bias": "all"}, [], {}, "bias='all' has no counterpart here"),
+        ({"sample_at_inference": True}, [], {}, "set it to false, and draw with pvera.sample"),
+        ({"init_lora_weights": "pissa"}, [], {}, "init_lora_weights='pissa' has no counterpart here"),
+        ({"r": 5}, [], {}, "belongs to another backbone: pvera_A has shape (16, 24), not (10, 24)"),
+        ({}, [f"{QUERY}b", f"{QUERY}d"], {}, "does not adapt the same projections in each"),
+        ({}, [f"{QUERY}b"], {}, "lacks a pvera_lambda_b"),
+        ({}, ["base_model.pvera_A"], {}, "lacks a pvera_A"),
+        ({}, [], {TOKEN: torch.zeros(1, 1, 24)}, f"holds {TOKEN}, which belongs to no adapter"),
+        ({}, None, {}, "holds no adapter of queries, keys or values"),
+    ],
+    ids=str,
+)
+def test_contents(folder, options, removed, added, message):
+    file = folder / "adapter_model.safetensors"
+    set_options(folder, **options)
+    tensors = load_file(file)
+    for name in tensors.keys() if removed is None else removed:
+        assert name in tensors
+    kept = {name: t for name, t in tensors.items() if removed is not None and name not in removed}
+    save_file(kept | added, file)
+    refused(folder, message, as_dinov2(make_vit()), num_classes=3)
+
+
+#: Options that change what PEFT computes, and one that this program does not know.
+OPTIONS = {
+    "alpha_pattern": {"q_proj": 4}, "alora_invocation_tokens": [1, 2], "arrow_config": {"top_k": 1},
+    "fan_in_fan_out": True, "layer_replication": [[0, 2]], "lora_bias": True, "megatron_config": {"a": 1},
+    "of_a_later_version": True, "rank_pattern": {"q_proj": 4}, "target_parameters": ["a"],
+    "trainable_token_indices": [1], "use_bdlora": {"nblocks": 2}, "use_qalora": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_without_a_counterpart(folder, option):
+    set_options(folder, **{option: OPTIONS[option]})
+    refused(folder, f"{option}={OPTIONS[option]!r} has no counterpart here", as_dinov2(make_vit()), num_classes=3)
+
+
+@pytest.mark.parametrize(
+    "vit, message",
+    [
+        ({"depth": 3}, "does not adapt the same projections in each of the backbone's 3 layers"),
+        ({"depth": 1}, "does not adapt the same projections in each of the backbone's 1 layers"),
+        ({"dim": 32}, "belongs to another backbone"),
+    ],
+    ids=str,
+)
+def test_backbones(folder, vit, message):
+    refused(folder, message, make_vit(**vit), num_classes=3)
+
+
+OUTSIDE = "only adapters of queries, keys and values can be read"
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        (peft.LoraConfig(r=RANK, target_modules=["qkv", "mlp.fc1"]), OUTSIDE),
+        (peft.LoraConfig(r=RANK, target_modules=["qkv", "mlp.fc2"]), OUTSIDE),
+        (peft.IA3Config(target_modules=["qkv"], feedforward_modules=[]), "(IA)³ scales keys, values and the MLP's"),
+        (configurations(FUSED)["ia3"], "scales queries, which (IA)³ does not"),
+        (peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["norm1"]), "no adapter and no head"),
+        (
+            peft.IA3Config(target_modules=["qkv", "fc2"], feedforward_modules=["qkv", "fc2"]),
+            "alone is one of",
+        ),
+    ],
+)
+def test_adapters_without_a_counterpart(tmp_path, config, message):
+    saved(config, tmp_path)
+    refused(tmp_path, message, num_classes=3)
+
+
+def test_heads(folder):
+    refused(folder, "holds no head: give num_classes, and train the new head")
+    save_file({"weight": torch.zeros(3, 48), "bias": torch.zeros(3)}, folder / "head.safetensors")
+    refused(folder, "its head reads 48 features, and the backbone has 24")
+    save_file({"weight": torch.zeros(3, 24), "bias": torch.zeros(3)}, folder / "head.safetensors")
+    refused(folder, "its head has 3 classes, not 4", num_classes=4)
+    save_file({"w": torch.zeros(4, 24), "b": torch.zeros(4)}, folder / "other.safetensors")
+    refused(folder, "holds several heads, head.safetensors and other.safetensors: remove all but one")
+
+
+SMALL = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96, num_labels=3)
+SMALL |= {"image_size": 32, "patch_size": 8}
+
+
+def test_the_head_of_a_vit_of_transformers(tmp_path, images):
+    vit = transformers.ViTForImageClassification(transformers.ViTConfig(**SMALL)).eval()
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["classifier"], init_lora_weights=False)
+    theirs = peft.get_peft_model(copy.deepcopy(vit), config).eval()
+    theirs.save_pretrained(tmp_path)
+    encoder = transformers.ViTModel(vit.config, add_pooling_layer=False)
+    encoder.load_state_dict(vit.vit.state_dict())
+    torch.testing.assert_close(
+        pvera.import_peft(tmp_path, encoder).eval()(images), theirs(images).logits, rtol=0, atol=1e-5
+    )

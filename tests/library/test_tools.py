@@ -8,7 +8,7 @@ import timm
 import torch
 from families import make, make_inputs
 from timm.optim import create_optimizer_v2
-from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
+from tiny import CLASSES, METHODS, adapted, close, make_images, make_vit, perturb
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -16,11 +16,6 @@ from torch.utils.checkpoint import checkpoint
 import pvera
 from pvera import InputError, LoRA, PVeRA, VeRA
 from pvera.adapters.stochastic import KEPT
-
-
-def close(actual, expected, tolerance=1e-5):
-    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
-
 
 # ---------------------------------------------------------------- modules and tensors
 

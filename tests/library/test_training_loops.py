@@ -15,7 +15,7 @@ from families import make, make_inputs
 from onnx.reference import ReferenceEvaluator
 from pages import DOCS, refusals
 from timm.utils import ModelEmaV3
-from tiny import CLASSES, METHODS, adapted, make_images, perturb
+from tiny import CLASSES, METHODS, adapted, close, make_images, perturb
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.optim.swa_utils import AveragedModel
@@ -104,10 +104,6 @@ def tool(name: str):
         return check
 
     return register
-
-
-def close(actual, expected, tolerance: float = 1e-5):
-    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
 
 
 def step(model, forward=None, inputs=IMAGES) -> list:
