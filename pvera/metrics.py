@@ -18,14 +18,14 @@ TOLERANCE = 5e-3  # of the sum over classes: stored probabilities are fp16, each
 def evaluate(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> dict[str, float | int]:
     """Return every metric of this module but `matthews`, and the numbers of images and of correct predictions."""
     correct = int(top_label(probabilities, labels)[1].sum())
-    errors = {metric.__name__: metric(probabilities, labels, bins) for metric in (ece, ace)}
-    scores = {metric.__name__: metric(probabilities, labels) for metric in (nll, brier)}
     return {
         "images": len(labels),
         "correct": correct,
         "accuracy": correct / len(labels),
-        **errors,
-        **scores,
+        "ece": ece(probabilities, labels, bins),
+        "ace": ace(probabilities, labels, bins),
+        "nll": nll(probabilities, labels),
+        "brier": brier(probabilities, labels),
         "bins": bins,
     }
 

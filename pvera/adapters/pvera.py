@@ -84,7 +84,7 @@ class PVeRAAdapter(VeRAAdapter):
         return super().__getstate__() | {"_kl": {}}
 
     @property
-    def frozen_and_scale(self) -> tuple[Tensor, Tensor]:
+    def mean(self) -> tuple[Tensor, Tensor]:
         """A_μ (d, p, r) and d_μ (p, r), which the merge (Eq. 10) keeps."""
         return self.shared.A[:, 0], self.d[0]
 

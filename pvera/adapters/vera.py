@@ -115,13 +115,13 @@ class VeRAAdapter(DropoutAdapter):
         return self.add_latent(y, self.latent(x, targets), targets, at) if targets else y  # Eq. 4
 
     @property
-    def frozen_and_scale(self) -> tuple[Tensor, Tensor]:
-        """A (d, p, r) and d (p, r)."""
+    def mean(self) -> tuple[Tensor, Tensor]:
+        """A (d, p, r) and d (p, r) of the mean latent."""
         return self.shared.A, self.d
 
     def latent(self, x: Tensor, targets: list[int]) -> Tensor:
         """Return x A ⊙ d (n, t, p, r) for x (n, t, d) and the p `targets`."""
-        A, d = self.frozen_and_scale
+        A, d = self.mean
         return products(x, select(A, 1, self.shared.pairs(targets))) * select(d, 0, targets)
 
     def add_latent(self, y: Tensor, z: Tensor, targets: list[int], at: list[int]) -> Tensor:
@@ -132,7 +132,7 @@ class VeRAAdapter(DropoutAdapter):
 
     def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
         targets, at = self.matching(projections)
-        (A, d), pairs = self.frozen_and_scale, self.shared.pairs(targets)
+        (A, d), pairs = self.mean, self.shared.pairs(targets)
         factors = A[:, pairs], d[targets], self.shared.B[pairs], self.b[targets]
         weight[at] += (self.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", *factors)).to(weight.dtype)
         return weight, bias
