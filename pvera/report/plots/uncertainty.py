@@ -2,7 +2,7 @@
 intervals (Section 4.3, Appendix C), and scores of draws and of other ways by the passes that they take; and of the last
 layer's latents: detection of other data sets, and maps over patches (Section 4.4)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import product
 
@@ -12,6 +12,7 @@ import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
@@ -142,15 +143,39 @@ def by_error(tasks: pd.DataFrame) -> Figure:
     ax.plot(errors, line["mean"], color="0.4", linewidth=1)
     ax.axhline(0, color="0.5", linewidth=0.6, linestyle="--")
     looks = dict(zip(tasks["set"].unique(), (("o", "black"), ("s", "white")), strict=False))
-    for name, task in tasks.iterrows():
+    for _, task in tasks.iterrows():
         marker, inside = looks[task["set"]]
         ax.plot(task["error"], task["delta"], marker, color="black", mfc=inside, mew=0.7)
-        ax.annotate(title(name), (task["error"], task["delta"]), (3, 2), textcoords="offset points", fontsize=5.5)
+    ax.margins(x=0.1)
     ax.set_xlabel("Incorrect predictions (%)")
     ax.set_ylabel("Cliff's delta of the spread")
     entries = [entry(name, marker, colour="black", mfc=inside) for name, (marker, inside) in looks.items()]
     ax.legend(handles=[*entries, entry("least squares, 95 % interval", line="-", colour="0.4")], fontsize=6)
+    name_points(ax, tasks["error"], tasks["delta"], map(title, tasks.index))
     return figure
+
+
+#: Where a name may stand beside a marker: alignment, and distance in points, across and upwards.
+SIDES = (
+    ("left", 4, "bottom", 1), ("right", -4, "top", -1), ("right", -4, "bottom", 1), ("left", 4, "top", -1),
+    ("center", 0, "bottom", 4), ("center", 0, "top", -4),
+)  # fmt: skip
+
+
+def name_points(ax: Axes, x: pd.Series, y: pd.Series, names: Iterable[str]) -> None:
+    """Write names beside markers, each on the first of `SIDES` where it is within the axes and covers no other marker,
+    name or key; on the last one where there is none."""
+    ax.figure.draw_without_rendering()  # places the axes
+    points = ax.transData.transform(np.column_stack([x, y]))
+    taken = [ax.get_legend().get_window_extent(), *(Bbox([point, point]).padded(4) for point in points)]
+    for name, *place in zip(names, x, y, strict=True):
+        text = ax.annotate(name, place, (0, 0), textcoords="offset points", fontsize=5.5)
+        for ha, right, va, up in SIDES:
+            text.set(ha=ha, va=va, position=(right, up))
+            box = text.get_window_extent()
+            if not box.count_overlaps(taken) and ax.bbox.x0 < box.x0 and box.x1 < ax.bbox.x1:
+                break
+        taken.append(box)
 
 
 def _class(example: Example, label: int) -> str:
