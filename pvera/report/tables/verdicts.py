@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -171,12 +171,7 @@ Contrast = Callable[[Any], Gaps]
 
 def contrast(compute: Callable[..., Gaps]) -> Callable[..., Contrast]:
     """Turn a function of (results, options) into one of the options alone, which returns the function of results."""
-
-    @wraps(compute)
-    def with_options(*options, **named) -> Contrast:
-        return lambda results: compute(results, *options, **named)
-
-    return with_options
+    return lambda *options, **named: lambda results: compute(results, *options, **named)
 
 
 @contrast
