@@ -15,7 +15,7 @@ class Example:
     """A test image of an uncertainty figure.
 
     pixels: (size, size, 3) uint8. label, predicted: its class and the predicted one. scores: (k, classes) softmax
-    scores of all draws. low, high: the interval of the mean score of the predicted class.
+    scores of all draws. low, high: the interval of the mean score of the predicted class, within [0, 1].
     """
 
     dataset: str
@@ -30,6 +30,11 @@ class Example:
     def right(self) -> bool:
         """Whether the prediction is correct."""
         return self.label == self.predicted
+
+    @property
+    def interval(self) -> str:
+        """The interval as text."""
+        return f"[{self.low:.2f}, {self.high:.2f}]"
 
 
 class Uncertainty(NamedTuple):
@@ -98,7 +103,7 @@ def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Unc
         columns = (arrays[f"example_{name}"] for name in ("images", "pixels", "scores"))
         for i, pixels, scores in zip(*columns, strict=True):
             label, predicted = int(most.labels[i]), int(most.predicted[i])
-            low, high = float(most.low[i]), float(most.high[i])
+            low, high = np.clip([most.low[i], most.high[i]], 0, 1)
             examples.append(Example(record["dataset"], pixels, label, predicted, scores.astype(np.float64), low, high))
         single_pass, single_right = predictions.max(1).astype(np.float64), predictions.argmax(1) == labels
         adapters.append(Uncertainty(record, estimates, single_pass, single_right, examples))

@@ -66,9 +66,9 @@ def exact(place: str, printed, recomputed) -> Finding:
     return Finding(place, str(printed), str(recomputed), agree(printed == recomputed))
 
 
-def placed(data: pd.DataFrame, tables: pd.Series | str) -> pd.DataFrame:
-    """Add the places of cells of some tables, by their columns method and dataset."""
-    return data.assign(place=tables + ", " + data["method"].map(title) + " on " + data["dataset"].map(title))
+def cell(table: str, row) -> str:
+    """Name the cell of a row with a method and a data set."""
+    return f"{table}, {title(row.method)} on {title(row.dataset)}"
 
 
 #: Backbone -> its detailed table.
@@ -80,16 +80,14 @@ DETAILED = {backbone: f"{TABLES[backbone]} ({name})" for backbone, name in BACKB
 
 def check_cells(paper: Published) -> Findings:
     """Yield the findings on the main table against the detailed table of the same backbone."""
-    both = {"printed": paper.accuracies(), "other": paper.accuracies("dinov2_b")}
-    data = pd.DataFrame({name: table.stack(future_stack=True) for name, table in both.items()})
-    data = data.rename_axis(["method", "dataset"]).reset_index()
-    for row in placed(data, "Table 1").itertuples():
+    pairs = paper.main.merge(paper.detailed[paper.detailed["backbone"] == "dinov2_b"], on=["method", "dataset"])
+    for row in pairs.rename(columns={"accuracy_x": "printed", "accuracy_y": "other"}).itertuples():
         verdict = near(row.printed, row.other, 0, 2 * HALF)
         if verdict == ROUNDING:  # unless no count of correct answers prints as both
             n = SEEDS * TASKS[row.dataset].test_images
             low, high = zip(plausible_counts(row.printed, n), plausible_counts(row.other, n), strict=True)
             verdict = agree(max(low) <= min(high), ROUNDING)
-        yield Finding(row.place, f"{row.printed:.1f}", f"{row.other:.1f} in Table 6", verdict)
+        yield Finding(cell("Table 1", row), f"{row.printed:.1f}", f"{row.other:.1f} in Table 6", verdict)
 
 
 def means(paper: Published) -> pd.DataFrame:
@@ -197,7 +195,7 @@ GLUE_VALIDATION = {"RTE": 277, "MRPC": 408}
 def stars(paper: Published) -> pd.DataFrame:
     """Return a row per number of the detailed tables and the language table that can have a star.
 
-    table, method, dataset, place: where it is printed. accuracy, star; reference: PVeRA's accuracy. n: answers, NaN
+    table, method, dataset: where it is printed. accuracy, star; reference: PVeRA's accuracy. n: answers, NaN
     where no binomial test applies. low, high: the range of p-values of the counts that print as these accuracies.
     earned: whether it gets a star; None where rounding leaves that open.
     """
@@ -215,7 +213,7 @@ def stars(paper: Published) -> pd.DataFrame:
     (least, most), (lowest, highest) = (plausible_counts(rows[name], rows["n"]) for name in ("accuracy", "reference"))
     rows["low"], rows["high"] = binomial_p_value(least, rows["n"], highest), binomial_p_value(most, rows["n"], lowest)
     rows["earned"] = np.select([rows["high"] < LEVEL, rows["low"] >= LEVEL], [True, False], None)
-    return placed(rows, rows["table"])
+    return rows
 
 
 def exchanges(paper: Published) -> pd.DataFrame:
@@ -227,11 +225,11 @@ def exchanges(paper: Published) -> pd.DataFrame:
     for backbone in BACKBONES:
         printed = paper.accuracies(backbone, "star").drop("pvera")
         earned = every[every["table"] == DETAILED[backbone]].pivot(index="method", columns="dataset", values="earned")
-        earned = earned.reindex_like(printed)
-        before = int((earned.notna() & earned.ne(printed)).sum().sum())
+        earned = earned.reindex_like(printed).stack(future_stack=True).dropna()
+        before = int(earned.ne(printed.stack(future_stack=True)[earned.index]).sum())
         for first, second in combinations(printed.index, 2):
-            exchanged = printed.rename(index={first: second, second: first}).loc[printed.index]
-            after = int((earned.notna() & earned.ne(exchanged)).sum().sum())
+            exchanged = printed.rename(index={first: second, second: first}).stack(future_stack=True)
+            after = int(earned.ne(exchanged[earned.index]).sum())
             rows.append({"backbone": backbone, "one": first, "other": second, "before": before, "after": after})
     return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
 
@@ -241,24 +239,25 @@ def check_stars(paper: Published) -> Findings:
     for row in stars(paper).itertuples():
         printed = f"{row.accuracy:.1f}{'*' if row.star else ''} (PVeRA {row.reference:.1f})"
         if np.isnan(row.n):
-            yield Finding(row.place, printed, "–", UNCHECKED)
+            yield Finding(cell(row.table, row), printed, "–", UNCHECKED)
             continue
         # Below 1e-99 digits depend on the platform.
         texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in (row.low, row.high)]
         given = {None: "star or none", True: "star", False: "no star"}[row.earned]
         verdict = OPEN if row.earned is None else agree(row.earned == row.star)
-        yield Finding(row.place, printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
+        yield Finding(cell(row.table, row), printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
     printed = sum(table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language))
     yield exact("stars of PVeRA itself", printed, 0)
 
 
 def check_spreads(paper: Published) -> Findings:
     """Yield the findings on whether three accuracies in [0, 100] can have this mean and standard deviation."""
-    for row in placed(paper.detailed, paper.detailed["backbone"].map(DETAILED)).itertuples():
+    for row in paper.detailed.itertuples():
         total = SEEDS * row.accuracy
         widest = float(np.std([min(100, max(0, total - 100 * i)) for i in range(SEEDS)], ddof=1))
         printed = f"{row.accuracy:.1f} ± {row.std:.1f}"
-        yield Finding(row.place, printed, f"at most {widest:.1f}", agree(row.std <= widest + 2 * HALF))
+        verdict = agree(row.std <= widest + 2 * HALF)
+        yield Finding(cell(DETAILED[row.backbone], row), printed, f"at most {widest:.1f}", verdict)
 
 
 # The grid table
@@ -372,15 +371,13 @@ def audit(paper: Published) -> pd.DataFrame:
     kinds = [pd.DataFrame(check(paper)).assign(check=kind) for kind, check in CHECKS.items()]
     computed = pd.concat(kinds).merge(paper.notes, "left", ["check", "place"])
     findings = pd.concat([computed, paper.by_hand], ignore_index=True)[list(paper.by_hand)].fillna("")
-    order = pd.Categorical(findings["check"], findings["check"].unique())
-    return findings.iloc[order.argsort(kind="stable")].reset_index(drop=True)
+    return pd.concat([of_kind for _, of_kind in findings.groupby("check", sort=False)], ignore_index=True)
 
 
 def summary(findings: pd.DataFrame) -> pd.DataFrame:
     """Count the findings of each check (rows) by verdict (columns)."""
-    table = pd.crosstab(findings["check"], findings["verdict"])
-    table = table.reindex(index=findings["check"].unique(), columns=VERDICTS, fill_value=0)
-    table.loc["all"] = table.sum()
+    table = pd.crosstab(findings["check"], findings["verdict"], margins=True, margins_name="all")
+    table = table.reindex(index=[*findings["check"].unique(), "all"], columns=VERDICTS, fill_value=0)
     return table.rename_axis(index="check", columns=None)
 
 

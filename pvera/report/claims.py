@@ -11,7 +11,6 @@ import pandas as pd
 from pvera.adapters import PAPER_METHODS
 from pvera.files import write_atomically
 from pvera.report import analyses
-from pvera.report.published import Published
 from pvera.report.scores import by_backbone, capped, score_frame
 from pvera.report.table import NOTHING, Table, pivot_text, texts, title
 from pvera.report.tables import ablations, baselines, benchmark, components, cost, language, latents, tuned
@@ -30,22 +29,27 @@ class Topic(NamedTuple):
     notebook: str
     table: str
     command: str
-    load: Callable[[Path, str, Published], Results]
+    load: Callable[[Path, str], Results]
 
 
 def _trained(make: Callable[[list[dict]], Any], *experiments: str) -> Callable[..., Results]:
     """Return the loader of the trainings of some experiments; `make` computes what contrasts take."""
 
-    def load(root, profile: str, paper: Published) -> Results:
+    def load(root, profile: str) -> Results:
         runs = by_backbone(results.load_runs(root, profile, *experiments, optional=True))
         return {backbone: (trainings, make(trainings)) for backbone, trainings in runs.items()}
 
     return load
 
 
-def _analysed(read: Callable, group: Callable[[Any], Mapping] = by_backbone) -> Callable[..., Results]:
-    """Return the loader of an analysis of trained adapters; `group` parts what `read` returns by backbone."""
-    return lambda root, profile, paper: {name: ([], data) for name, data in group(read(root, profile)).items()}
+def _analysed(
+    read: Callable, group: Callable = by_backbone, make: Callable = lambda data: data
+) -> Callable[..., Results]:
+    """Return the loader of an analysis of trained adapters.
+
+    group: parts what `read` returns by backbone. make: computes what contrasts take.
+    """
+    return lambda root, profile: {name: ([], make(data)) for name, data in group(read(root, profile)).items()}
 
 
 def _components(runs: components.Runs, metric: str = "accuracy", sign: int = 1) -> dict[str, pd.DataFrame]:
@@ -57,7 +61,7 @@ def _comparison(comparison: baselines.Comparison | None) -> dict[str, baselines.
     return {comparison.record["backbone"]: comparison} if comparison else {}
 
 
-def _language(root, profile: str, paper: Published) -> Results:
+def _language(root, profile: str) -> Results:
     """Load the language experiment; of tasks with trainings on all their texts, these alone."""
     full = results.load_runs(root, profile, "full_sets", optional=True)
     there = {(run["backbone"], run["dataset"]) for run in full}
@@ -102,7 +106,8 @@ TOPICS = {
     "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "analyse --experiments uncertainty",
                        _analysed(analyses.load_uncertainty)),
     "Out-of-distribution detection": Topic("Section 4.4, Figure 6", "out_of_distribution", "out_of_distribution",
-                                           "analyse --experiments out_of_distribution", _analysed(ood.load_values)),
+                                           "analyse --experiments out_of_distribution",
+                                           _analysed(ood.load_values, make=ood.comparisons)),
     "Latents": Topic("Section 4.4, Figure 7", "latents", "latents", "analyse --experiments focus",
                      _analysed(partial(analyses.load_analyses, experiment="focus"))),
     "Language": Topic("Appendix D, Table 5", "language", "language", "train_language", _language),
@@ -180,9 +185,9 @@ CLAIMS = (
           components.gap("with KL term − without", where="kl_term_chosen"), margin=1, page=False),
     _part("PVeRA is more accurate than VeRA with an equal budget", components.gap("PVeRA − VeRA, equal budget"),
           page=False),
-    Claim("Rank", ablations.of_ranks("{0} has the lowest loss", [256]),
+    Claim("Rank", partial(ablations.of_ranks, "{0} has the lowest loss", [[256]]),
           ablations.lower("rank", [256], [64, 128, 512]), NATS, 3, page=False),
-    Claim("Rank", ablations.of_ranks("{0} lose less than {1}", [128, 512], [64]),
+    Claim("Rank", partial(ablations.of_ranks, "{0} lose less than {1}", [[128, 512], [64]]),
           ablations.lower("rank", [128, 512], [64]), NATS, 3, page=False),
     Claim("Position", "QV has the lowest loss", ablations.lower("targets", ["qv"], ablations.PAPER["targets"]), NATS,
           3),
@@ -235,7 +240,7 @@ CLAIMS = (
 )  # fmt: skip
 
 
-def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataFrame:
+def judged(root, profile: str, notebook: str = "") -> pd.DataFrame:
     """Judge the claims, of one notebook or all, on the results of a profile below `root`: a row per claim and backbone.
 
     Columns: topic, place, backbone ("" without results), notebook, `FIELDS`, digits, the effect of each seed, and what
@@ -250,7 +255,7 @@ def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataF
             continue
         script, *options = topic.command.split(" ", 1)
         missing = " ".join([f"no results: python experiments/{script}.py --profile {profile}", *options])
-        for backbone, (runs, data) in (topic.load(root, profile, paper) or {"": ([], None)}).items():
+        for backbone, (runs, data) in (topic.load(root, profile) or {"": ([], None)}).items():
             place = {"topic": name, "backbone": backbone, "notebook": topic.notebook}
             cut = f"{capped(runs)} of {len(runs)} trainings cut short" if capped(runs) else ""
             for claim in (claim for claim in CLAIMS if claim.topic == name):
@@ -264,9 +269,9 @@ def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataF
 CAPTION = "The claims, judged. docs/mini.md says how intervals and verdicts are made."
 
 
-def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:
+def tables(root, profile: str, notebook: str) -> list[Table]:
     """Build the table of a notebook's claims, one per backbone with results."""
-    rows = judged(root, profile, paper, notebook)
+    rows = judged(root, profile, notebook)
     parts = rows[rows["backbone"] != ""].groupby("backbone", sort=False)
     suffix = "_{}" if len(parts) > 1 else ""
     seeds = sorted(name for name in rows if name.startswith("seed"))
@@ -332,9 +337,9 @@ def _cell(row: pd.Series) -> str:
     return "<br>".join(lines + [f"{name}: {cell}" for name, cell in scopes.items() if cell != NOTHING])
 
 
-def on_other_sets(root, profile: str, paper: Published) -> dict[str, pd.DataFrame]:
+def on_other_sets(root, profile: str) -> dict[str, pd.DataFrame]:
     """Judge the claims about methods tuned alike on the other sets of tasks that a profile's pages show, by set."""
-    return {tuned.SETS[name]: judged(root, name, paper, "tuned") for name in tuned.sets(profile) if name != profile}
+    return {tuned.SETS[name]: judged(root, name, "tuned") for name in tuned.sets(profile) if name != profile}
 
 
 def write(rows: pd.DataFrame, root, profile: str, others: Mapping[str, pd.DataFrame]) -> None:

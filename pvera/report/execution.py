@@ -42,32 +42,26 @@ def execute_all(jobs: Sequence[Job], profile: str) -> None:
 
 
 async def _work(kernel: AsyncKernelManager, options: dict, waiting: Iterator[Job], bar: tqdm) -> None:
-    await kernel.start_kernel(extra_arguments=["--log-level=ERROR"], **options)
-    client = NotebookClient(RESET, kernel, record_timing=False)
-    client.kc = kernel.client()
-    client.kc.start_channels()
+    """Execute waiting notebooks in one kernel, which the first of them starts."""
+    client = NotebookClient(RESET, kernel, record_timing=False, extra_arguments=["--log-level=ERROR"])
     try:
-        await client.kc.wait_for_ready()
-        for job in waiting:
-            await _execute(client, *job)
+        for path, target, added in waiting:
+            notebook = nbformat.read(path, as_version=4)
+            client.nb = notebook.copy()
+            client.nb.cells = [*notebook.cells, RESET]
+            metadata = notebook.metadata | added  # without what the client adds: the version of Python
+            try:
+                await client.async_execute(**options)
+            except DeadKernelError as error:
+                raise SystemExit(f"error: {path.name}: its process died") from error
+            except CellExecutionError as error:
+                line = f"{path.name}: {(error.evalue.strip() or error.ename).splitlines()[-1]}"
+                if error.ename in ("InputError", "OSError"):  # the second of a full disk
+                    raise InputError(line) from error
+                raise SystemExit(f"error: {line}") from error
+            notebook.metadata = metadata
+            write_atomically(target, nbformat.writes(notebook))
             bar.update()
     finally:
-        client.kc.stop_channels()
-
-
-async def _execute(client: NotebookClient, path: Path, target: Path, metadata: dict) -> None:
-    notebook = nbformat.read(path, as_version=4)
-    metadata = notebook.metadata | metadata  # without what the client adds: the version of Python
-    client.nb = notebook.copy()
-    client.nb.cells = [*notebook.cells, RESET]
-    try:
-        await client.async_execute()
-    except DeadKernelError as error:
-        raise SystemExit(f"error: {path.name}: its process died") from error
-    except CellExecutionError as error:
-        line = f"{path.name}: {(error.evalue.strip() or error.ename).splitlines()[-1]}"
-        if error.ename in ("InputError", "OSError"):  # the second of a full disk
-            raise InputError(line) from error
-        raise SystemExit(f"error: {line}") from error
-    notebook.metadata = metadata
-    write_atomically(target, nbformat.writes(notebook))
+        if client.kc:
+            client.kc.stop_channels()

@@ -10,7 +10,7 @@ import matplotlib
 from IPython import display
 from matplotlib.figure import Figure
 
-from pvera.report import claims, plots, published
+from pvera.report import claims, plots
 from pvera.report.table import Table, title
 
 WIDTH = 510  # pixels of a figure of one column
@@ -75,7 +75,7 @@ class Page:
 
     def show_claims(self, notebook: str) -> None:
         """Show the judged claims of a notebook."""
-        for table in claims.tables(self.results, self.profile, published.load(self.published), notebook):
+        for table in claims.tables(self.results, self.profile, notebook):
             self.show(table)
 
     def named(self, name: str, of: str = "") -> str:

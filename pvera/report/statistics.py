@@ -114,15 +114,20 @@ def over_units(differences: np.ndarray, level: float = LEVEL) -> float:
     return float(np.fmax(half, over_repeats(differences, level)))
 
 
-def over_datasets(values: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of each column over data sets, after averaging over seeds, and its interval (`over_units`).
+def mean_interval(values: pd.DataFrame) -> dict[str, float]:
+    """Return mean, low and high: the mean over units (rows) of their means over repeats (columns), with its interval.
 
-    values: rows with the levels dataset and seed. Returns a row per column: mean, low, high.
+    The interval is that of `over_units`; a unit without a value does not count.
     """
-    parts = [column.unstack("seed", sort=False).dropna(how="all") for _, column in values.items()]
-    mean = pd.Series([part.mean(axis=1).mean() for part in parts], values.columns, dtype=float)
-    half = pd.Series([over_units(part.to_numpy()) for part in parts], values.columns, dtype=float)
-    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
+    values = values.dropna(how="all")
+    mean, half = values.mean(axis=1).mean(), over_units(values.to_numpy())
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def over_datasets(values: pd.DataFrame) -> pd.DataFrame:
+    """Return the `mean_interval` of each column (rows); values: rows with the levels dataset and seed."""
+    parts = [mean_interval(column.unstack("seed", sort=False)) for _, column in values.items()]
+    return pd.DataFrame(parts, values.columns, ["mean", "low", "high"])
 
 
 def detectable(differences: np.ndarray) -> float:

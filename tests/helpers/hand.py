@@ -25,12 +25,6 @@ def runs_of(correct, images=10000, **changes):
     ]
 
 
-def lines(table, source=False):
-    """Return the cells of a Markdown table, line by line, without the header."""
-    rows = [line for line in table.markdown(source).splitlines() if line.startswith("|")][2:]
-    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-
-
 def parsed(table):
     return pd.read_csv(io.StringIO(table.csv()))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scripts
 import yaml
-from hand import HAND, lines, parsed, runs_of
+from hand import HAND, cells, parsed, runs_of
 from records import make_record
 
 from pvera import LoRA, PVeRA, adapters
@@ -60,7 +60,7 @@ def test_stars_pool_the_seeds_that_both_methods_have():
     """On the common seed 1 of 5 against 4 of 5: p = .2^5 + 5 (.8) .2^4; against 5 of 10 it would be 6/32."""
     correct = {"vera": {"digits": [1, None]}, "pvera": {"digits": [4, 1]}}
     table = tables.detailed(runs_of(correct, images=5))
-    assert lines(table) == [["Digits", r"20.0\*", "50.0 ± 42.4"]]
+    assert cells(table) == {"Digits": [r"20.0\*", "50.0 ± 42.4"]}
     assert parsed(table)["p_value"][0] == pytest.approx(0.00672)
 
 

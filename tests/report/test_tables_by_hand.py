@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hand import lines, parsed
+from hand import cells, parsed
 from records import make_record, write_all
 from scipy.stats import t
 
@@ -176,9 +176,8 @@ def test_by_hand():
     np.testing.assert_allclose([data["low"][0], data["high"][1], data["low"][2]], [0.2 - half, half, np.nan], rtol=1e-5)
     # Equal lowest losses: the first, here 16 twice.
     assert data["lowest"].tolist() == [0, 2, 1, 1] and data["parameters"].tolist() == [100, 200, 300, 400]
-    cells = {row[0]: row[1:] for row in lines(table)}
-    assert cells["Loss, here"] == ["1.200", "<ins>1.000</ins>", "<ins>1.000</ins>", "**0.950**"]
-    assert cells["Trainable parameters, paper"] == ["21 504", "24 576", "30 720", "43 008"]
+    assert cells(table)["Loss, here"] == ["1.200", "<ins>1.000</ins>", "<ins>1.000</ins>", "**0.950**"]
+    assert cells(table)["Trainable parameters, paper"] == ["21 504", "24 576", "30 720", "43 008"]
     assert list(table.texts()[""]) == ["r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)"]
     assert "takes the softmax twice" in table.caption
 

@@ -80,7 +80,7 @@ def test_choosing_by_accuracy_is_said_beside_choosing_by_loss(root):
 
 
 def test_claims_about_tuned_methods(root):
-    rows = claims.judged(root, "mine", published.load("results/published"), "tuned").set_index("claim")
+    rows = claims.judged(root, "mine", "tuned").set_index("claim")
     more = rows.loc["PVeRA is more accurate than VeRA"]
     assert more["difference"] == pytest.approx(7.5) and more["scale"] == "2 data sets, 2 seeds"
     dropout = rows.loc["PVeRA is more accurate than VeRA with half of its latent dropped"]

@@ -252,7 +252,7 @@ NUMBERS = [
     ("| 6 to 10 minutes", minutes("bash run_tests.sh")),
 ]
 
-IMAGES = claims.judged(ROOT / "results", "vtab_tiny", PUBLISHED, "tuned")
+IMAGES = claims.judged(ROOT / "results", "vtab_tiny", "tuned")
 #: Differences, and intervals of both scopes; also of the differences the other way round.
 EFFECTS = [
     *(

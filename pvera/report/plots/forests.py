@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.plots import PAGE, PLAIN, PVERA_MEAN, SEED, Style, entry, forest, key, note, panels, style
-from pvera.report.statistics import over_units
+from pvera.report.statistics import mean_interval
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
 from pvera.report.tables.protocol import METRICS, per_pair, summary
@@ -25,7 +25,7 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
     """Draw contrasts of PVeRA's components in a panel each: a row per task, dots for seeds, markers for their means.
 
     sets: name of a set of tasks -> its runs. Each set ends in its mean over tasks with the 95 % interval for other
-    tasks. All panels share one scale.   names: of `CONTRASTS`; those are drawn that a set has runs of.
+    tasks. All panels share one scale. names: of `CONTRASTS`; those are drawn that a set has runs of.
     """
     accuracies = {name: values(runs) for name, runs in sets.items()}
     there = [name for name in names if any({*CONTRASTS[name]} <= runs.keys() for runs in sets.values())]
@@ -39,13 +39,11 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         first, second = CONTRASTS[name]
         frames = []
         for labels, frame in zip(rows, accuracies.values(), strict=True):
-            gaps = frame.get(first, np.nan) - frame.get(second, pd.Series(np.nan, frame.index))
-            gaps = gaps.unstack("seed", sort=False)
-            units = pooled(gaps.dropna(how="all"))
-            centre, half = pd.Series(np.nanmean(units, axis=1)).mean(), over_units(units)
-            ends = {"mean": gaps.mean(axis=1).mean(), "low": centre - half, "high": centre + half}
-            frames.append(gaps.set_axis(labels[:-1]).add_prefix("seed").assign(mean=gaps.mean(axis=1).to_numpy()))
-            frames.append(pd.DataFrame(ends, labels[-1:]))
+            scores = frame.reindex(columns=[first, second])
+            gaps = (scores[first] - scores[second]).unstack("seed", sort=False)
+            means = gaps.mean(axis=1)
+            frames.append(gaps.add_prefix("seed").assign(mean=means).set_axis(labels[:-1]))
+            frames.append(pd.DataFrame([mean_interval(pooled(gaps)) | {"mean": means.mean()}], labels[-1:]))
         forest(ax, pd.concat(frames), lambda label: PLAIN if label.startswith(MEAN) else task)
         ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
         below = np.cumsum([len(labels) for labels in rows])

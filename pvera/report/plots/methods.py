@@ -35,10 +35,10 @@ from pvera.report.tables.duration import LIMIT
 
 #: Per panel: title, label, and columns of `tables.cost.of_runs`: in training, with the mean, merged.
 COSTS = (
-    ("(a) Adapters", "Trainable parameters", ("adapter_parameters",)),
-    ("(b) Whole model", "Parameters (million)", ("parameters",)),
-    ("(c) One layer's adapter", "Multiply-adds", ("layer_training", "layer_inference", "layer_merged")),
-    ("(d) Whole model", "Multiply-adds", ("training", "inference", "merged")),
+    ("(a) Adapters", "Trainable parameters", ["adapter_parameters"]),
+    ("(b) Whole model", "Parameters (million)", ["parameters"]),
+    ("(c) One layer's adapter", "Multiply-adds ({})", ["layer_training", "layer_inference", "layer_merged"]),
+    ("(d) Whole model", "Multiply-adds ({})", ["training", "inference", "merged"]),
 )
 
 
@@ -51,14 +51,11 @@ def efficiency(points: pd.DataFrame) -> Figure:
     """
     figure, axes = panels(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
     for ax, (heading, label, columns) in zip(axes, COSTS, strict=True):
-        scale = 1
-        if columns[0] == "parameters":
-            scale = 1e6
-        elif len(columns) == 3:
-            scale, unit = (GIGA, "GMAC") if points[columns[0]].max() >= GIGA / 10 else (1e6, "MMAC")
-            label = f"{label} ({unit})"
+        scale, unit = (1 if columns == ["adapter_parameters"] else 1e6), "MMAC"
+        if len(columns) > 1 and points[columns[0]].max() >= GIGA / 10:
+            scale, unit = GIGA, "GMAC"
         for method, row in points.iterrows():
-            look, y, values = style(method), row["accuracy"], row[list(columns)].to_numpy() / scale
+            look, y, values = style(method), row["accuracy"], row[columns].to_numpy() / scale
             if values[-1] < values[0]:
                 ax.plot([values[-1], values[0]], [y, y], color=look.colour, linewidth=0.6)
                 ax.plot(values[-1], y, look.marker, color=look.colour, markersize=3.2, mfc="none", mew=0.6, zorder=3)
@@ -69,7 +66,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
         ax.margins(x=0.12)
         ax.grid()
         ax.set_title(heading)
-        ax.set_xlabel(label)
+        ax.set_xlabel(label.format(unit))
     trained = points["adapter_parameters"]
     powers = np.log10(trained[trained > 0])
     first, last = int(np.floor(powers.min())), int(np.floor(powers.max()))
@@ -213,11 +210,7 @@ def learning(losses: dict[str, dict[str, tuple[pd.DataFrame, float]]]) -> Figure
 # Speed
 
 #: The looks of each precision: greys, as colours stand for methods.
-PRECISIONS = {
-    "float32": Style("float32", "black", "o"),
-    "bfloat16": Style("bfloat16", "0.4", "s"),
-    "float16": Style("float16", "0.75", "D"),
-}
+PRECISIONS = {"float32": Style("float32", "black", "o"), "bfloat16": Style("bfloat16", "0.4", "s")}
 PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step"}
 
 

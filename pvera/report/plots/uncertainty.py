@@ -2,7 +2,7 @@
 intervals (Section 4.3, Appendix C), and scores of draws and of other ways by the passes that they take; and of the last
 layer's latents: detection of other data sets, and maps over patches (Section 4.4)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import product
 
@@ -12,6 +12,7 @@ import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
@@ -99,29 +100,21 @@ widths = partial(
 
 def detection(runs: tables.Runs) -> Figure:
     """Draw the AUROC for detecting incorrect predictions by number of draws: mean, and a band over seeds."""
-    seeds = tables.detection(runs).groupby(["way", "draws", "seed"], as_index=False)["auroc"].mean()
-    single = seeds["way"] == tables.SINGLE
+    of_seeds = tables.detection(runs).groupby(["way", "draws", "seed"])["auroc"].mean()
     figure, (ax,) = panels(1, 1, COLUMN, 2.1, 0)
-    seaborn.lineplot(
-        seeds[~single], x="draws", y="auroc", hue="way", style="way", palette={tables.SD: style("pvera").colour,
-        tables.SCORE: "0.25"}, markers={tables.SD: "o", tables.SCORE: "s"}, dashes=False, markersize=4.5,
-        linewidth=1.2, errorbar=("pi", 100), ax=ax,
-    )  # fmt: skip
-    ax.axhline(seeds["auroc"][single].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
+    for way, colour, marker in ((tables.SCORE, "0.25", "s"), (tables.SD, style("pvera").colour, "o")):
+        by_draws = of_seeds[way].groupby("draws").agg(["min", "mean", "max"])
+        ax.fill_between(by_draws.index, by_draws["min"], by_draws["max"], color=colour, alpha=0.2)
+        ax.plot(by_draws["mean"], color=colour, marker=marker, markersize=4.5, mec="white", mew=0.75,
+                linewidth=1.2, label=way)  # fmt: skip
+    ax.axhline(of_seeds[tables.SINGLE].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
     ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
     ax.annotate("chance", (1.01, 0.5), xycoords=ax.get_yaxis_transform(), va="center", fontsize=6, color="0.4")
     doubling(ax, list(runs[0].estimates), "Draws")
     ax.set_ylabel("AUROC, incorrect predictions")
-    ax.get_legend().remove()
     figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=2.4)
     note(figure, "line: mean over data sets and seeds; band: range of seeds")
     return figure
-
-
-def _interval(example: Example) -> str:
-    """Return the interval of the mean score, within the range of scores."""
-    low, high = np.clip([example.low, example.high], 0, 1)
-    return f"[{low:.2f}, {high:.2f}]"
 
 
 def framed(ax: Axes, example: Example) -> None:
@@ -142,15 +135,39 @@ def by_error(tasks: pd.DataFrame) -> Figure:
     ax.plot(errors, line["mean"], color="0.4", linewidth=1)
     ax.axhline(0, color="0.5", linewidth=0.6, linestyle="--")
     looks = dict(zip(tasks["set"].unique(), (("o", "black"), ("s", "white")), strict=False))
-    for name, task in tasks.iterrows():
+    for _, task in tasks.iterrows():
         marker, inside = looks[task["set"]]
         ax.plot(task["error"], task["delta"], marker, color="black", mfc=inside, mew=0.7)
-        ax.annotate(title(name), (task["error"], task["delta"]), (3, 2), textcoords="offset points", fontsize=5.5)
+    ax.margins(x=0.1)
     ax.set_xlabel("Incorrect predictions (%)")
     ax.set_ylabel("Cliff's delta of the spread")
     entries = [entry(name, marker, colour="black", mfc=inside) for name, (marker, inside) in looks.items()]
     ax.legend(handles=[*entries, entry("least squares, 95 % interval", line="-", colour="0.4")], fontsize=6)
+    name_points(ax, tasks["error"], tasks["delta"], map(title, tasks.index))
     return figure
+
+
+#: Where a name may stand beside a marker: alignment, and distance in points, across and upwards.
+SIDES = (
+    ("left", 4, "bottom", 1), ("right", -4, "top", -1), ("right", -4, "bottom", 1), ("left", 4, "top", -1),
+    ("center", 0, "bottom", 4), ("center", 0, "top", -4),
+)  # fmt: skip
+
+
+def name_points(ax: Axes, x: pd.Series, y: pd.Series, names: Iterable[str]) -> None:
+    """Write names beside markers, each on the first of `SIDES` where it is within the axes and covers no other marker,
+    name or key; on the last one where there is none."""
+    ax.figure.draw_without_rendering()  # places the axes
+    points = ax.transData.transform(np.column_stack([x, y]))
+    taken = [ax.get_legend().get_window_extent(), *(Bbox([point, point]).padded(4) for point in points)]
+    for name, *place in zip(names, x, y, strict=True):
+        text = ax.annotate(name, place, (0, 0), textcoords="offset points", fontsize=5.5)
+        for ha, right, va, up in SIDES:
+            text.set(ha=ha, va=va, position=(right, up))
+            box = text.get_window_extent()
+            if not box.count_overlaps(taken) and ax.bbox.x0 < box.x0 and box.x1 < ax.bbox.x1:
+                break
+        taken.append(box)
 
 
 def _class(example: Example, label: int) -> str:
@@ -170,7 +187,7 @@ def examples(runs: tables.Runs) -> Figure:
     for ax, example in zip(axes, sorted(every, key=lambda example: not example.right), strict=True):
         framed(ax, example)
         ax.set_title(title(example.dataset), fontsize=6.5, pad=2)
-        below = (_class(example, example.label), _class(example, example.predicted), _interval(example))
+        below = (_class(example, example.label), _class(example, example.predicted), example.interval)
         ax.set_xlabel("\n".join(below), fontsize=6, labelpad=3)
     note(figure, "below: true class, predicted class, 95 % interval of the mean score of the predicted class")
     key(figure, [entry("correct", "s", colour=CORRECT), entry("incorrect", "s", colour=INCORRECT)])
@@ -194,10 +211,9 @@ def teaser(images: Sequence[Example]) -> Figure:
         for row, c in enumerate(classes):
             colour = "0.55" if row else CORRECT if example.right else INCORRECT
             ax.plot(example.scores[:, c], row + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
-        ends = np.clip([example.low, example.high], 0, 1)
-        ax.plot(ends, [-0.36, -0.36], "|-", color="black", linewidth=1.6, markersize=5)
-        place = min(max(ends.mean(), 0.17), 0.83)
-        ax.text(place, -0.52, _interval(example), ha="center", va="bottom", fontsize=6)
+        ax.plot([example.low, example.high], [-0.36, -0.36], "|-", color="black", linewidth=1.6, markersize=5)
+        middle = np.clip((example.low + example.high) / 2, 0.17, 0.83)
+        ax.text(middle, -0.52, example.interval, ha="center", va="bottom", fontsize=6)
         ax.set_yticks(range(len(classes)), [_class(example, c) for c in classes])
         ax.get_yticklabels()[0].set_fontweight("bold")
         ax.set_ylim(len(classes) - 0.5, -0.95)
@@ -305,39 +321,37 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
     """
     latents = sorted(latents, key=lambda analysis: analysis[0]["method"] != "vera")
     record, arrays = latents[0]
-    pixels, rows = arrays["pixels"], 1 + sum(1 + 2 * len(arrays["draws"][:2]) for _, arrays in latents)
-    size = (COLUMN - 1.2) / len(pixels)
-    figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows))
-    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02, wspace=0.02, hspace=0.02)
-    grid = iter(figure.subplots(rows, len(pixels), squeeze=False))
-    axes = _row(next(grid), "Image", pixels)
-    for ax, label in zip(axes, arrays["labels"], strict=True):
-        ax.set_title(class_name(record["dataset"], int(label)), fontsize=6.5, pad=2)
+    pixels, names = arrays["pixels"], [class_name(record["dataset"], int(label)) for label in arrays["labels"]]
+    groups: list[tuple] = [({"Image": pixels}, "black", {})]  # rows of one colour scale: label -> pictures
     for record, arrays in latents:
         look, mean, draws = style(record["method"]), arrays["mu"], arrays["draws"][:2]
         as_drawn = {f"{look.title},\nmean" if len(draws) else look.title: mean}
         as_drawn |= {f"draw {i + 1}": draw for i, draw in enumerate(draws)}
-        from_mean = {f"draw {i + 1}\n− mean": draw - mean for i, draw in enumerate(draws)}
-        most = max((np.abs(cells).max() for cells in from_mean.values()), default=0)
-        for pictures, scale in (
-            (as_drawn, {"cmap": "viridis", "vmin": mean.min(), "vmax": mean.max()}),
-            (from_mean, {"cmap": "BrBG", "vmin": -most, "vmax": most}),
-        ):
-            if pictures:
-                axes = np.array([_row(next(grid), label, cells, look.colour, **scale)
-                                 for label, cells in pictures.items()]).ravel()  # fmt: skip
-                bar = figure.colorbar(axes[0].images[0], ax=axes, pad=0.01, fraction=0.06, aspect=6 * len(axes) / 5)
-                bar.ax.tick_params(labelsize=5.5, length=2)
-                bar.ax.yaxis.set_major_locator(MaxNLocator(3))
-                bar.outline.set_linewidth(0.4)
+        groups.append((as_drawn, look.colour, {"cmap": "viridis", "vmin": mean.min(), "vmax": mean.max()}))
+        if len(draws):
+            from_mean = {f"draw {i + 1}\n− mean": draw - mean for i, draw in enumerate(draws)}
+            most = np.abs(draws - mean).max()
+            groups.append((from_mean, look.colour, {"cmap": "BrBG", "vmin": -most, "vmax": most}))
+    rows, size = sum(len(rows) for rows, *_ in groups), (COLUMN - 1.2) / len(pixels)
+    figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows))
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02, wspace=0.02, hspace=0.02)
+    grid = figure.subplots(rows, len(pixels), squeeze=False)
+    for ax, name in zip(grid[0], names, strict=True):
+        ax.set_title(name, fontsize=6.5, pad=2)
+    below = iter(grid)
+    for group, colour, scale in groups:
+        axes = []
+        for label, pictures in group.items():
+            row = next(below)
+            for ax, cells in zip(row, pictures, strict=True):
+                picture(ax, cells, **scale)
+            row[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=6.5, labelpad=3, color=colour)
+            axes.extend(row)
+        if scale:
+            bar = figure.colorbar(axes[0].images[0], ax=axes, pad=0.01, fraction=0.06, aspect=6 * len(axes) / 5)
+            bar.ax.tick_params(labelsize=5.5, length=2)
+            bar.ax.yaxis.set_major_locator(MaxNLocator(3))
+            bar.outline.set_linewidth(0.4)
     note(figure, "One cell per patch: its query latent in the last layer, on the first\n"
                  "principal component of the mean (no unit); draws, and draws minus the mean")  # fmt: skip
     return figure
-
-
-def _row(axes: Sequence[Axes], title: str, pictures: np.ndarray, colour: str = "black", **scale) -> Sequence[Axes]:
-    """Draw pictures (images, height, width[, 3]) side by side, with a title at the left."""
-    for ax, pixels in zip(axes, pictures, strict=True):
-        picture(ax, pixels, **scale)
-    axes[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=6.5, labelpad=3, color=colour)
-    return axes

@@ -4,7 +4,7 @@ All values train on the same data sets with the same seeds, so differences are t
 intervals are those of a mean over data sets.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import product
 
@@ -136,19 +136,14 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
     return Table(runs[0]["experiment"], caption, {"": panel}, data=data, source=describe_runs(runs), in_paper=True)
 
 
-def of_ranks(text: str, *groups: list[int]) -> Callable[[pd.DataFrame | None], str]:
-    """Return the text of a claim about groups of the paper's ranks, which names ours in their place where they
-    differ."""
-
-    def of_results(of_values: pd.DataFrame | None) -> str:
-        pairs, names = counterparts([] if of_values is None else of_values, "rank"), []
-        for ranks in groups:
-            ours = " and ".join(title("rank", pairs[rank]) for rank in ranks if pairs.get(rank, rank) != rank)
-            theirs = " and ".join(title("rank", rank) for rank in ranks)
-            names.append(f"{theirs} (here {ours})" if ours else theirs)
-        return text.format(*names)
-
-    return of_results
+def of_ranks(text: str, groups: Sequence[list[int]], of_values: pd.DataFrame | None) -> str:
+    """Return the text of a claim about groups of the paper's ranks, which names ours beside those that differ."""
+    pairs, names = counterparts([] if of_values is None else of_values, "rank"), []
+    for ranks in groups:
+        ours = " and ".join(title("rank", pairs[rank]) for rank in ranks if pairs.get(rank, rank) != rank)
+        theirs = " and ".join(title("rank", rank) for rank in ranks)
+        names.append(f"{theirs} (here {ours})" if ours else theirs)
+    return text.format(*names)
 
 
 @contrast

@@ -80,11 +80,6 @@ def _measures(frame: pd.DataFrame, conditions: list[str]) -> pd.DataFrame:
     return table.set_axis([" ".join(filter(None, map(str, column))) for column in table], axis=1)
 
 
-def load_along_beta(root, profile: str) -> Comparison | None:
-    """Load the comparisons of PVeRA along β; None where there are none."""
-    return load(root, profile, sorted(path.name for path in (Path(root) / profile).glob(f"{ALONG_BETA}*")))
-
-
 def describe_runs(comparison: Comparison) -> str:
     """Describe the adapters for a caption."""
     scores = comparison.frames["scores"]
@@ -112,7 +107,7 @@ def with_floor(error: str, floor: str, row: pd.Series) -> str:
 
 
 def ordered(keys) -> list[tuple]:
-    """Sort keys (`KEY`) by passes, then by method and source, and the mean before Laplace, draws and ensembles."""
+    """Sort keys, which begin with `KEY`, by passes, method, source and way: mean, Laplace, draws, ensembles."""
     methods, sources = list(METHODS), list(SOURCES)
     return sorted(keys, key=lambda key: (key[0], methods.index(key[1]), sources.index(key[2]), WAYS.index(key[3])))
 
@@ -144,18 +139,6 @@ SCORES = {
 }
 
 
-def scores_table(comparison: Comparison) -> Table:
-    """Build the table of accuracy, proper scores and calibration, before and after temperature scaling."""
-    caption = (
-        "Scores on the test split, mean over data sets and seeds. NLL in nats. ECE and ACE in points, their floor in "
-        "brackets: the mean error of labels that are drawn from the predictions. T: after temperature scaling, fitted "
-        "on the validation split, which changes no accuracy. ms: milliseconds per image, measured beside other "
-        "processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
-    )
-    panels = by_passes(means(comparison.measures))
-    return Table("rivals", caption, panels, SCORES, comparison.frames["scores"], describe_runs(comparison))
-
-
 DETECTION = {
     "auroc score": ("AUROC, score", 3),
     "auroc entropy": ("entropy", 3),
@@ -169,18 +152,30 @@ DETECTION = {
 }
 
 
-def detection_table(comparison: Comparison) -> Table:
-    """Build the table of the detection of incorrect predictions, and of the parts of the entropy."""
-    caption = (
+#: Name of a table -> its columns, its frame of `Comparison.frames`, and its caption.
+TABLES = {
+    "rivals": (SCORES, "scores", (
+        "Scores on the test split, mean over data sets and seeds. NLL in nats. ECE and ACE in points, their floor in "
+        "brackets: the mean error of labels that are drawn from the predictions. T: after temperature scaling, fitted "
+        "on the validation split, which changes no accuracy. ms: milliseconds per image, measured beside other "
+        "processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
+    )),
+    "rivals_detection": (DETECTION, "detection", (
         "Detection of incorrect predictions within each data set, mean over data sets and seeds. AUROC (0.5: chance) "
         "by 1 − the highest score, by the entropy of the mean prediction, by the mutual information of label and draw "
         "(or member), and by the standard deviation of the highest score over draws. By 1 − the highest score: AURC "
         "and AUGRC, areas under the risk-coverage curve and the generalised one, times 1000, lower is better; accuracy "
         f"on the {100 * COVERAGE:.0f} % of images with the lowest uncertainty. Entropies in nats: the expected entropy "
         "of a draw, and the mutual information, which add up to the entropy of the mean."
-    )
-    panels, data = by_passes(means(comparison.measures)), comparison.frames["detection"]
-    return Table("rivals_detection", caption, panels, DETECTION, data, describe_runs(comparison))
+    )),
+}  # fmt: skip
+
+
+def table(comparison: Comparison, name: str) -> Table:
+    """Build one of `TABLES`: a panel per number of passes, a row per way."""
+    spec, frame, caption = TABLES[name]
+    panels = by_passes(means(comparison.measures))
+    return Table(name, caption, panels, spec, comparison.frames[frame], describe_runs(comparison))
 
 
 SHIFT = {
@@ -229,8 +224,11 @@ BETA = {
 }
 
 
-def beta_table(along: Comparison) -> Table:
-    """Build the table of PVeRA's scores along β (`load_along_beta`)."""
+def beta_table(root, profile: str) -> Table | None:
+    """Build the table of PVeRA's scores along β; None without these analyses."""
+    along = load(root, profile, sorted(path.name for path in (Path(root) / profile).glob(f"{ALONG_BETA}*")))
+    if along is None:
+        return None
     most = along.measures.xs("draws", level="way").index.unique("passes").max()
     one, drawn = (
         means(along.measures.xs(way, level=["way", "passes"]), ["source"]) for way in (("pass", 1), ("draws", most))
@@ -282,11 +280,10 @@ def differences_table(comparison: Comparison) -> Table:
         gaps = values.sub(values.get(REFERENCE, np.nan), axis=0)
         parts[name] = over_datasets(gaps.drop(columns=[REFERENCE], errors="ignore"))
     data = pd.concat(parts, names=["score"]).dropna(how="all").reorder_levels([*KEY, "score"])
-    ways = ordered(data.index.droplevel("score").unique())
-    data = data.loc[[(*way, name) for way in ways for name in DIFFERENCES if (*way, name) in data.index]].reset_index()
-    digits = {name: 3 if name.startswith(("NLL", "AUROC")) else 2 for name in DIFFERENCES}
-    intervals = [interval(row.mean, row.low, row.high, digits[row.score]) for row in data.itertuples(index=False)]
-    cells = data.assign(text=intervals).pivot(index=KEY, columns="score", values="text")
+    data = data.loc[ordered(data.index)].reset_index()
+    digits = [3 if name.startswith(("NLL", "AUROC")) else 2 for name in data["score"]]
+    texts = map(interval, data["mean"], data["low"], data["high"], digits)
+    cells = data.assign(text=list(texts)).pivot(index=KEY, columns="score", values="text")
     cells = cells.reindex(columns=list(DIFFERENCES)).fillna(NOTHING)
     caption = (
         "Difference from one pass with PVeRA's mean, paired by data set and seed, with its 95 % interval by Student's "

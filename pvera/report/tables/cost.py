@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pandas as pd
 from pvera.adapters import METHODS, PAPER_METHODS, Method
 from pvera.cost import GIGA
 from pvera.errors import InputError
-from pvera.report.published import Published
+from pvera.report.published import Published, load
 from pvera.report.scores import by_backbone, score_frame
 from pvera.report.table import Table, listed, plain, thousands, title
 from pvera.report.tables.benchmark import accuracies
@@ -130,9 +131,9 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
     return _points(costs, runs[0]["profile"], runs[0]["backbone"], accuracy, chosen)
 
 
-def of_profile(root, profile: str, paper: Published) -> dict[str, tuple[list[dict], tuple]]:
+def of_profile(root, profile: str) -> dict[str, tuple[list[dict], tuple]]:
     """Return the counts behind the claims, per backbone: those of the paper's ViT-B/14, marked so, and of the runs."""
-    costs = load_costs(root, *dict.fromkeys([profile, SIZES]))
+    costs, paper = load_costs(root, *dict.fromkeys([profile, SIZES])), load(Path(root) / "published")
     counts: dict[str, tuple[list[dict], tuple]] = {"dinov2_b": ([], (of_paper(costs, paper), True))}
     for backbone, runs in by_backbone(load_runs(root, profile, optional=True)).items():
         try:

@@ -47,7 +47,7 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     )
     titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.GLUE.items()}
     panels = {name: cells.rename(columns=titles) for name, cells in panels.items()}
-    return Table(runs[0]["experiment"], caption, panels, data=data, source=describe_runs(runs))
+    return Table(runs[0]["experiment"], caption, panels, data=data, source=describe_runs(runs), in_paper=True)
 
 
 def _text(row: pd.Series) -> str:

@@ -85,13 +85,14 @@ def out_of_distribution_table(runs: Sequence[Values]) -> Table:
 
 
 @contrast
-def separation(runs: Sequence[Values], kind: str, over: str = "") -> Gaps:
-    """Return PVeRA's AUROC above that of `over` or ½, mean over the other data sets: models, seeds.
+def separation(data: pd.DataFrame, kind: str, over: str = "") -> Gaps:
+    """Return PVeRA's AUROC above that of `over` or ½, mean over the other data sets, by model and seed.
+
+    data: `comparisons`.
 
     The paper finds PVeRA's values significantly lower and VeRA's not, which does not show that the two differ (Gelman
     and Stern 2006); their difference is judged instead.
     """
-    data = comparisons(runs)
     data = data[data["kind"] == kind].groupby(["method", "model", "seed"])["auroc"].mean()
     for name in filter(None, ("pvera", over)):
         if name not in data.index.unique("method"):

@@ -46,20 +46,20 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
 
     Differences are NaN where one of the two runs diverged.
     """
-    values = {}
     place = ["backbone", "dataset", "method", "seed"]
-    for switch, records in runs.items():
-        rows = [
-            {key: run[key] for key in place}
-            | {name: value(run) if run["test"] else np.nan for name, (*_, value) in METRICS.items()}
+    values = {
+        switch: pd.DataFrame(
+            {name: value(run) if run["test"] else np.nan for name, (*_, value) in METRICS.items()}
+            | {key: run[key] for key in place}
             for run in records
-        ]
-        values[switch] = pd.DataFrame(rows).set_index(place)
+        ).set_index(place)
+        for switch, records in runs.items()
+    }
     gaps = {}
     for switch, switched in values.items():
         if switch not in REFERENCES:
             corrected = values[VARIANTS[switch].reference]
-            gaps[switch] = (switched - corrected).loc[[pair for pair in switched.index if pair in corrected.index]]
+            gaps[switch] = (switched - corrected).loc[switched.index[switched.index.isin(corrected.index)]]
     return pd.concat(gaps, names=["switch"]).reset_index()
 
 

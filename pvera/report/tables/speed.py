@@ -68,11 +68,11 @@ def describe(record: dict) -> str:
     for row in rows.itertuples():
         values = [_quantity(row, value) for value in (row.value, row.bound_value)]
         quartiles = "" if pd.isna(row.low) else f" ({row.low:.3f} to {row.high:.3f})"
-        target, verdict = f"{row.target:.2f}", "met" if row.ratio <= row.target else "**missed**"
-        if pd.isna(row.target):
-            target = verdict = ""
+        target = ["", ""]
+        if pd.notna(row.target):
+            target = [f"{row.target:.2f}", "met" if row.ratio <= row.target else "**missed**"]
         place = [row.backbone, row.precision, row.part, row.what, row.bound]
-        lines.append([*place, *values, f"{row.ratio:.3f}{quartiles}", target, verdict])
+        lines.append([*place, *values, f"{row.ratio:.3f}{quartiles}", *target])
     notes = (
         f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
         "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the "

@@ -33,9 +33,9 @@ def title_of(profile: str) -> str:
 
 def load(root, profile: str) -> dict[str, list[dict]]:
     """Load the records of VeRA, PVeRA and its variants, without the tasks that `left_out` names."""
-    without = left_out(root, profile)
-    runs = components.load(root, profile, TUNED)
-    return {name: kept for name, of in runs.items() if (kept := [r for r in of if r["dataset"] not in without])}
+    without, runs = left_out(root, profile), components.load(root, profile, TUNED)
+    kept = {name: [run for run in of if run["dataset"] not in without] for name, of in runs.items()}
+    return {name: of for name, of in kept.items() if of}
 
 
 def all_methods(root, profile: str) -> dict[str, pd.DataFrame]:
@@ -157,11 +157,3 @@ def by_accuracy(runs: Runs, profile: str) -> str:
         f"{title_of(profile)}: on the validation images of seed 0, PVeRA − VeRA is {signed(gap['loss'], 1)} "
         f"points where the loss chooses epoch and rate, and {signed(gap['accuracy'], 1)} if the accuracy chose."
     )
-
-
-# The tables of the questions
-
-
-def table(runs: Runs, profile: str) -> Table:
-    """Build the table of accuracies of VeRA, PVeRA and its variants on the tasks of a profile."""
-    return components.table(runs, "tuned", f"{title_of(profile)}: {components.TUNED_CAPTION}")

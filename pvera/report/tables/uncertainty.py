@@ -52,12 +52,13 @@ def images(runs: Runs, k: int, value: str, right: str) -> pd.DataFrame:
     """
     if k not in runs[0].estimates:
         raise Untestable(f"no results with {k} draws")
-    parts = []
-    for run in runs:
-        estimates = run.estimates[k]
-        columns = {"value": getattr(estimates, value), "right": getattr(estimates, right)}
-        parts.append(pd.DataFrame({"dataset": run.record["dataset"], "seed": run.record["seed"]} | columns))
-    return pd.concat(parts)
+    columns = {"value": value, "right": right}
+    return pd.concat(
+        pd.DataFrame({name: getattr(run.estimates[k], field) for name, field in columns.items()}).assign(
+            dataset=run.record["dataset"], seed=run.record["seed"]
+        )
+        for run in runs
+    )
 
 
 #: The standard deviations of Algorithm 1, and the widths of the intervals.
@@ -211,10 +212,9 @@ def by_task(runs: Sequence[Draws], k: int) -> pd.DataFrame:
     rows = []
     for run in runs:
         estimates = run.estimates[k]
-        values = spread_of([run], k)
         rows.append({
-            "dataset": run.record["dataset"], "error": 100 * (~estimates.right).mean(), "delta": delta(values),
-            "auroc": auroc(estimates.sd, ~estimates.right),
+            "dataset": run.record["dataset"], "error": 100 * (~estimates.right).mean(),
+            "delta": delta(spread_of([run], k)), "auroc": auroc(estimates.sd, ~estimates.right),
         })  # fmt: skip
     return pd.DataFrame(rows).groupby("dataset", sort=False).mean()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,9 +98,10 @@ class Claim:
         if any(gaps.isna().all(axis=None) for gaps in contrasts.values()):
             raise Untestable("no runs to compare")
         over_seeds = self.units == "seeds"
-        arrays = {name: (gaps.T if over_seeds else gaps).to_numpy() for name, gaps in contrasts.items()}
-        effect = weakest_contrast(arrays)
-        sample = effect if over_seeds else weakest_contrast({name: pooled(gaps) for name, gaps in contrasts.items()})
+        these = {name: (gaps.T if over_seeds else gaps).to_numpy() for name, gaps in contrasts.items()}
+        others = {name: pooled(gaps).to_numpy() for name, gaps in contrasts.items()}
+        effect = weakest_contrast(these)
+        sample = effect if over_seeds else weakest_contrast(others)
         gaps, scopes = contrasts[effect.name], {}
         if not np.isnan(sample.others.bounds).any():
             scopes["these_" if over_seeds else ""] = sample.others
@@ -142,11 +143,11 @@ def unit(dataset: str) -> str:
     return SAME_IMAGES.get(dataset, dataset)
 
 
-def pooled(gaps: pd.DataFrame) -> np.ndarray:
+def pooled(gaps: pd.DataFrame) -> pd.DataFrame:
     """Return differences (units, repeats) with the mean of data sets of the same images in their place."""
-    if "dataset" in gaps.index.names:
-        gaps = gaps.groupby(gaps.index.get_level_values("dataset").map(unit)).mean()
-    return gaps.to_numpy()
+    if "dataset" not in gaps.index.names:
+        return gaps
+    return gaps.groupby(gaps.index.get_level_values("dataset").map(unit)).mean()
 
 
 def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
@@ -170,12 +171,7 @@ Contrast = Callable[[Any], Gaps]
 
 def contrast(compute: Callable[..., Gaps]) -> Callable[..., Contrast]:
     """Turn a function of (results, options) into one of the options alone, which returns the function of results."""
-
-    @wraps(compute)
-    def with_options(*options, **named) -> Contrast:
-        return lambda results: compute(results, *options, **named)
-
-    return with_options
+    return lambda *options, **named: lambda results: compute(results, *options, **named)
 
 
 @contrast
