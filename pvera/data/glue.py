@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # trainings on images do without
     import pandas as pd
 
 HUB = "nyu-mll/glue"
-EVALUATION_BATCH = 32  # texts: each is padded to the longest of its batch
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ class TextSplit:
 class TextData:
     """A split on `device`; a batch is padded to its longest text."""
 
-    evaluation_batch = EVALUATION_BATCH
+    evaluation_batch = 32  # each is padded to the longest of its batch
 
     def __init__(self, split: TextSplit, device: torch.device):
         self.inputs = {name: tensor.to(device) for name, tensor in split.inputs.items()}

@@ -42,11 +42,10 @@ from pvera.errors import InputError, explained, writing
 #: File of the split that a run trains on, validates on and is tested on.
 SPLIT_OF = {"train": "train800", "validation": "val200", "test": "test"}
 SPLITS = tuple(SPLIT_OF.values())
-EVALUATION_BATCH = 256
 REFUSED = 10  # images that an error names
 DECODER = 2  # raised whenever `decode` gives other pixels: the store then decodes anew
 CACHE = "PVERA_CACHE"  # environment variable
-CHUNK = 256  # images that are decoded before they are written: 39 MB at 224 pixels
+CHUNK = 256  # images that are decoded, or hashed, at once: 39 MB at 224 pixels
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,8 @@ class ImageSplit:
 
     def content(self) -> Iterator[np.ndarray]:
         """Yield images and labels: all that training and testing read."""
-        for start in range(0, len(self.images), 256):
-            yield _read(self.images, slice(start, start + 256))
+        for start in range(0, len(self.images), CHUNK):
+            yield _read(self.images, slice(start, start + CHUNK))
         yield np.ascontiguousarray(self.labels)
 
     def first(self, count: int) -> ImageSplit:
@@ -109,7 +108,7 @@ class ImageData:
     store when a batch needs them: a test split at 224 pixels has up to 11 GB.
     """
 
-    evaluation_batch = EVALUATION_BATCH
+    evaluation_batch = 256
 
     def __init__(self, split: ImageSplit, backbone: Backbone, device: torch.device, in_memory: bool = True):
         self.images = _channels_first(split.images, slice(None), device) if in_memory else split.images
