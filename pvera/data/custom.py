@@ -4,7 +4,7 @@
     pets/train/cat/1.jpg     folders train, val and test with a folder per class
 
 `install` writes a folder of VTAB-1k's format: `images`, a link to the pictures, which stay where they are; lists with
-VTAB-1k's names, whatever the counts; and the description that `tasks.manifest` returns.
+VTAB-1k's names, whatever the counts; and the description that `image_folders.manifest` returns.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from pvera import files
 from pvera.data import image_folders
-from pvera.data.image_folders import SPLIT_OF, name_errors
-from pvera.data.tasks import MANIFEST, TASKS, manifest
+from pvera.data.image_folders import MANIFEST, SPLIT_OF, manifest, name_errors
+from pvera.data.tasks import TASKS
 from pvera.errors import InputError, explained, writing
 
 #: Names of the folders of splits.
@@ -113,7 +113,7 @@ def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
 
 
 def install(root: str | Path, name: str, source: str | Path, seed: int | None = None) -> dict:
-    """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
+    """Write the lists of a data set below `root`, and return its description (`image_folders.manifest`).
 
     seed: as for `split`; None for the seed of the lists that lie there, else 0. Lists that are right stay untouched.
     InputError as `split`; for a name that is taken or cannot name a folder of results; and for another seed than that
@@ -154,7 +154,7 @@ def install(root: str | Path, name: str, source: str | Path, seed: int | None = 
 
 
 def current(root: str | Path, name: str) -> dict | None:
-    """Return `tasks.manifest` with the hash of the listed pictures as they are now: they may have been overwritten.
+    """Return the `manifest` with the hash of the listed pictures as they are now: they may have been overwritten.
 
     InputError for a picture that is missing or cannot be decoded.
     """

@@ -36,12 +36,13 @@ from tqdm import tqdm
 
 from pvera import files
 from pvera.backbones import Backbone
-from pvera.data.tasks import task
+from pvera.data.tasks import TASKS, Task, class_name
 from pvera.errors import InputError, explained, writing
 
 #: File of the split that a run trains on, validates on and is tested on.
 SPLIT_OF = {"train": "train800", "validation": "val200", "test": "test"}
 SPLITS = tuple(SPLIT_OF.values())
+MANIFEST = "own.json"  # description of one's own data set, which `custom.install` writes into its folder
 REFUSED = 10  # images that an error names
 DECODER = 2  # raised whenever `decode` gives other pixels: the store then decodes anew
 CACHE = "PVERA_CACHE"  # environment variable
@@ -140,6 +141,39 @@ class ImageData:
 def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Tensor:
     """Return images (n, size, size, 3) of the CPU as (part, 3, size, size) on `device`, which reorders them."""
     return torch.from_numpy(_read(images, part)).to(device).permute(0, 3, 1, 2).contiguous()
+
+
+def task(name: str, root: str | Path | None = None) -> Task:
+    """Return the data set of that name: a known one, or one's own below `root`. InputError lists the known names."""
+    if name in TASKS:
+        return TASKS[name]
+    described = manifest(root, name)
+    if described is None:
+        raise InputError(
+            f"unknown data set {name!r}; choose from {', '.join(TASKS)}, or name your own pictures with "
+            f"--data-set {name}=FOLDER"
+        )
+    return Task(name, name, "own", len(described["classes"]), described["images"]["test"], "own")
+
+
+def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
+    """Return the description of one's own data set `name` below `root`, None for all others.
+
+    classes: their names in the order of labels.   images: their number per split.
+    split: which splits were given, and the seed and shares of those that were drawn.
+    source: the folder.   pictures_sha256: of contents, labels and given splits.   lists_sha256: of the lists.
+    left_out: the number of files per reason.   alike: the number of pictures with the pixels of another.
+    """
+    if name in TASKS or root is None:
+        return None
+    file = Path(root) / name / MANIFEST
+    return files.read_json(file, "remove it, and name the folder of your pictures again") if file.exists() else None
+
+
+def class_names(name: str, root: str | Path | None = None) -> list[str]:
+    """Return the names of the classes of a data set, in the order of labels."""
+    described = manifest(root, name)
+    return described["classes"] if described else [class_name(name, label) for label in range(task(name).classes)]
 
 
 def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:

@@ -22,7 +22,7 @@ import torch
 
 from pvera import __version__, checkpoint, metrics, text_encoders
 from pvera.adapters import METHODS
-from pvera.data import inputs, tasks, vtab
+from pvera.data import image_folders, inputs, vtab
 from pvera.errors import InputError
 from pvera.model import adapt
 from pvera.seeding import derive
@@ -119,7 +119,7 @@ class Run(Job):
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
         frozen, (train, validation, test) = inputs.for_run(self, device)
-        task = tasks.task(self.dataset, self.data_root)
+        task = image_folders.task(self.dataset, self.data_root)
         text = task.category == "language"
         own_draws, chosen, scores, files = self.protocol.own_draws, None, None, {}
         seeds = [derive(self.seed, "member", m) if own_draws else self.seed for m in range(len(self.members))]
@@ -155,7 +155,7 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            **(vtab if task.suite == "vtab" else tasks).provenance(self.data_root, self.dataset),
+            **vtab.provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": members,
             "chosen": chosen,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scripts
 
-from pvera.data import image_folders, suite, tasks
+from pvera.data import image_folders, suite
 from pvera.data.suite.natural import handwritten
 
 QUICK = ("digits", "nuclei", "counting")  # the tasks of the profile `demo`; all twelve take a minute
@@ -27,7 +27,7 @@ def test_four_tasks_of_each_category():
 @pytest.mark.parametrize("name", EACH)
 def test_the_published_pixels_and_their_masks(name):
     """The two means inside and outside a mask explain more of its image than those of another image's mask."""
-    recipe, parts, task = suite.RECIPES[name], made(name), tasks.task(name)
+    recipe, parts, task = suite.RECIPES[name], made(name), image_folders.task(name)
     assert suite.digests(parts)["all"] == recipe.sha256
     assert (task.test_images, task.classes) == (len(parts["test"].labels), len(recipe.classes))
     seen = [{image.tobytes() for image in part.images} for part in parts.values()]

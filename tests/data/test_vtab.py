@@ -17,7 +17,7 @@ import scripts
 from PIL import Image
 from rehearsal import write_vtab
 
-from pvera.data import image_folders, inputs, tasks, vtab, vtab_sources
+from pvera.data import image_folders, inputs, vtab, vtab_sources
 from pvera.errors import InputError
 from pvera.study import results, runs
 from pvera.study.profiles import Profile
@@ -98,11 +98,11 @@ CLASSES = {"kitti": (range(4), range(4)), "sun397": (range(309), range(189, 325)
 @pytest.mark.parametrize("name", CLASSES)
 def test_lists_show_all_classes(tmp_path, name):
     (tmp_path / name).mkdir()
-    (first, second), classes, counts = CLASSES[name], tasks.task(name).classes, vtab.TRAINING | {"test": 400}
+    (first, second), classes, counts = CLASSES[name], image_folders.task(name).classes, vtab.TRAINING | {"test": 400}
     for split, labels in {"train800": first, "val200": second, "test": range(classes)}.items():
         lines = [f"{split}/{i} {labels[i % len(labels)]}\n" for i in range(counts[split])]
         (tmp_path / name / f"{split}.txt").write_text("".join(lines))
-    few, seen = f"test: 400 images, not {tasks.task(name).test_images}", len({*first, *second})
+    few, seen = f"test: 400 images, not {image_folders.task(name).test_images}", len({*first, *second})
     assert vtab.check(tmp_path, name, images=False) == [few]
     edit(tmp_path / name / "test.txt", lambda lines: [line.replace(f" {classes - 1}\n", " 0\n") for line in lines])
     for split in vtab.TRAINING:
