@@ -9,12 +9,6 @@ from pvera.study.profiles import Profile
 from pvera.study.runs import Run, trainings
 
 
-def list_analyses(profile: Profile, root, name: str) -> list[Analysis]:
-    """List the analyses of this name, of the experiments that the profile names."""
-    lists, trained = ANALYSES[name]
-    return [analysis for each in profile.analyses.get(name, [trained]) for analysis in lists(profile, root, name, each)]
-
-
 def adapters(profile: Profile, root, trained: str, *methods: str) -> list[Run]:
     """Return the trainings of these methods in an experiment, on the first backbone, that have left an adapter."""
     runs = trainings(profile.with_(backbones=profile.backbones[:1]), root, trained)

@@ -193,10 +193,11 @@ def list_runs(profile: Profile, name: str, root) -> list[Job]:
     """List the runs of an experiment or an analysis that can be started now, with results below `root`."""
     if name in profile.experiments:
         return trainings(profile, root, name)
-    from pvera.study.analysis_plan import ANALYSES, list_analyses  # much that no training needs
+    from pvera.study.analysis_plan import ANALYSES  # much that no training needs
 
     choose("experiment", name, (*profile.experiments, *ANALYSES))
-    return list_analyses(profile, root, name)
+    lists, trained = ANALYSES[name]
+    return [analysis for each in profile.analyses.get(name, [trained]) for analysis in lists(profile, root, name, each)]
 
 
 def trainings(profile: Profile, root, name: str) -> list[Run]:
@@ -301,9 +302,6 @@ def candidate(profile: Profile, method: str, values: dict, rules: Protocol, **op
     """
     settings = profile.methods[method] | rules.adapters.get(method, {}) | options | values
     rate, beta = settings.pop("learning_rate", profile.learning_rate), settings.pop("beta", 0.0)
-    try:
-        built = METHODS[method](**{name: settings[name] for name in settings.keys() - {"grid", "most_chosen"}})
-    except TypeError as error:
-        raise InputError(f"{METHODS[method].title}: {error}") from None
+    built = METHODS[method](**{name: settings[name] for name in settings.keys() - {"grid", "most_chosen"}})
     # Linear probing has no adapter: the searched rate is the head's.
     return MemberConfig(built, rate, rate if method == "linear" else profile.learning_rate, beta, values)
