@@ -137,8 +137,8 @@ def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
         require_unseen(record, custom.current(root, name), name)
     (split,) = inputs.load(root, name, frozen, ("test",))
     member, table, probabilities = predict(options.adapter, frozen, record, split, classes, draws)
-    per_class = table.groupby("label").correct.agg(images="size", correct="sum", accuracy="mean").reindex(classes)
-    per_class = per_class.fillna({"images": 0, "correct": 0}).astype({"images": int, "correct": int})
+    by_class = table.correct.groupby(pd.Categorical(table.label, classes), observed=False)
+    per_class = by_class.agg(images="size", correct="sum", accuracy="mean")
     scores = metrics.evaluate(probabilities, split.labels)
     return Evaluation(frozen, member, name, table, scores, per_class.rename_axis("class"))
 
