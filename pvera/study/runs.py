@@ -224,7 +224,7 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
             continue
         options: dict[str, Any] = {}
         for part in (*taken, experiment.set, varied):
-            options |= part or {}
+            options |= part
         if (profile.methods[method] | options | members[0]).get("beta") == "published":
             if dataset not in PUBLISHED_BETA:
                 advice = "write a number in place of 'published' in the profile"
