@@ -68,11 +68,11 @@ def main() -> None:
     require_writable(options.output)
     made_by = environment(options.device)
     path = speed.record_path(options.output, made_by["device"], options.threads)
-    work = [
-        (backbone, precision, part)
-        for part, precision in product(options.parts, options.precisions)
-        for backbone in ([BESIDE_PEFT] if PARTS[part] is beside_peft else options.backbones)
-    ]
+    work = []
+    for part, precision in product(options.parts, options.precisions):
+        if PARTS[part] is beside_peft:
+            optional("peft", "test")  # fail before the other parts
+        work += [(b, precision, part) for b in ([BESIDE_PEFT] if PARTS[part] is beside_peft else options.backbones)]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
         for row in measure(Bench(backbone, precision, options.device), part, options.repeats):
             speed.update(path, made_by, [(part, backbone, precision, *row)])
