@@ -166,6 +166,14 @@ def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
     return files.read_json(file, "remove it, and name the folder of your pictures again") if file.exists() else None
 
 
+def provenance(root: str | Path, name: str) -> dict:
+    """Return what a result file says of a data set that is not of VTAB-1k; of your own: splits, classes, pictures."""
+    described, origin = manifest(root, name), {"data_copy": None}
+    if described:
+        origin["own_data"] = {key: described[key] for key in ("split", "classes", "pictures_sha256")}
+    return origin
+
+
 def class_names(name: str, root: str | Path | None = None) -> list[str]:
     """Return the names of the classes of a data set, in the order of labels."""
     described = manifest(root, name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from pvera import files
-from pvera.data.image_folders import SPLITS, manifest, read_split_file
+from pvera.data.image_folders import SPLITS, read_split_file
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 
@@ -47,12 +47,7 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
 
 
 def provenance(root: str | Path, name: str) -> dict:
-    """Return what a result file says of its data: the copy of VTAB-1k, and what differs where that was accepted; of
-    your own pictures: splits, classes, pictures."""
-    if described := manifest(root, name):
-        return {"data_copy": None, "own_data": {key: described[key] for key in ("split", "classes", "pictures_sha256")}}
-    if name not in NAMES:
-        return {"data_copy": None}
+    """Return what a result file says of the data set `name`: the copy; and what differs, where that was accepted."""
     findings = read_record(root).get(name)
     return {"data_copy": copy_name(root, name)} | ({"data_differs": findings} if findings else {})
 

@@ -155,7 +155,7 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            **vtab.provenance(self.data_root, self.dataset),
+            **(vtab if task.suite == "vtab" else image_folders).provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": members,
             "chosen": chosen,
