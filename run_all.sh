@@ -3,8 +3,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 trap 'exit 130' INT
 
-usage() {
-    cat <<'TEXT'
+for argument in "$@"; do
+    if [ "$argument" = -h ] || [ "$argument" = --help ]; then
+        cat <<'TEXT'
 usage: bash run_all.sh [demo|mini|vtab_tiny|vtab_small|rehearsal|paper] [options of experiments/train.py]
 
 Sets up .venv on first use, trains the profile's missing runs, analyses their adapters (uncertainty and its rivals, out
@@ -26,11 +27,6 @@ With options the language experiment is left out: experiments/train_language.py 
   --workers N      trains N runs side by side on this machine, on its GPUs in turn
   --help           this text; python experiments/train.py --help lists all options
 TEXT
-}
-
-for argument in "$@"; do
-    if [ "$argument" = -h ] || [ "$argument" = --help ]; then
-        usage
         exit
     fi
 done

@@ -3,7 +3,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 trap 'exit 130' INT
 
-usage() {
+profile=${1:-mini}
+if [ "$profile" = -h ] || [ "$profile" = --help ]; then
     cat <<'TEXT'
 usage: bash run_report.sh [profile]
 
@@ -11,11 +12,6 @@ Builds a site from the outputs of a profile's notebooks (default: mini, whose re
 place in the paper, the tables, the documentation and the library's reference. It can be
 read without a server and a network. Sets up .venv and .venv-site on first use; then it takes about a minute.
 TEXT
-}
-
-profile=${1:-mini}
-if [ "$profile" = -h ] || [ "$profile" = --help ]; then
-    usage
     exit
 fi
 if [ $# -gt 1 ] || [ ! -f "experiments/profiles/$profile.yaml" ]; then

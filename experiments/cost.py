@@ -20,7 +20,7 @@ from pvera.study import cost_records
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.profile()
+    parser.add_argument("--profile", default="demo", help="name in experiments/profiles, or a YAML file (%(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     count(options.results, options.profile)
@@ -31,7 +31,7 @@ def count(root: Path, name: str) -> None:
     profiles = [read_profile(each) for each in dict.fromkeys([name, cost_records.SIZES])]
     places = [(profile, backbone) for profile in profiles for backbone in profile.backbones]
     for profile, backbone in tqdm(places, "cost", unit="backbone"):
-        path = cost_records.record_path(root, profile.name, backbone)
+        path = root / profile.name / "cost" / f"{backbone}.json"
         if path.exists() and read_json(path)["config"] == cost_records.config(profile, backbone):
             continue
         record = json.dumps(cost_records.measure(profile, backbone), indent=1, ensure_ascii=False)

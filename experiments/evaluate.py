@@ -21,8 +21,9 @@ from options import ROOTS, Parser
 
 from pvera import backbones, checkpoint, metrics, uncertainty
 from pvera.backbones import Backbone
-from pvera.data import custom, inputs, tasks
+from pvera.data import custom, image_folders, inputs
 from pvera.data.image_folders import ImageSplit
+from pvera.data.tasks import TASKS
 from pvera.errors import InputError, run_script
 from pvera.files import plain, require_writable, write_atomically
 from pvera.members import Member
@@ -109,7 +110,7 @@ def open_adapter(options: Namespace) -> tuple[Backbone, dict]:
 
 def classes_of(record: dict) -> list[str]:
     """Return the names of the classes that a run was trained on, in the order of the outputs."""
-    return record["own_data"]["classes"] if "own_data" in record else tasks.class_names(record["dataset"])
+    return record["own_data"]["classes"] if "own_data" in record else image_folders.class_names(record["dataset"])
 
 
 def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
@@ -122,22 +123,22 @@ def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
     name, _, folder = (options.data_set or trained_on or "").partition("=")
     if not name:
         raise InputError(f"which images is {options.adapter} to be evaluated on? Name them with --data-set")
-    suite = tasks.TASKS[name].suite if name in tasks.TASKS else "own"
+    suite = TASKS[name].suite if name in TASKS else "own"
     if suite == "glue":
         raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
     root = options.data or ROOTS[suite]
     if folder:
         print(custom.describe(name, custom.install(root, name, folder, custom.drawn_from(own))), flush=True)
-    classes = tasks.class_names(name, root)
+    classes = image_folders.class_names(name, root)
     if record:
-        both_known = {trained_on, name} <= tasks.TASKS.keys()
+        both_known = {trained_on, name} <= TASKS.keys()
         if classes_of(record) != classes or (trained_on != name and both_known):
             raise InputError(f"the adapter was trained on {trained_on}; it does not know the classes of {name}")
         require_unseen(record, custom.current(root, name), name)
     (split,) = inputs.load(root, name, frozen, ("test",))
     member, table, probabilities = predict(options.adapter, frozen, record, split, classes, draws)
-    per_class = table.groupby("label").correct.agg(images="size", correct="sum", accuracy="mean").reindex(classes)
-    per_class = per_class.fillna({"images": 0, "correct": 0}).astype({"images": int, "correct": int})
+    by_class = table.correct.groupby(pd.Categorical(table.label, classes), observed=False)
+    per_class = by_class.agg(images="size", correct="sum", accuracy="mean")
     scores = metrics.evaluate(probabilities, split.labels)
     return Evaluation(frozen, member, name, table, scores, per_class.rename_axis("class"))
 

@@ -31,7 +31,7 @@ def make(root: Path, names: Sequence[str]) -> None:
         for recipe in missing:
             bar.set_description(recipe.name)
             manifest = suite.write(recipe, suite.make(recipe), root, bar.update)
-            if manifest["sha256"]["all"] != recipe.sha256:
+            if manifest["sha256"] != recipe.sha256:
                 print(f"{recipe.name} differs from the published one: are the pinned versions installed?")
     print(f"{len(names)} tasks in {root}")
 

@@ -33,15 +33,6 @@ class Parser(argparse.ArgumentParser):
 
         self.add_argument(*flags, type=number, **options)
 
-    def several(self, flag: str, metavar: str, text: str) -> None:
-        """Add an option that may be given several times."""
-        self.add_argument(
-            flag, action="append", default=[], metavar=metavar, help=f"{text}; may be given several times"
-        )
-
-    def profile(self, default: str | None = "demo", shown: str = "%(default)s") -> None:
-        self.add_argument("--profile", default=default, help=f"name in experiments/profiles, or a YAML file ({shown})")
-
     def device(self, default: str | None = None, more: str = "") -> None:
         self.add_argument("--device", type=_device, default=default, help=f"cpu, cuda{more}, or one such as cuda:1")
 

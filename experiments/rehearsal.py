@@ -24,7 +24,7 @@ from options import ROOT, Parser, read_profile
 from PIL import Image
 
 from pvera import backbones, text_encoders
-from pvera.data import glue, image_folders, tasks, vtab
+from pvera.data import glue, image_folders, vtab
 from pvera.errors import run_script
 from pvera.files import write_atomically
 
@@ -60,7 +60,7 @@ def write_vtab(
             for i in range(8, count):
                 os.link(folder / f"{i % 8}.{suffix}", folder / f"{i}.{suffix}")
             # If there are more classes than images, each split starts at another class.
-            labels = (np.arange(count) + 800 * part) % tasks.task(name).classes
+            labels = (np.arange(count) + 800 * part) % image_folders.task(name).classes
             lines = [f"images/{split}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)]
             (root / name / f"{split}.txt").write_text("".join(lines))
 

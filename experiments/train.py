@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from options import RESULTS, ROOT, Parser, read_profile
+from options import RESULTS, ROOT, ROOTS, Parser, read_profile
 
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable
+from pvera.study import results
 from pvera.study.profiles import Profile, choose, load_yaml
 from pvera.study.runs import Job, list_runs
 from pvera.study.worker import Plan, cores, work_together
@@ -36,9 +37,7 @@ def main(description: str = __doc__, script: str = "train") -> None:
 def start(options: Namespace, script: str) -> None:
     """Do the experiments, "analyse" the adapters, or do the language experiment ("train_language") of a profile."""
     if options.data_set:
-        import own_pictures  # here and below: what other trainings do not need
-
-        options = own_pictures.install(options, script)
+        options = with_own_pictures(options, script)
     profile = changed(read_profile(options.profile or "demo"), options, script)
     plan = Plan(profile, names_of(profile, options, script), options.results.absolute(), options.replace)
     if options.status or options.slurm:
@@ -64,14 +63,16 @@ def start(options: Namespace, script: str) -> None:
             workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
             work_together(plan, missing, workers, device)
         if options.data_set and script == "train":
-            print(*own_pictures.trained(plan.runs()), sep="\n")
+            print(*trained(plan.runs()), sep="\n")
 
 
 def parse(description: str, words: list[str] | None = None) -> Namespace:
     """Parse the command line of a script that trains or analyses."""
     parser = Parser(description)
-    parser.profile(None, "demo, with --data-set own")
-    parser.several("--data-set", "NAME=FOLDER", "your own pictures instead of the profile's (docs/own-data.md)")
+    parser.add_argument("--profile", help="name in experiments/profiles, or a YAML file (demo, with --data-set own)")
+    several = {"action": "append", "default": []}
+    own = "your own pictures instead of the profile's (docs/own-data.md); may be given several times"
+    parser.add_argument("--data-set", **several, metavar="NAME=FOLDER", help=own)
     split_seed = "draws the splits that your pictures do not have (default: as in an earlier call, else 0)"
     parser.count("--split-seed", least=0, metavar="K", help=split_seed)
     for name in ("experiments", "methods", "datasets", "backbones"):
@@ -82,7 +83,8 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
     parser.count("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
     parser.count("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
     parser.add_argument("--learning-rate", type=float, metavar="X", help="of all methods, instead of their grids")
-    parser.several("--weights", "NAME=FILE", "file of a backbone's weights, instead of the hub's")
+    weights = "file of a backbone's weights, instead of the hub's; may be given several times"
+    parser.add_argument("--weights", **several, metavar="NAME=FILE", help=weights)
     parser.count("--images", metavar="N", help="for trials: the first N images of each split")
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
@@ -154,6 +156,46 @@ def count_runs(plan: Plan) -> list[Job]:
     if not any(listed.values()):
         print(f"profile {plan.profile.name} lists no runs of {', '.join(plan.experiments)} now: trainings come first")
     return missing
+
+
+# One's own pictures as data sets
+
+
+def with_own_pictures(options: Namespace, script: str) -> Namespace:
+    """Install the data sets of --data-set; return options that name them: profile, data and data sets.
+
+    Unless more is said: profile `own`, or `own_large` for a larger backbone; the corrected protocol; PVeRA with seed 0.
+    InputError like `custom.install`, and for known data sets beside the user's.
+    """
+    from pvera.data import custom  # what other trainings do not need
+
+    if options.datasets:
+        raise InputError("--datasets and --data-set: known data sets and your own pictures train in separate calls")
+    root, names = Path(options.data or ROOTS["own"]).absolute(), []
+    for text in options.data_set:
+        name, _, source = text.partition("=")
+        if not (name and source):
+            raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
+        print(custom.describe(name, custom.install(root, name, source, options.split_seed)), flush=True)
+        names.append(name)
+    options = Namespace(**vars(options) | {"datasets": names, "data": str(root)})
+    options.profile = options.profile or ("own" if options.backbones in (None, ["tiny"]) else "own_large")
+    options.protocol = options.protocol or "corrected"
+    if script == "train":
+        options.methods, options.seeds = options.methods or ["pvera"], options.seeds or [0]
+    return options
+
+
+def trained(runs: list[Job]) -> list[str]:
+    """Return the lines with the adapters of the first seed, and the command that evaluates them."""
+    lines = []
+    for run in runs:
+        adapter = run.path.with_suffix(results.ADAPTER)
+        if run.seed == runs[0].seed and adapter.exists():
+            weights = f" --weights {run.weights}" if run.weights else ""
+            data = "" if Path(run.data_root) == ROOTS["own"] else f" --data {run.data_root}"
+            lines.append(f"adapter: {adapter}; evaluate it: python experiments/evaluate.py {adapter}{weights}{data}")
+    return lines
 
 
 if __name__ == "__main__":

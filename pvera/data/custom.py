@@ -4,7 +4,7 @@
     pets/train/cat/1.jpg     folders train, val and test with a folder per class
 
 `install` writes a folder of VTAB-1k's format: `images`, a link to the pictures, which stay where they are; lists with
-VTAB-1k's names, whatever the counts; and the description that `tasks.manifest` returns.
+VTAB-1k's names, whatever the counts; and the description that `image_folders.manifest` returns.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from pvera import files
 from pvera.data import image_folders
-from pvera.data.image_folders import SPLIT_OF, name_errors
-from pvera.data.tasks import MANIFEST, TASKS, manifest
+from pvera.data.image_folders import MANIFEST, SPLIT_OF, manifest, name_errors
+from pvera.data.tasks import TASKS
 from pvera.errors import InputError, explained, writing
 
 #: Names of the folders of splits.
@@ -31,7 +31,6 @@ PART_OF = {"train": "train", "training": "train", "test": "test"}
 PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
-SHARE_OF_TRAINING = 0.2
 #: Folders of Synology, QNAP, macOS, Windows and fsck, in small letters: thumbnails and what was deleted.
 SYSTEM = {"@eadir", "#recycle", "@recycle", "@recently-snapshot", "__macosx", "$recycle.bin", "lost+found",
           "system volume information"}  # fmt: skip
@@ -87,7 +86,7 @@ def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
     described = {"given": [part for part in SPLIT_OF if part in given], "drawn": {}}
     if "validation" not in given:
-        shares = {"validation": SHARE_OF_TRAINING} if given else SHARES
+        shares = {"validation": 0.2} if given else SHARES
         drawn: dict[str, str] = {}
         for label, contents in table[parts != "test"].groupby("label").content:
             drawn |= _draw(str(label), sorted(set(contents)), shares, seed)
@@ -113,7 +112,7 @@ def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
 
 
 def install(root: str | Path, name: str, source: str | Path, seed: int | None = None) -> dict:
-    """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
+    """Write the lists of a data set below `root`, and return its description (`image_folders.manifest`).
 
     seed: as for `split`; None for the seed of the lists that lie there, else 0. Lists that are right stay untouched.
     InputError as `split`; for a name that is taken or cannot name a folder of results; and for another seed than that
@@ -154,7 +153,7 @@ def install(root: str | Path, name: str, source: str | Path, seed: int | None = 
 
 
 def current(root: str | Path, name: str) -> dict | None:
-    """Return `tasks.manifest` with the hash of the listed pictures as they are now: they may have been overwritten.
+    """Return the `manifest` with the hash of the listed pictures as they are now: they may have been overwritten.
 
     InputError for a picture that is missing or cannot be decoded.
     """
@@ -172,7 +171,12 @@ def current(root: str | Path, name: str) -> dict | None:
 def describe(name: str, described: dict) -> str:
     """Return one line about a data set from its description."""
     counts = ", ".join(f"{count} {part}" for part, count in described["images"].items())
-    line = f"{name}: {len(described['classes'])} classes; images: {counts}; {describe_split(described['split'])}"
+    split, splits = described["split"], "splits as given"
+    if split["drawn"]:
+        shares = ", ".join(f"{share:.0%} {part}" for part, share in split["drawn"].items())
+        given = f"{' and '.join(split['given'])} as given, " if split["given"] else ""
+        splits = f"{given}stratified split from seed {split['seed']}: {shares}"
+    line = f"{name}: {len(described['classes'])} classes; images: {counts}; {splits}"
     found = {"left out": describe_left_out(described["left_out"]), "with the pixels of another": described["alike"]}
     return "; ".join([line, *(f"{what}: {count}" for what, count in found.items() if count)])
 
@@ -180,15 +184,6 @@ def describe(name: str, described: dict) -> str:
 def describe_left_out(left_out: dict[str, int]) -> str:
     """Return words for what `find` left out."""
     return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
-
-
-def describe_split(split: dict) -> str:
-    """Return words for the splits that a description says: given, or drawn from which seed."""
-    if not split["drawn"]:
-        return "splits as given"
-    shares = ", ".join(f"{share:.0%} {part}" for part, share in split["drawn"].items())
-    given = f"{' and '.join(split['given'])} as given, " if split["given"] else ""
-    return f"{given}stratified split from seed {split['seed']}: {shares}"
 
 
 def drawn_from(described: dict | None) -> int | None:

@@ -36,17 +36,17 @@ from tqdm import tqdm
 
 from pvera import files
 from pvera.backbones import Backbone
-from pvera.data.tasks import task
+from pvera.data.tasks import TASKS, Task, class_name
 from pvera.errors import InputError, explained, writing
 
 #: File of the split that a run trains on, validates on and is tested on.
 SPLIT_OF = {"train": "train800", "validation": "val200", "test": "test"}
 SPLITS = tuple(SPLIT_OF.values())
-EVALUATION_BATCH = 256
+MANIFEST = "own.json"  # description of one's own data set, which `custom.install` writes into its folder
 REFUSED = 10  # images that an error names
 DECODER = 2  # raised whenever `decode` gives other pixels: the store then decodes anew
 CACHE = "PVERA_CACHE"  # environment variable
-CHUNK = 256  # images that are decoded before they are written: 39 MB at 224 pixels
+CHUNK = 256  # images that are decoded, or hashed, at once: 39 MB at 224 pixels
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class ImageSplit:
 
     def content(self) -> Iterator[np.ndarray]:
         """Yield images and labels: all that training and testing read."""
-        for start in range(0, len(self.images), 256):
-            yield _read(self.images, slice(start, start + 256))
+        for start in range(0, len(self.images), CHUNK):
+            yield _read(self.images, slice(start, start + CHUNK))
         yield np.ascontiguousarray(self.labels)
 
     def first(self, count: int) -> ImageSplit:
@@ -109,7 +109,7 @@ class ImageData:
     store when a batch needs them: a test split at 224 pixels has up to 11 GB.
     """
 
-    evaluation_batch = EVALUATION_BATCH
+    evaluation_batch = 256
 
     def __init__(self, split: ImageSplit, backbone: Backbone, device: torch.device, in_memory: bool = True):
         self.images = _channels_first(split.images, slice(None), device) if in_memory else split.images
@@ -127,10 +127,6 @@ class ImageData:
         other.images, other.labels = images, self.labels[: len(images)]
         return other
 
-    def first(self, count: int) -> ImageData:
-        """Return the first `count` images."""
-        return self.with_images(self.images[:count])
-
     def __getitem__(self, index) -> Tensor:
         """Return normalised images (len(index), 3, size, size)."""
         in_memory = isinstance(self.images, Tensor)
@@ -141,6 +137,47 @@ class ImageData:
 def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Tensor:
     """Return images (n, size, size, 3) of the CPU as (part, 3, size, size) on `device`, which reorders them."""
     return torch.from_numpy(_read(images, part)).to(device).permute(0, 3, 1, 2).contiguous()
+
+
+def task(name: str, root: str | Path | None = None) -> Task:
+    """Return the data set of that name: a known one, or one's own below `root`. InputError lists the known names."""
+    if name in TASKS:
+        return TASKS[name]
+    described = manifest(root, name)
+    if described is None:
+        raise InputError(
+            f"unknown data set {name!r}; choose from {', '.join(TASKS)}, or name your own pictures with "
+            f"--data-set {name}=FOLDER"
+        )
+    return Task(name, name, "own", len(described["classes"]), described["images"]["test"], "own")
+
+
+def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
+    """Return the description of one's own data set `name` below `root`, None for all others.
+
+    classes: their names in the order of labels.   images: their number per split.
+    split: which splits were given, and the seed and shares of those that were drawn.
+    source: the folder.   pictures_sha256: of contents, labels and given splits.   lists_sha256: of the lists.
+    left_out: the number of files per reason.   alike: the number of pictures with the pixels of another.
+    """
+    if name in TASKS or root is None:
+        return None
+    file = Path(root) / name / MANIFEST
+    return files.read_json(file, "remove it, and name the folder of your pictures again") if file.exists() else None
+
+
+def provenance(root: str | Path, name: str) -> dict:
+    """Return what a result file says of a data set that is not of VTAB-1k; of your own: splits, classes, pictures."""
+    described, origin = manifest(root, name), {"data_copy": None}
+    if described:
+        origin["own_data"] = {key: described[key] for key in ("split", "classes", "pictures_sha256")}
+    return origin
+
+
+def class_names(name: str, root: str | Path | None = None) -> list[str]:
+    """Return the names of the classes of a data set, in the order of labels."""
+    described = manifest(root, name)
+    return described["classes"] if described else [class_name(name, label) for label in range(task(name).classes)]
 
 
 def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
@@ -157,8 +194,6 @@ def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
         if match is None or int(match[2]) >= classes:
             raise InputError(f"{place}: expected 'relative/path label', of {classes} labels from 0, not {line[:80]!r}")
         path = os.path.normpath(match[1])
-        if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
-            raise InputError(f"{place}: {match[1]!r} leaves the data set's folder")
         if path in lines:
             raise InputError(f"{place}: {match[1]!r} stands in line {lines[path]} already")
         lines[path] = number

@@ -1,20 +1,10 @@
-"""The data sets by name: titles, categories, classes and sizes.
-
-A data set of one's own has a folder below the root that `custom.install` wrote, with a description in `MANIFEST`. So
-whoever has the root knows it: this process, its workers, and a cluster's jobs.
-"""
+"""The data sets by name: titles, categories, classes and sizes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from pvera.data import glue, suite
-from pvera.errors import InputError
-from pvera.files import read_json
-
-MANIFEST = "own.json"
 
 
 @dataclass(frozen=True)
@@ -61,48 +51,6 @@ TASKS = (
     }
     | {t.name: Task(t.name, t.title, "language", len(t.classes), t.dev, "glue") for t in glue.GLUE.values()}
 )
-
-
-def task(name: str, root: str | Path | None = None) -> Task:
-    """Return the data set of that name: a known one, or one's own below `root`. InputError lists the known names."""
-    if name in TASKS:
-        return TASKS[name]
-    described = manifest(root, name)
-    if described is None:
-        raise InputError(
-            f"unknown data set {name!r}; choose from {', '.join(TASKS)}, or name your own pictures with "
-            f"--data-set {name}=FOLDER"
-        )
-    return Task(name, name, "own", len(described["classes"]), described["images"]["test"], "own")
-
-
-def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
-    """Return the description of one's own data set `name` below `root`, None for all others.
-
-    classes: their names in the order of labels.   images: their number per split.
-    split: which splits were given, and the seed and shares of those that were drawn.
-    source: the folder.   pictures_sha256: of contents, labels and given splits.   lists_sha256: of the lists.
-    left_out: the number of files per reason.   alike: the number of pictures with the pixels of another.
-    """
-    if name in TASKS or root is None:
-        return None
-    file = Path(root) / name / MANIFEST
-    advice = "remove it, and name the folder of your pictures again"
-    return read_json(file, advice) if file.exists() else None
-
-
-def provenance(root: str | Path, name: str) -> dict:
-    """Return what a result file says of a data set that is not of VTAB-1k; of your own: splits, classes, pictures."""
-    described, origin = manifest(root, name), {"data_copy": None}
-    if described:
-        origin["own_data"] = {key: described[key] for key in ("split", "classes", "pictures_sha256")}
-    return origin
-
-
-def class_names(name: str, root: str | Path | None = None) -> list[str]:
-    """Return the names of the classes of a data set, in the order of labels."""
-    described = manifest(root, name)
-    return described["classes"] if described else [class_name(name, label) for label in range(task(name).classes)]
 
 
 def class_name(name: str, label: int) -> str:

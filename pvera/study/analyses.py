@@ -12,12 +12,12 @@ import numpy as np
 
 from pvera import checkpoint, latents, selective, uncertainty
 from pvera.data import inputs, suite
+from pvera.data.image_folders import ImageData
 from pvera.errors import InputError
 from pvera.seeding import derive
 from pvera.study import results
 from pvera.study.runs import Job, Run
-
-BATCH = 256  # images that share the noise of a draw
+from pvera.study.training import batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Analysis(Job):
             "tested": self.tested,
             "data_sha256": inputs.data_sha256(self, self.tested, ("test",)),
             "precision": self.precision,
-            "batch": BATCH,
+            "batch": ImageData.evaluation_batch,  # images that share the noise of a draw
             "splits_sha256": inputs.data_sha256(self) if self.fitted else None,
             "images": self.images,
             **self.settings,
@@ -91,13 +91,8 @@ class Analysis(Job):
         return origin | {"config": self.config()}, {"arrays": arrays}
 
 
-def batches(test) -> list[slice]:
-    """Return slices of at most `BATCH` images of a split."""
-    return [slice(start, min(start + BATCH, len(test))) for start in range(0, len(test), BATCH)]
-
-
 def draw(model, test, k: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the softmax scores (k, images, classes) of k draws of a split, `BATCH` images at a time."""
+    """Yield the softmax scores (k, images, classes) of k draws of a split, batch by batch."""
     for part in batches(test):
         yield uncertainty.sample(model, test[part], k, derive(seed, "uncertainty", part.start)).cpu().numpy()
 

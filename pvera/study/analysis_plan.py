@@ -2,17 +2,11 @@
 
 from collections.abc import Callable
 
-from pvera.data import suite, tasks
+from pvera.data import image_folders, suite
 from pvera.study import analyses, baselines, results
 from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
 from pvera.study.runs import Run, trainings
-
-
-def list_analyses(profile: Profile, root, name: str) -> list[Analysis]:
-    """List the analyses of this name, of the experiments that the profile names."""
-    lists, trained = ANALYSES[name]
-    return [analysis for each in profile.analyses.get(name, [trained]) for analysis in lists(profile, root, name, each)]
 
 
 def adapters(profile: Profile, root, trained: str, *methods: str) -> list[Run]:
@@ -47,7 +41,7 @@ def out_of_distribution(profile: Profile, root, name: str, trained: str) -> list
 
     By default they are the first of each category: the paper has three, and does not name them.
     """
-    first = {tasks.task(name, profile.data).category: name for name in reversed(profile.datasets)}
+    first = {image_folders.task(name, profile.data).category: name for name in reversed(profile.datasets)}
     tested = profile.out_of_distribution or sorted(first.values(), key=profile.datasets.index)
     runs = [run for run in adapters(profile, root, trained, "vera", "pvera") if run.dataset in tested]
     return of_each(runs, name, analyses.out_of_distribution, tested)
@@ -87,7 +81,7 @@ def compared(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     for run in trainings(profile, root, trained):
         if run.method in baselines.ADAPTED:
             seeds_of.setdefault((run.experiment, run.dataset, run.method), []).append(run)
-    category, listed = {name: tasks.task(name, profile.data).category for name in datasets}, []
+    category, listed = {name: image_folders.task(name, profile.data).category for name in datasets}, []
     for (folder, dataset, _), runs in seeds_of.items():
         with_adapters = [run for run in runs if has_adapter(run)]
         if not with_adapters or not all(run.path.exists() for run in runs):

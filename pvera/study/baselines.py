@@ -79,14 +79,10 @@ def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]
     name = analysis.dataset
     splits = {TEST: tests[name], TRAIN: tests[f"{name}/{TRAIN}"], VALIDATION: tests[f"{name}/{VALIDATION}"]}
     labels = {split: data.labels.cpu().numpy() for split, data in splits.items()}
-    predictors: list[Predictor] = []
-    try:
-        for adapter, run in zip(analysis.adapters, analysis.trained, strict=True):
-            if predictors:
-                model = checkpoint.load(model.unload(), adapter).eval()
-            predictors += predict(model, run.seed, places(analysis, tests, splits), labels, analysis.settings)
-    finally:
-        model.unload()
+    predictors, backbone = list[Predictor](), model.unload()
+    for adapter, run in zip(analysis.adapters, analysis.trained, strict=True):
+        with checkpoint.load(backbone, adapter).eval() as of_seed:
+            predictors += predict(of_seed, run.seed, places(analysis, tests, splits), labels, analysis.settings)
     single = [predictor for predictor in predictors if predictor.way == "pass"]
     if len(single) > 1:
         predictors.append(ensemble(single))
@@ -103,13 +99,13 @@ def places(
     """
     yield from splits.items()
     count = analysis.settings["shifted_images"]
-    first = splits[TEST].first(count)
+    images = splits[TEST].images[:count]
     for corruption in corruptions.CORRUPTIONS if analysis.settings["shifts"] else ():
         for severity in corruptions.SEVERITIES:
-            corrupted = corruptions.corrupt(first.images, corruption, severity)
-            yield ("shift", corruption, severity), first.with_images(corrupted)
+            corrupted = corruptions.corrupt(images, corruption, severity)
+            yield ("shift", corruption, severity), splits[TEST].with_images(corrupted)
     for other in analysis.tested[1:]:
-        yield ("out", other), tests[other].first(count)
+        yield ("out", other), tests[other].with_images(tests[other].images[:count])
 
 
 def predict(model: AdaptedModel, seed: int, places: Iterable, labels: dict, settings: dict) -> list[Predictor]:

@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Annotated
 
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, optional
 from pvera.files import digest
-from pvera.study.profiles import Count, Natural, Settings, Text
+from pvera.study.profiles import Settings, Text
 from pvera.study.worker import Plan, claimed, failure, work
 
 STATES = ["done", "running", "failed", "missing", "different"]
@@ -27,12 +27,12 @@ POLLED = 20  # seconds between two looks at the queue
 class Site(Settings):
     """The cluster config: what a job may use and how many there are, from a YAML file like experiments/slurm.yaml."""
 
-    minutes: Count
+    minutes: PositiveInt
     memory: Annotated[str, Field(pattern=r"^[1-9]\d*[KMGT]?$")]
-    cpus: Count
+    cpus: PositiveInt
     gpus: Annotated[int, Field(ge=0, le=1)]
-    workers: Count
-    requeues: Natural
+    workers: PositiveInt
+    requeues: NonNegativeInt
     partition: Text | None = None
     account: Text | None = None
     options: dict[Text, Text | int | float | bool | None] = {}
@@ -61,8 +61,8 @@ def submit(plan: Plan, site: Site) -> int:
     Returns their number. InputError if sbatch refuses, and as `Plan.missing` and `inputs.prepare`.
     """
     submitit = optional("submitit", "slurm")
-    if absent := [command for command in ("sbatch", "squeue", "srun") if shutil.which(command) is None]:
-        raise InputError(f"there is no SLURM here: {absent[0]} is not on PATH")
+    if shutil.which("sbatch") is None:
+        raise InputError("there is no SLURM here: sbatch is not on PATH")
     missing = plan.missing()
     count = min(site.workers, len(missing)) - active(plan)
     if count <= 0:

@@ -29,11 +29,6 @@ MEASURES = (
 )  # fmt: skip
 
 
-def record_path(root, profile: str, backbone: str) -> Path:
-    """Return the path of the costs on this backbone."""
-    return Path(root) / profile / "cost" / f"{backbone}.json"
-
-
 def config(profile: Profile, backbone: str) -> dict:
     """Return the counted configuration: the backbone, and every configuration of the grids.
 

@@ -10,12 +10,24 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from ruamel.yaml import YAML
 
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
-from pvera.data import tasks
+from pvera.data import image_folders
 from pvera.errors import InputError, explained
 from pvera.study.protocol import PROTOCOLS, VARIANTS
 
@@ -32,10 +44,6 @@ def _distinct(values: list) -> list:
     return values
 
 
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
-Rate = Annotated[float, Field(gt=0)]
-Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
 Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
@@ -98,7 +106,7 @@ PRECISIONS = ("float32", "bfloat16")
 INHERITED = ("name", "seeds", "protocol", "methods", "schedule", "learning_rate", "precision", "choose", "images")
 #: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is the data set's β in
 #: `protocol.PUBLISHED_BETA`.
-OF_TRAINING = {"learning_rate": Rate, "beta": Weight | Literal["published"]}
+OF_TRAINING = {"learning_rate": PositiveFloat, "beta": NonNegativeFloat | Literal["published"]}
 
 #: Each seed searches a grid, or the first one for all.
 CHOICES = ("each_seed", "first_seed")
@@ -109,11 +117,11 @@ Hyperparameters = dict[Text, Any]
 class TrainingConfig(Settings):
     """The paper's training settings (Section 4.2); learning rates are the members' own."""
 
-    batch_size: Count = 16
-    epochs: Count = 500
-    patience: Count = 20
+    batch_size: PositiveInt = 16
+    epochs: PositiveInt = 500
+    patience: PositiveInt = 20
     tolerance: Share = 1e-3
-    weight_decay: Weight = 1e-4
+    weight_decay: NonNegativeFloat = 1e-4
 
 
 class Experiment(Settings):
@@ -140,7 +148,7 @@ class Experiment(Settings):
     methods: Several[Name] | None = None
     backbones: Several[Name] | None = None
     datasets: Several[Name] | None = None
-    seeds: Several[Natural] | None = None
+    seeds: Several[NonNegativeInt] | None = None
     protocol: Text | None = None
     set: Hyperparameters = {}
     take: list[Name] = []
@@ -179,9 +187,9 @@ class Baselines(Settings):
     """
 
     datasets: list[Name] = []
-    draws: Several[Count] = [1, 4, 16]
-    shifted_images: Count = 250
-    shift_draws: Count = 4
+    draws: Several[PositiveInt] = [1, 4, 16]
+    shifted_images: PositiveInt = 250
+    shift_draws: PositiveInt = 4
 
 
 class Profile(Settings):
@@ -210,11 +218,11 @@ class Profile(Settings):
     data: Text
     backbones: Several[Name]
     datasets: Several[Name]
-    seeds: Several[Natural]
+    seeds: Several[NonNegativeInt]
     protocol: Literal[tuple(PROTOCOLS)]
     methods: Annotated[dict[Text, Hyperparameters], Field(min_length=1)]
     training: TrainingConfig = Field(TrainingConfig(), alias="schedule")
-    learning_rate: Rate = 1e-4
+    learning_rate: PositiveFloat = 1e-4
     precision: Literal[PRECISIONS] = "float32"
     fixed_grid: list[Name] = []
     choose: Literal[CHOICES] = "each_seed"
@@ -224,8 +232,8 @@ class Profile(Settings):
     draws: Several[Annotated[int, Field(ge=2)]] = [2, 4, 8, 16]
     baselines: Baselines | None = None
     weights: dict[Name, Text] = {}
-    image_size: Count | None = None
-    images: Count | None = None
+    image_size: PositiveInt | None = None
+    images: PositiveInt | None = None
     language: "Profile | None" = None
     text: bool = False
 
@@ -239,7 +247,7 @@ class Profile(Settings):
         baselines = self.baselines.datasets if self.baselines else []
         named = [name for experiment in self.experiments.values() for name in experiment.datasets or ()]
         for name in (*self.datasets, *self.out_of_distribution, *baselines, *named):
-            if (tasks.task(name, self.data).category == "language") != self.text:
+            if (image_folders.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
         for name, options in self.methods.items():
             choose("method", name, METHODS)

@@ -22,7 +22,7 @@ import torch
 
 from pvera import __version__, checkpoint, metrics, text_encoders
 from pvera.adapters import METHODS
-from pvera.data import inputs, tasks, vtab
+from pvera.data import image_folders, inputs, vtab
 from pvera.errors import InputError
 from pvera.model import adapt
 from pvera.seeding import derive
@@ -119,7 +119,7 @@ class Run(Job):
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
         frozen, (train, validation, test) = inputs.for_run(self, device)
-        task = tasks.task(self.dataset, self.data_root)
+        task = image_folders.task(self.dataset, self.data_root)
         text = task.category == "language"
         own_draws, chosen, scores, files = self.protocol.own_draws, None, None, {}
         seeds = [derive(self.seed, "member", m) if own_draws else self.seed for m in range(len(self.members))]
@@ -155,7 +155,7 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            **(vtab if task.suite == "vtab" else tasks).provenance(self.data_root, self.dataset),
+            **(vtab if task.suite == "vtab" else image_folders).provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": members,
             "chosen": chosen,
@@ -193,10 +193,11 @@ def list_runs(profile: Profile, name: str, root) -> list[Job]:
     """List the runs of an experiment or an analysis that can be started now, with results below `root`."""
     if name in profile.experiments:
         return trainings(profile, root, name)
-    from pvera.study.analysis_plan import ANALYSES, list_analyses  # much that no training needs
+    from pvera.study.analysis_plan import ANALYSES  # much that no training needs
 
     choose("experiment", name, (*profile.experiments, *ANALYSES))
-    return list_analyses(profile, root, name)
+    lists, trained = ANALYSES[name]
+    return [analysis for each in profile.analyses.get(name, [trained]) for analysis in lists(profile, root, name, each)]
 
 
 def trainings(profile: Profile, root, name: str) -> list[Run]:
@@ -223,7 +224,7 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
             continue
         options: dict[str, Any] = {}
         for part in (*taken, experiment.set, varied):
-            options |= part or {}
+            options |= part
         if (profile.methods[method] | options | members[0]).get("beta") == "published":
             if dataset not in PUBLISHED_BETA:
                 advice = "write a number in place of 'published' in the profile"
@@ -301,9 +302,6 @@ def candidate(profile: Profile, method: str, values: dict, rules: Protocol, **op
     """
     settings = profile.methods[method] | rules.adapters.get(method, {}) | options | values
     rate, beta = settings.pop("learning_rate", profile.learning_rate), settings.pop("beta", 0.0)
-    try:
-        built = METHODS[method](**{name: settings[name] for name in settings.keys() - {"grid", "most_chosen"}})
-    except TypeError as error:
-        raise InputError(f"{METHODS[method].title}: {error}") from None
+    built = METHODS[method](**{name: settings[name] for name in settings.keys() - {"grid", "most_chosen"}})
     # Linear probing has no adapter: the searched rate is the head's.
     return MemberConfig(built, rate, rate if method == "linear" else profile.learning_rate, beta, values)

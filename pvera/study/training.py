@@ -10,8 +10,7 @@ With the protocol's `joint_stop` no member stops before patience has run out for
 improve; the member tested is the one by which the lowest loss of the grid last fell by more than the tolerance.
 """
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pvera.adapters.base import Method, full_precision
-from pvera.data.image_folders import EVALUATION_BATCH, ImageData
+from pvera.data.image_folders import ImageData
 from pvera.hooks import training_attention
 from pvera.members import Member
 from pvera.model import AdaptedModel
@@ -75,11 +74,11 @@ class History:
 class Features:
     """Precomputed class tokens in the place of images, for linear probing: (n, dim)."""
 
-    evaluation_batch = EVALUATION_BATCH
+    evaluation_batch = ImageData.evaluation_batch
 
     def __init__(self, model: AdaptedModel, data: ImageData):
         with torch.inference_mode():
-            parts = [features for _, features in _in_batches(lambda images: model.features(images)[0], data)]
+            parts = [model.features(data[part])[0] for part in batches(data)]
         self.features, self.labels = full_precision(torch.cat(parts)).clone(), data.labels
 
     def __len__(self) -> int:
@@ -210,8 +209,8 @@ def evaluate(model, forward, data, protocol: Protocol) -> tuple[list[float], lis
     model.eval()
     loss = correct = 0
     with model.without_kl():
-        for s, logits in _in_batches(forward, data):
-            labels = data.labels[s]
+        for part in batches(data):
+            logits, labels = forward(data[part]), data.labels[part]
             loss = loss + len(labels) * classification_loss(logits, labels, protocol)
             correct = correct + (logits.argmax(-1) == labels).sum(1)
     return (loss / len(data)).tolist(), (correct / len(data)).tolist()
@@ -220,23 +219,11 @@ def evaluate(model, forward, data, protocol: Protocol) -> tuple[list[float], lis
 def predict(model: AdaptedModel, data: ImageData) -> np.ndarray:
     """Compute softmax scores (n, classes), fp32, of the one active member; merged first where it can be."""
     with model.inference():
-        scores = [logits.float().softmax(-1) for _, logits in _in_batches(model, data)]
+        scores = [model(data[part]).float().softmax(-1) for part in batches(data)]
     return torch.cat(scores if model.single else [of_grid[0] for of_grid in scores]).cpu().numpy()
 
 
-def _in_batches(function: Callable[[Tensor], Tensor], data) -> Iterator[tuple[slice, Tensor]]:
-    """`function` of all of `data`, batch by batch; smaller batches, with a warning, where memory runs out."""
-    start, size = 0, data.evaluation_batch
-    while start < len(data):
-        part = slice(start, min(start + size, len(data)))
-        try:
-            result = function(data[part])
-        except torch.OutOfMemoryError:
-            if size == 1:
-                raise
-            size //= 2
-            warnings.warn(f"out of memory: evaluating {size} images at a time")
-            torch.cuda.empty_cache()
-        else:
-            yield part, result
-            start = part.stop
+def batches(data) -> list[slice]:
+    """Return the parts of `data` that are evaluated one after the other."""
+    starts = range(0, len(data), data.evaluation_batch)
+    return [slice(start, start + data.evaluation_batch) for start in starts]

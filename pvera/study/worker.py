@@ -207,7 +207,6 @@ def follow_parent() -> None:
     """End this worker when its parent ends, and leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
-    assert parent is not None, "only a worker has a parent"
 
     def wait() -> None:
         connection.wait([parent.sentinel])

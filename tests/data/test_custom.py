@@ -11,7 +11,7 @@ from photographs import copy, pictures  # noqa: F401  fixtures
 from PIL import ExifTags, Image
 
 from pvera import InputError
-from pvera.data import custom, image_folders, tasks
+from pvera.data import custom, image_folders
 from pvera.data.image_folders import SPLIT_OF
 from pvera.report import analyses
 from pvera.report.tables import benchmark, uncertainty
@@ -22,7 +22,7 @@ CLASSES = sorted(photographs.CLASSES)
 
 def lists(root, name="mine") -> dict[str, dict[str, int]]:
     """Return the path and label of each picture, per split."""
-    classes = tasks.task(name, root).classes
+    classes = image_folders.task(name, root).classes
     return {part: image_folders.read_split_file(root / name, split, classes) for part, split in SPLIT_OF.items()}
 
 
@@ -38,7 +38,7 @@ def splits_of(copy, *parts) -> None:
 
 def test_class_folders_get_a_stratified_split(pictures, tmp_path):
     described, parts = custom.install(tmp_path, "mine", pictures, seed=3), lists(tmp_path)
-    assert described["classes"] == CLASSES == tasks.class_names("mine", tmp_path)
+    assert described["classes"] == CLASSES == image_folders.class_names("mine", tmp_path)
     assert described["images"] == {"train": 52, "validation": 12, "test": 16}, "20 per class: 13, 3 and 4"
     assert described["split"] == {"given": [], "drawn": custom.SHARES, "seed": 3}
     for part, count in (("train", 13), ("validation", 3), ("test", 4)):
@@ -47,7 +47,7 @@ def test_class_folders_get_a_stratified_split(pictures, tmp_path):
         assert all(path.split("/")[1] == CLASSES[label] for path, label in parts[part].items())
         assert len(set(labels[:12])) > 2, "not sorted by class"
     assert len(set().union(*parts.values())) == 80
-    task = tasks.task("mine", tmp_path)
+    task = image_folders.task("mine", tmp_path)
     assert (task.title, task.category, task.classes, task.test_images) == ("mine", "own", 4, 16)
 
 
@@ -162,7 +162,7 @@ def test_names_and_damaged_descriptions(pictures, tmp_path):
             custom.install(tmp_path, name, pictures)
     (tmp_path / "photos" / "own.json").write_text("{")
     with pytest.raises(InputError, match="own.json is damaged"):
-        tasks.task("photos", tmp_path)
+        image_folders.task("photos", tmp_path)
 
 
 # Training, analyses and tables

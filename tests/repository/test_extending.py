@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from rehearsal import write_vtab
 
 from pvera import backbones
-from pvera.data import tasks, vtab
+from pvera.data import image_folders, vtab
 from pvera.study import results
 from pvera.study.profiles import Profile
 from pvera.study.worker import cores
@@ -153,7 +153,7 @@ def test_the_rehearsal_is_the_paper_in_small():
     }
     for key in ("backbones", "datasets", "methods", "experiments"):
         assert getattr(rehearsal.language, key) == getattr(PAPER.language, key), key
-    assert len({tasks.task(name).category for name in rehearsal.datasets}) == 3
+    assert len({image_folders.task(name).category for name in rehearsal.datasets}) == 3
     assert (rehearsal.images, rehearsal.training.epochs) == (16, 1)
 
 

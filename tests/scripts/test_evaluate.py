@@ -24,7 +24,7 @@ from trained import make_adapters, make_profile
 
 import pvera
 from pvera import InputError, backbones, metrics
-from pvera.data import custom, inputs, suite, tasks
+from pvera.data import custom, image_folders, inputs, suite
 from pvera.study import results
 from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
@@ -88,7 +88,7 @@ def test_every_method_gives_the_bits_of_its_run(tmp_path):
     assert len(trainings) == len(METHODS)
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
-        _, _, probabilities = predict(adapter, frozen, {}, split, tasks.class_names("vessels"))
+        _, _, probabilities = predict(adapter, frozen, {}, split, image_folders.class_names("vessels"))
         assert metrics.evaluate(probabilities, split.labels) == results.read(run.path)["test"], run.method
         stored, _ = results.read_predictions(run.path)
         assert np.array_equal(probabilities.astype(np.float16), stored), run.method

@@ -15,7 +15,7 @@ from trained import IMAGES, make_adapters, make_profile
 import pvera
 from pvera import backbones, latents, metrics, posthoc, uncertainty
 from pvera.data import suite
-from pvera.data.image_folders import load_split
+from pvera.data.image_folders import ImageData, load_split
 from pvera.errors import InputError
 from pvera.report.analyses import load_uncertainty
 from pvera.seeding import derive
@@ -26,7 +26,7 @@ from pvera.study.runs import list_runs
 
 @pytest.fixture
 def profile(tmp_path, monkeypatch):
-    monkeypatch.setattr(analyses, "BATCH", 16)  # so that there are three
+    monkeypatch.setattr(ImageData, "evaluation_batch", 16)  # so that there are three
     profile = make_profile(tmp_path, ["digits"], seeds=[0])
     make_adapters(profile, tmp_path / "results")
     return profile
@@ -221,7 +221,7 @@ def executed(rivals_profile, rivals_folder):
     """Execute each kind of analysis on the first data set; return (run, frames) by experiment and method."""
     results_by_kind = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(analyses, "BATCH", 16)
+        patch.setattr(ImageData, "evaluation_batch", 16)
         for experiment in ("rivals", "dropout_rivals", "beta_rivals"):
             for run in list_runs(rivals_profile, experiment, rivals_folder / "results"):
                 if run.dataset == "digits" and (experiment, run.method) not in results_by_kind:
@@ -276,7 +276,7 @@ def test_one_pass_is_the_benchmarks(executed):
 
 
 def test_draws_are_those_of_the_library(executed, monkeypatch):
-    monkeypatch.setattr(analyses, "BATCH", 16)
+    monkeypatch.setattr(ImageData, "evaluation_batch", 16)
     for key in (("rivals", "pvera"), ("dropout_rivals", "vera")):
         run, frames = executed[key]
         model, test, labels = opened_rival(run, 1)

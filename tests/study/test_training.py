@@ -206,17 +206,3 @@ def test_attention_of_short_sequences_is_plain_in_half_precision(side, precision
     with training.autocast("cpu", precision), training_attention(vit):
         assert [block.attn.fused_attn for block in vit.blocks] == [not plain] * 2
     assert all(block.attn.fused_attn for block in vit.blocks)
-
-
-def test_out_of_memory_is_answered_with_a_smaller_evaluation_batch(splits):
-    def hungry(images, most=8):
-        if len(images) > most:
-            raise torch.OutOfMemoryError("too many")
-        return images.flatten(1).sum(1)
-
-    with pytest.warns(UserWarning, match="evaluating 8 images at a time"):
-        parts = list(training._in_batches(hungry, splits[0]))
-    assert [s.start for s, _ in parts] == list(range(0, 48, 8))
-    torch.testing.assert_close(torch.cat([r for _, r in parts]), splits[0][slice(None)].flatten(1).sum(1))
-    with pytest.warns(UserWarning), pytest.raises(torch.OutOfMemoryError):
-        list(training._in_batches(lambda images: hungry(images, 0), splits[0]))

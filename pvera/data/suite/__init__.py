@@ -68,7 +68,7 @@ RECIPES = {
     )
 }
 
-#: "all" of `digests` as published; other versions of the packages may give other pixels.
+#: `digest` of each as published; other versions of the packages may give other pixels.
 SHA256 = {
     "digits": "790c47d511235a2795dd985e1c1d8c109564e2aecf6474367fb6385bb53df91a",
     "textures": "6a3da52704884c3b550317eab95a880bc4f899bb1bc72f7e925212c89dc88885",
@@ -105,16 +105,16 @@ def _path(split: str, index: int) -> str:
     return f"images/{split}/{index:04d}.png"
 
 
-def digests(parts: dict[str, Part]) -> dict[str, str]:
-    """Return the SHA-256 of each split's paths, labels and pixels, and as "all" that of these digests."""
-    sums = {}
+def digest(parts: dict[str, Part]) -> str:
+    """Return the SHA-256 of the splits' own, which are of their paths, labels and pixels."""
+    sums = ""
     for split, part in parts.items():
         sha = hashlib.sha256()
         for i, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
             sha.update(f"{_path(split, i)} {label}\n".encode())
             sha.update(image.tobytes())
-        sums[split] = sha.hexdigest()
-    return sums | {"all": hashlib.sha256("".join(sums.values()).encode()).hexdigest()}
+        sums += sha.hexdigest()
+    return hashlib.sha256(sums.encode()).hexdigest()
 
 
 def is_made(recipe: Recipe, folder: Path) -> bool:
@@ -137,19 +137,16 @@ def write(
     with writing(root):
         shutil.rmtree(partial, ignore_errors=True)  # of a call that was killed
         try:
-            lines = {}
             for split, part in parts.items():
                 (partial / "images" / split).mkdir(parents=True)
-                lines[split] = []
+                lines = []
                 for i, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
                     path = _path(split, i)
                     Image.fromarray(image).save(partial / path, compress_level=1)
-                    lines[split].append(f"{path} {label}\n")
+                    lines.append(f"{path} {label}\n")
                     progress(1)
-            lines["train800val200"] = lines["train800"] + lines["val200"]
-            for split, entries in lines.items():
-                (partial / f"{split}.txt").write_text("".join(entries))
-            manifest = {"classes": recipe.classes, "recipe": recipe.sha256, "sha256": digests(parts)}
+                (partial / f"{split}.txt").write_text("".join(lines))
+            manifest = {"classes": recipe.classes, "recipe": recipe.sha256, "sha256": digest(parts)}
             (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
