@@ -14,7 +14,6 @@ import torch
 from small import arguments, marked, numbers, profile_with, start, until
 
 from pvera import backbones
-from pvera.errors import InputError
 
 
 def test_workers_take_weights_and_few_images(folder):
@@ -144,6 +143,7 @@ def steps(monkeypatch, tmp_path):
     monkeypatch.setattr(run_profile, "ROOT", tmp_path)
     monkeypatch.chdir(tmp_path)  # where it goes by itself, so that the next test starts where it did
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(run_profile, "online", lambda: True)
     done = {}
     for module, function in STEPS.items():
         record = lambda *arguments, module=module: done.update({module: arguments}) or True  # noqa: E731
@@ -185,14 +185,21 @@ def test_paper_installs_what_is_not_there_before_it_trains(steps, tmp_path):
     assert [*steps("paper")][0] == "train"
 
 
-def test_the_paper_needs_a_gpu_and_without_network_there_is_no_text(steps, monkeypatch, capsys):
-    def offline(root):
-        raise InputError("cannot download rte")
-
-    monkeypatch.setattr(run_profile.make_texts, "install", offline)
-    assert list(steps("mini"))[-2:] == ["cost", "execute_notebooks"]
-    assert "\nwithout text: cannot download rte\n" in "\n" + capsys.readouterr().out
+def test_all_that_the_paper_lacks_is_said_at_once(steps, monkeypatch, capsys):
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="there is no GPU here: type --slurm"):
-        steps("paper")
-    assert "train" in steps("paper", "--slurm") and "train" in steps("paper", "--device=cpu")
+    monkeypatch.setattr(run_profile, "online", lambda: False)
+    monkeypatch.setattr(run_profile.backbones, "weights_file", lambda config: "small" in config["architecture"])
+
+    def missing(*options) -> list[str]:
+        with pytest.raises(SystemExit) as ended:
+            steps("paper", *options)
+        assert ended.value.code == 2
+        return [line.removeprefix("missing: ").split(".")[0] for line in capsys.readouterr().err.splitlines()]
+
+    gpu, data, weights = "a GPU", "VTAB-1k, without network", "weights of DINOv2, without network"
+    assert missing() == [gpu, data, weights, "GLUE, without network"]
+    assert missing("--slurm") == missing("--device=cpu") == [data, weights]
+    assert missing("--data", "x") == [gpu, weights]
+    assert "train" in steps("paper", "--slurm", "--data", "x", "--weights", "dinov2_b=a")
+    monkeypatch.setattr(run_profile, "online", lambda: True)
+    assert missing() == [gpu]
