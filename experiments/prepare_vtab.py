@@ -3,31 +3,23 @@
     python experiments/prepare_vtab.py                          from the Hugging Face hub
     python experiments/prepare_vtab.py --source vtab-1k.zip     from an archive, or a folder, which is linked
 
-Keeps installed data sets. Prints which data sets are right, accepted, wrong or missing, and what differs from VTAB-1k;
-training refuses wrong ones, unless --accept takes them as they are. The exit code is 1 where one is wrong or missing, 2
-for bad input. With --accept a source may hold some of the 19.
+Keeps installed data sets, and leaves out those of the source that differ from VTAB-1k unless --accept takes them as
+they are. Prints which data sets are right, accepted, wrong, left out or missing, and what differs; training refuses
+wrong ones. The exit code is 1 where one is wrong, left out or missing, 2 for bad input. With --accept a source may hold
+some of the 19.
 """
 
 import json
 import shutil
 import sys
-import tarfile
-import zipfile
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import huggingface_hub
 from options import ROOT, Parser
 
-from pvera.data import vtab
-from pvera.data.image_folders import SPLITS
-from pvera.errors import InputError, explained, run_script, writing
+from pvera.data import vtab, vtab_sources
+from pvera.errors import InputError, run_script, writing
 from pvera.files import write_atomically
-
-#: The copy that the V-PETL benchmark (Xin et al., NeurIPS 2024) prepared and points to: one archive with all
-#: 19 data sets in the folder format of `data`.
-REPO = "XiN0919/VTAB-1k"
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
 def main() -> None:
@@ -52,14 +44,15 @@ def prepare(
     source: a folder or an archive instead of the hub.   accept: use those that differ from VTAB-1k.
     some: data sets may be missing.
     """
-    accepted = vtab.read_record(root)
-    place(root, names, source)
-    named = {state: list[str]() for state in ("right", "accepted as it is", "wrong", "missing")}
+    accepted, left_out = vtab.read_record(root), place(root, names, source, accept)
+    named = {state: list[str]() for state in ("right", "accepted as it is", "wrong", "left out", "missing")}
     for name in names:
-        known, findings = accepted.pop(name, []), vtab.check(root, name)
-        if not (root / name).exists():
+        known, findings = accepted.pop(name, []), left_out.get(name, [])
+        if name in left_out:
+            state = "left out"
+        elif not (root / name).exists():
             state = "missing"
-        elif not findings:
+        elif not (findings := vtab.check(root, name)):
             state = "right"
         elif accept or set(findings) <= set(known):
             state, accepted[name] = "accepted as it is", findings
@@ -68,7 +61,7 @@ def prepare(
         named[state].append(name)
         if state != "missing":
             print(f"{name:<22}{state}", *findings, sep="\n    ")
-    usable = len(named["right"] + named["accepted as it is"])
+    usable, wrong = len(named["right"] + named["accepted as it is"]), named["wrong"] + named["left out"]
     if usable:
         try:
             write_atomically(root / vtab.RECORD, json.dumps(accepted, indent=1) + "\n")
@@ -77,7 +70,7 @@ def prepare(
     if named["missing"]:
         print(f"missing: {', '.join(named['missing'])}")
     print(f"{usable} of {len(names)} data sets can be used in {root}")
-    if named["wrong"]:
+    if wrong:
         print("--accept uses data sets as they are; remove a wrong folder to install its data set anew")
     copy = vtab.copy_name(root)
     if named["right"]:
@@ -86,29 +79,33 @@ def prepare(
         print(f"Results on accepted data sets say {vtab.DIFFERS!r}, and share no table with those on VTAB-1k.")
     if copy == "mixed":
         print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
-    return not (named["wrong"] or copy == "mixed" or named["missing"] and not some)
+    return not (wrong or copy == "mixed" or named["missing"] and not some)
 
 
-def place(root: Path, names: Sequence[str], source: Path | None) -> None:
-    """Put missing data sets from the source or the hub in place."""
-    wanted = [name for name in names if not (root / name).exists()]
+def place(root: Path, names: Sequence[str], source: Path | None, accept: bool) -> dict[str, list[str]]:
+    """Put missing data sets from the source or the hub in place, unless they are wrong; return these, with findings."""
+    wanted, left_out = [name for name in names if not (root / name).exists()], {}
     if not wanted:
-        return
+        return left_out
     downloads, extracted = root / ".download", root / ".extracted"
     with writing(root):
         root.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(extracted, ignore_errors=True)  # of a call that was killed
         try:
             if source is None:
-                download(downloads)
+                vtab_sources.download(downloads)
             try:
-                folders = find(source or downloads, wanted, extracted)
+                folders = vtab_sources.find(source or downloads, wanted, extracted)
             except InputError:
                 shutil.rmtree(downloads, ignore_errors=True)  # an archive that arrived damaged
                 raise
             if not folders and len(wanted) == len(names):
-                raise InputError(f"{source or REPO} holds none of {', '.join(wanted)}")
+                raise InputError(f"{source or vtab_sources.REPO} holds none of {', '.join(wanted)}")
             for name, folder in folders.items():
+                findings = vtab.check(folder.parent, name)
+                if findings and not accept:
+                    left_out[name] = findings
+                    continue
                 (root / name).unlink(missing_ok=True)  # a link to a folder that was moved
                 if extracted in folder.parents:
                     folder.rename(root / name)
@@ -117,73 +114,7 @@ def place(root: Path, names: Sequence[str], source: Path | None) -> None:
         finally:
             shutil.rmtree(extracted, ignore_errors=True)
         shutil.rmtree(downloads, ignore_errors=True)
-
-
-# Sources: a folder, an archive or the hub
-
-
-def find(source: Path, names: Collection[str], extracted: Path) -> dict[str, Path]:
-    """Find the folders of the data sets `names` in a folder, in an archive, or in the archives of a folder.
-
-    Archives are extracted below `extracted`. InputError: no such source, a data set that is there twice, and an archive
-    that is damaged or unsafe.
-    """
-    archives, folders = [source], {}
-    if source.is_dir():
-        folders = _below(source, names)
-        archives = sorted(path for path in source.iterdir() if path.name.endswith(ARCHIVES))
-    elif not source.is_file() or not source.name.endswith(ARCHIVES):
-        what = f"is neither a folder nor an archive ({', '.join(ARCHIVES)})" if source.exists() else "does not exist"
-        raise InputError(f"{source} {what}")
-    rest = set(names) - folders.keys()
-    for archive in archives if rest else ():
-        extract(archive, extracted / archive.name.split(".")[0])
-    return folders | _below(extracted, rest)
-
-
-def _below(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """Find data sets at most two levels below `folder`."""
-    folder_of = {}
-    for name in names:
-        candidates = [
-            path
-            for pattern in (name, f"*/{name}", f"*/*/{name}")
-            for path in sorted(folder.glob(pattern))
-            if any((path / f"{split}.txt").exists() for split in SPLITS)
-        ]
-        if len(candidates) > 1:
-            copies = " and as ".join(str(path.relative_to(folder)) for path in candidates[:2])
-            raise InputError(f"{folder} holds {name} twice, as {copies}: give the folder of one copy")
-        if candidates:
-            folder_of[name] = candidates[0]
-    return folder_of
-
-
-def extract(archive: Path, target: Path) -> None:
-    """Extract an archive below `target`, which nothing in it can leave.
-
-    InputError for a damaged or unsafe archive; OSError where the system refuses, as on a full disk.
-    """
-    print(f"extracting {archive.name}", flush=True)
-    try:
-        if archive.name.endswith(".zip"):
-            with zipfile.ZipFile(archive) as zipped:
-                zipped.extractall(target)  # drops what leaves from the name, and writes links as files
-        else:
-            with tarfile.open(archive) as tarred:
-                tarred.extractall(target, filter="data")  # refuses links out, devices and paths that leave
-    except Exception as error:  # damaged archives fail in many ways, also as an OSError without a number
-        if isinstance(error, OSError) and error.errno:
-            raise
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"cannot extract {archive}: {reason}") from None
-
-
-def download(folder: Path) -> None:
-    """Download the hub's archive of VTAB-1k into `folder`. InputError where that fails."""
-    patterns = [f"*{suffix}" for suffix in ARCHIVES]
-    with explained(f"cannot download {REPO}", "run the same command again, or give a copy to prepare_vtab.py --source"):
-        huggingface_hub.snapshot_download(REPO, repo_type="dataset", allow_patterns=patterns, local_dir=folder)
+    return left_out
 
 
 if __name__ == "__main__":

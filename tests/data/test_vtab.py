@@ -12,13 +12,12 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import huggingface_hub
-import prepare_vtab
 import pytest
 import scripts
 from PIL import Image
 from rehearsal import write_vtab
 
-from pvera.data import image_folders, inputs, vtab
+from pvera.data import image_folders, inputs, vtab, vtab_sources
 from pvera.errors import InputError
 from pvera.study import results, runs
 from pvera.study.profiles import Profile
@@ -155,7 +154,7 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
     write_vtab(tmp_path / "mine", ["cifar"], side=32)
     root, arguments = tmp_path / "data", ("--root", tmp_path / "data", "--source", tmp_path / "mine")
     code, output, _ = call(*arguments)
-    assert code == 1 and {state(output, name) for name in ("cifar", "eurosat")} == {"wrong"}
+    assert code == 1 and {state(output, name) for name in ("cifar", "eurosat")} == {"left out"}
     for accept in (["--accept"], []):
         code, output, _ = call(*arguments, *accept)
         assert code == (0 if accept else 1) and "2 of 19 data sets can be used" in output, "it is remembered"
@@ -254,23 +253,22 @@ def test_nothing_in_an_archive_leaves_its_folder(tmp_path, file, name, kind, lin
             members.addfile(member, io.BytesIO(b"content"))
     before = {*tmp_path.rglob("*")}
     with nullcontext() if extracted else pytest.raises(InputError, match=f"cannot extract {source}: "):
-        prepare_vtab.extract(source, target)
+        vtab_sources.extract(source, target)
     written = {path for path in {*tmp_path.rglob("*")} - before if not path.is_dir()}
     assert len(written) == extracted
     assert all(path.is_relative_to(target) and path.is_file() and not path.is_symlink() for path in written)
 
 
-def test_wrong_sources_and_what_differs(whole, tmp_path, call):
+def test_a_wrong_source_does_not_take_a_right_ones_place(whole, tmp_path, call):
     root, half = tmp_path / "data", archive(whole, tmp_path / "half.zip")
     half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
     for name in ("twice/lossless", "twice/lossy", "short"):
         linked(whole / "kitti", tmp_path / name / "kitti")
     edit(tmp_path / "short/kitti/val200.txt", lambda lines: lines[1:])
-    for source, message in ((half, "error: cannot extract "), (tmp_path / "twice", "holds kitti twice")):
+    for source, status, message in ((half, 2, "error: cannot extract "), (tmp_path / "twice", 2, "holds kitti twice"),
+                                    (tmp_path / "short", 1, "val200: 199 images, not 200")):  # fmt: skip
         code, output, errors = call(*options(root, "--source", source))
-        assert code == 2 and message in errors and left(root) == []
-    code, output, _ = call(*options(root, "--source", tmp_path / "short"))
-    assert code == 1 and state(output, "kitti") == "wrong" and "val200: 199 images, not 200" in output
+        assert code == status and message in output + errors and left(root) == []
     code, output, _ = call(*options(root, "--source", tmp_path / "short", "--accept"))
     assert code == 0 and "accepted as it is" in output and (root / "kitti").is_symlink()
     assert vtab.read_record(root) == {"kitti": ["val200: 199 images, not 200"]}
@@ -292,7 +290,7 @@ def test_a_damaged_archive_of_the_hub_is_removed_and_a_full_disk_keeps_it(whole,
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     errors = call(*options(root))[2]
-    assert errors.startswith(f"error: cannot download {prepare_vtab.REPO}: no network; run the same")
+    assert errors.startswith(f"error: cannot download {vtab_sources.REPO}: no network; run the same")
     assert "cannot extract" in call(*options(root))[2] and left(root) == []
     with monkeypatch.context() as patch:
         patch.setattr(zipfile.ZipFile, "extractall", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
