@@ -194,6 +194,8 @@ def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
         if match is None or int(match[2]) >= classes:
             raise InputError(f"{place}: expected 'relative/path label', of {classes} labels from 0, not {line[:80]!r}")
         path = os.path.normpath(match[1])
+        if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
+            raise InputError(f"{place}: {match[1]!r} leaves the data set's folder")
         if path in lines:
             raise InputError(f"{place}: {match[1]!r} stands in line {lines[path]} already")
         lines[path] = number
