@@ -16,7 +16,6 @@ from trained import make_profile
 
 import pvera
 from pvera import InputError, backbones
-from pvera.adapters.base import matching
 from pvera.data import glue, image_folders, inputs
 from pvera.data.image_folders import ImageData, load_split
 from pvera.study import results
@@ -245,18 +244,18 @@ def test_bad_input_is_one_line_and_exit_code_2(text_profile, text_folder, case, 
 class BiasAdapter(pvera.Adapter):
     def __init__(self, method, dim):
         super().__init__()
-        self.method = method
+        self.targets = method.targets
         self.bias = torch.nn.Parameter(torch.zeros(len(method.targets), dim))
 
     def project(self, x, y, positions):
-        targets, at = matching(self.method.targets, positions)
+        targets, at = self.matching(positions)
         parts = list(y.unbind(2))
         for i, j in zip(targets, at):
             parts[j] = parts[j] + self.bias[i].to(y.dtype)
         return torch.stack(parts, 2)
 
     def merge_projection(self, weight, bias, positions):
-        targets, at = matching(self.method.targets, positions)
+        targets, at = self.matching(positions)
         bias[at] += self.bias[targets]
         return weight, bias
 
