@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from pvera.adapters import PAPER_METHODS
 from pvera.report.scores import capped, place, score_frame
-from pvera.report.table import Table, number, pivot_text, plain
+from pvera.report.table import Table, number, pivot_text, plain, title
 from pvera.report.tables.benchmark import describe_runs, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.study import results
@@ -23,10 +24,12 @@ COMPONENTS = {
     "no_kl": ("PVeRA, σ learned, β = 0", "pvera", "components_no_kl"),
     "pvera": ("PVeRA", "pvera", "benchmark", "components_pvera"),
 }
-#: The same with every method tuned alike, as docs/design.md plans it.
+VERA_DROPOUT = "VeRA with dropout"
+#: The eight methods and the same variants, all tuned alike, as docs/design.md plans it.
 TUNED = {
+    **{name: (title(name), name, "tuned") for name in PAPER_METHODS if name not in ("vera", "pvera")},
     "vera": ("VeRA", "vera", "tuned"),
-    "dropout": ("VeRA, half of its latent dropped", "vera", "tuned_dropout"),
+    VERA_DROPOUT: ("VeRA, half of its latent dropped", "vera", "tuned_dropout"),
     "no_noise": ("PVeRA, z = μ, β = 0", "pvera", "tuned_no_noise"),
     "fixed_sigma": ("PVeRA, σ = 1 fixed, β = 0", "pvera", "tuned_sigma_1"),
     "no_kl": ("PVeRA, σ learned, β = 0", "pvera", "tuned_no_kl"),
@@ -39,7 +42,7 @@ TITLES = {name: title for name, (title, *_) in (COMPONENTS | TUNED).items()}
 CONTRASTS = {
     "PVeRA − VeRA": ("pvera", "vera"),
     "PVeRA − VeRA, equal budget": ("pvera", "equal_budget"),
-    "PVeRA − VeRA with dropout": ("pvera", "dropout"),
+    "PVeRA − VeRA with dropout": ("pvera", VERA_DROPOUT),
     "z = μ − VeRA": ("no_noise", "vera"),
     "with noise − without (β = 0)": ("no_kl", "no_noise"),
     "σ = 1 − no noise (β = 0)": ("fixed_sigma", "no_noise"),
@@ -58,8 +61,8 @@ CAPTION = (
     f"configurations as PVeRA's β. {EXPLAINED}"
 )
 TUNED_CAPTION = (
-    "test accuracy (%) of VeRA, PVeRA and its variants, mean ± sample standard deviation over seeds. Each searched its "
-    f"learning rate on each task. {EXPLAINED}"
+    "test accuracy (%) of the methods and of variants of VeRA and PVeRA, mean ± sample standard deviation over seeds. "
+    f"Each searched its learning rate on each task. {EXPLAINED}"
 )
 NOISES_CAPTION = (
     "Test accuracy (%) with noises of several sizes in the latent, mean ± sample standard deviation over seeds. "

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.report import analyses
-from pvera.report.scores import by_backbone, chosen_member, score_frame
+from pvera.report.scores import chosen_member, score_frame
 from pvera.report.table import Table, number, pivot_text, signed, title
 from pvera.report.tables import components, uncertainty
 from pvera.report.tables.components import TUNED, Runs
@@ -14,7 +14,6 @@ from pvera.study import results
 
 #: Profile -> what its tasks are.
 SETS = {"mini": "Drawn tasks", "vtab_tiny": "Images of VTAB-1k"}
-VERA_DROPOUT = "VeRA with dropout"
 #: The methods that say whether a task can tell methods apart.
 JUDGES = ("linear", "lora", "bottleneck")
 DRAWS = 16
@@ -32,23 +31,10 @@ def title_of(profile: str) -> str:
 
 
 def load(root, profile: str) -> dict[str, list[dict]]:
-    """Load the records of VeRA, PVeRA and its variants, without the tasks that `left_out` names."""
+    """Load the records of the methods and variants, without the tasks that `left_out` names."""
     without, runs = left_out(root, profile), components.load(root, profile, TUNED)
     kept = {name: [run for run in of if run["dataset"] not in without] for name, of in runs.items()}
     return {name: of for name, of in kept.items() if of}
-
-
-def all_methods(root, profile: str) -> dict[str, pd.DataFrame]:
-    """Return the test accuracy (%) of the eight methods and of VeRA with dropout: a frame per backbone.
-
-    Rows (category, dataset, seed), without the tasks that `left_out` names.
-    """
-    without, frames = left_out(root, profile), {}
-    for experiment, names in {"tuned": {}, "tuned_dropout": {"vera": VERA_DROPOUT}}.items():
-        runs = results.load_runs(root, profile, experiment, optional=True)
-        for backbone, group in by_backbone(run for run in runs if run["dataset"] not in without).items():
-            frames.setdefault(backbone, []).append(100 * score_frame(group).rename(columns=names))
-    return {backbone: pd.concat(parts, axis=1, sort=False) for backbone, parts in frames.items()}
 
 
 #: Profile -> the experiment whose PVeRA adapters are drawn from; of others the benchmark's.
