@@ -110,9 +110,10 @@ def test_strengths():
     images = np.full((40, 32, 32, 3), 128, np.uint8)
     noise = corrupt(images, "noise", 5).astype(float) - 128
     assert noise.std() == pytest.approx(0.1 * 255, rel=0.01) and abs(noise.mean()) < 1
-    one = pictures()[:1]
-    mean = one.mean((1, 2), keepdims=True)
-    np.testing.assert_allclose(corrupt(one, "contrast", 2), mean + 0.5 * (one - mean), atol=0.51)
+    for size, factor in ((65, 0.3), (64, 0.5), (32, 0.5)):  # ImageNet-C's above 64 pixels
+        one = pictures(size)[:1]
+        mean = one.mean((1, 2), keepdims=True)
+        np.testing.assert_allclose(corrupt(one, "contrast", 2), mean + factor * (one - mean), atol=0.51)
     file = io.BytesIO()
     Image.fromarray(one[0]).save(file, "JPEG", quality=40)
     np.testing.assert_array_equal(corrupt(one, "jpeg", 5)[0], np.asarray(Image.open(file)))

@@ -200,6 +200,7 @@ SAME_WEIGHTS = {
     "ReLU": lambda: changed(TIMM, *EACH_MLP, act=nn.ReLU()),
     "ReLU of BERT": lambda: changed("BertModel", "encoder.layer.1.intermediate", intermediate_act_fn=nn.ReLU()),
     "statistics": other_statistics,
+    "not a number": lambda: changed(TIMM, "blocks.0.norm1", eps=float("nan")),
     "rotary positions": lambda: changed("vit_base_patch16_dinov3", "rope", periods=torch.ones(6)),
 }
 

@@ -174,6 +174,8 @@ def test_the_features_that_a_head_of_texts_reads(tmp_path):
     close(pvera.import_peft(tmp_path, make("BertModel")).eval()(texts), model(texts))
     first = pvera.import_peft(tmp_path, make("BertModel"), pool="first").eval()
     assert first.pool == "first" and (first(texts) - model(texts)).abs().max() > 1e-3
+    pvera.export_peft(pvera.adapt(make("BertModel"), METHODS["pvera"], 0), tmp_path)
+    assert not (tmp_path / "head.safetensors").exists(), "an adapter without a head does not get the earlier one's"
 
 
 # ---------------------------------------------------------------- export that is refused

@@ -1,6 +1,7 @@
 """The adapted model: what is trained, grids side by side, modes, merging and unloading, errors."""
 
 import copy
+import weakref
 
 import pytest
 import torch
@@ -111,6 +112,15 @@ def test_last_mlp_on_the_class_token_alone(key):
         results.append({"logits": logits, "kl": kl, **gradients})
     for name, tensor in results[0].items():
         torch.testing.assert_close(results[1][name], tensor, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_a_pass_keeps_no_activation(images):
+    """The adapter reads them behind the MLP."""
+    model, kept = adapted("adaptformer"), []
+    for layer in model._layers:
+        layer.mlp_norm.register_forward_pre_hook(lambda _, args: kept.append(weakref.ref(args[0])))
+    model(images)
+    assert len(kept) == len(model._layers) and not any(activation() is not None for activation in kept)
 
 
 # ---------------------------------------------------------------- modes

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import pvera
 from pvera import InputError, LoRA, PVeRA, VeRA
+from pvera.adapters import stochastic
 from pvera.adapters.stochastic import KEPT
 
 # ---------------------------------------------------------------- modules and tensors
@@ -203,6 +204,25 @@ def test_several_passes_before_the_backward_pass(together):
     for model in models(GRID):
         losses = [objective(model, make_images(3, seed)) for seed in range(3)]
         results.append(gradients(model, sum(losses)) if together else gradients(model, *losses))
+    assert_equal(results[1], results[0])
+
+
+def test_as_many_passes_as_are_kept_before_one_backward_pass(monkeypatch):
+    """Passes that are repeated take no place among them."""
+    monkeypatch.setattr(stochastic, "KEPT", 4)
+    model = models(METHODS["pvera"])[1]
+    sum(objective(model, make_images(1, seed)) for seed in range(4)).backward()
+
+
+def test_a_second_backward_pass_repeats_the_same_noise():
+    results = []
+    for model in models(GRID):
+        loss = objective(model, make_images())
+        results.append([])
+        for _ in range(2):
+            model.zero_grad()
+            loss.backward(retain_graph=True)
+            results[-1].append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
     assert_equal(results[1], results[0])
 
 

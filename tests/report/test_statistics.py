@@ -18,6 +18,7 @@ from pvera.report.statistics import (
     LEVEL,
     binomial_p_value,
     detectable,
+    mean_interval,
     over_repeats,
     over_units,
     rank_sum,
@@ -98,6 +99,13 @@ def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     assert effect.these[:2] == pytest.approx((5 - half, 5 + half))
     assert over_units(np.array([[1.0], [3.0]])) == pytest.approx(t.ppf(0.975, 1))  # one seed says nothing of its noise
     assert np.isnan(over_units(np.array([[1.0, 2.0]])))
+
+
+def test_a_unit_counts_once_however_many_repeats_it_has():
+    """And one without any not at all: means 2 and 5."""
+    row = mean_interval(pd.DataFrame([[1.0, 3.0], [5.0, NAN], [NAN, NAN]]))
+    half = t.ppf(0.975, 1) * np.std([2, 5], ddof=1) / np.sqrt(2)
+    assert row == pytest.approx({"mean": 3.5, "low": 3.5 - half, "high": 3.5 + half})
 
 
 def test_a_detectable_difference_is_shown_in_80_of_100():

@@ -41,6 +41,9 @@ def test_main_table_by_hand():
     assert table.markdown().startswith(MAIN)
     data = parsed(table).set_index("method")
     assert data.at["lora", "digits"] == 60.04 and data.at["pvera", "average"] == pytest.approx(161 / 3, rel=1e-5)
+    lacking = HAND | {"vera": HAND["vera"] | {"vessels": [None, None]}}
+    vera = parsed(tables.main(runs_of(lacking))).set_index("method").loc["vera"]
+    assert vera["natural"] == 65 and vera[["average", "specialized"]].isna().all(), "not the mean of other data sets"
 
 
 @pytest.mark.parametrize(

@@ -314,6 +314,21 @@ def test_the_temperature_is_fitted_on_the_validation_split():
     assert test != pytest.approx(validation, rel=0.01) and frames["scores"]["temperature"].tolist() == [1.0, validation]
 
 
+def test_as_many_images_are_told_apart_as_others_are_given():
+    """Ten of another data set, and the first ten of thirty."""
+    source, out = np.random.default_rng(0), ("out", "vessels")
+    counts = {baselines.TEST: 30, baselines.VALIDATION: 30, out: 10}
+    labels = {place: source.integers(3, size=count) for place, count in counts.items()}
+    predicted = {
+        place: baselines.Prediction.average(source.dirichlet(np.ones(3), (1, count)), 1.0)
+        for place, count in counts.items()
+    }
+    frames = baselines.frames([baselines.Predictor("pass", 1, 0, predicted)], labels, 10)
+    scores = [predicted[baselines.TEST].uncertainties["score"][:10], predicted[out].uncertainties["score"]]
+    (row,) = chosen(frames["out"], by="score").itertuples()
+    assert row.auroc == pytest.approx(roc_auc_score(np.repeat([0, 1], 10), np.concatenate(scores)))
+
+
 def test_time_grows_with_the_passes(executed):
     scores = executed["rivals", "pvera"][1]["scores"]
     draws = chosen(scores, way="draws", seed=0, scaled=False).set_index("passes")["milliseconds"]

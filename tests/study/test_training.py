@@ -151,6 +151,14 @@ def test_the_training_loss_is_that_of_all_images_whatever_the_size_of_the_last_b
     assert history.curve["train_loss"][0] == pytest.approx(float(losses.mean()), abs=1e-5)
 
 
+@pytest.mark.parametrize("count", [15, 16, 17, 33])
+def test_batches_hold_each_image_once(count, backbone, monkeypatch):
+    """The last one may hold a single image."""
+    monkeypatch.setattr(ImageData, "evaluation_batch", 16)
+    data = split(count, 0).data(backbone, torch.device("cpu"))
+    assert torch.equal(torch.cat([data.labels[part] for part in training.batches(data)]), data.labels)
+
+
 def test_a_kl_term_that_is_not_finite_ends_a_member(backbone, splits, monkeypatch):
     """Even where the loss is finite: its β may be tiny."""
     finite = training.step
