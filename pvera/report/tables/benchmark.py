@@ -282,9 +282,10 @@ def describe_runs(runs: list[dict]) -> str:
     if runs[0]["experiment"] == "benchmark" and datasets[0] in vtab.NAMES and len(datasets) < len(vtab.NAMES):
         text += f" Incomplete: {len(datasets)} of {len(vtab.NAMES)} data sets."
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
-    begun = {place[:2] for place in there}  # the cell of another pair is empty
+    # The cell of another pair is empty, and a method may have fewer seeds than others.
+    begun = {part for method, name, seed in there for part in ((method, name), (method, seed))}
     without = [(method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]]
-    without = [place for place in without if place[:2] in begun]
+    without = [place for place in without if {place[:2], place[::2]} <= begun]
     for kind, diverged in (("Missing", False), ("Diverged, and left out", True)):
         places = [place for place in without if (place in there) == diverged]
         listed = ", ".join(f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places)

@@ -62,7 +62,7 @@ CAPTION = (
 )
 TUNED_CAPTION = (
     "test accuracy (%) of the methods and of variants of VeRA and PVeRA, mean ± sample standard deviation over seeds. "
-    f"Each searched its learning rate on each task. {EXPLAINED}"
+    f"Each searched its learning rate on each task. VeRA, PVeRA and variants have five seeds, others three. {EXPLAINED}"
 )
 NOISES_CAPTION = (
     "Test accuracy (%) with noises of several sizes in the latent, mean ± sample standard deviation over seeds. "
