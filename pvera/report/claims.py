@@ -150,7 +150,7 @@ CLAIMS = (
     _alike("The KL term makes PVeRA more accurate", components.gap("with KL term − without"), margin=1),
     _alike("PVeRA has the highest average", lead("pvera", *OTHERS), place="Table 1"),
     _alike("PVeRA has the highest average, VeRA with dropout among the methods",
-           lead("pvera", *OTHERS, components.VERA_DROPOUT)),
+           lead("pvera", *OTHERS, components.VERA_DROPOUT), page=False),
     _alike_calibrated("PVeRA is better calibrated than VeRA", components.gap("PVeRA − VeRA"),
                       place="Section 4.3, Figure 4"),
     _alike_calibrated("PVeRA is better calibrated than VeRA with dropout", components.gap("PVeRA − VeRA with dropout")),
@@ -294,7 +294,8 @@ def page(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, 
     is_alike = rows["topic"].isin(TUNED)
     repeated = ~is_alike & rows["claim"].isin(rows.loc[is_alike, "claim"])
     own = tuned.title_of(profile)
-    sets = {f"{name}, tuned alike": part for name, part in ({own: rows[is_alike]} | dict(others)).items()}
+    alike = {own: rows[is_alike]} | dict(others)
+    sets = {f"{name}, tuned alike": part[part["page"]] for name, part in alike.items()}
     sets[f"{own}, the paper's search"] = rows[repeated]
     rows = rows[rows["page"] & ~is_alike & ~repeated]
     usual = rows["backbone"].iloc[0]
