@@ -81,7 +81,7 @@ def write_deberta(folder: Path) -> None:
         DebertaV2Model(DebertaV2Config(**DEBERTA)).save_pretrained(folder)
     sentences = random_texts(glue.GLUE["rte"], 1000).drop(columns="label").to_numpy().ravel()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences), model_prefix=str(folder / "spm"), vocab_size=80,
+        sentence_iterator=iter(sentences), model_prefix=str(folder / "spm"), vocab_size=80, hard_vocab_limit=False,
         pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
         unk_piece="[UNK]", minloglevel=2,
     )  # fmt: skip
