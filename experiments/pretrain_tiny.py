@@ -102,6 +102,11 @@ def read(source):
         return images, np.array([label for _, label in data.samples]), data.classes
 
 
+def normalise(images):
+    """Normalise images (batch, 3, 32, 32) in [0, 1] with the backbone's mean and standard deviation."""
+    return (images - MEAN) / STD
+
+
 def augment(images, noise):
     """Crop, resize, flip, jitter and normalise each image at random; images (batch, 3, 32, 32) in [0, 1]."""
     n = len(images)
@@ -122,7 +127,7 @@ def augment(images, noise):
     images = images * brightness
     images = torch.lerp(images.mean((1, 2, 3), keepdim=True), images, contrast)
     images = torch.lerp(images.mean(1, keepdim=True), images, saturation)
-    return (images.clamp(0, 1) - MEAN) / STD
+    return normalise(images.clamp(0, 1))
 
 
 def train_epoch(model, adamw, schedule, images, labels, noise):
@@ -147,7 +152,7 @@ def train_epoch(model, adamw, schedule, images, labels, noise):
 def accuracy(model, images, labels):
     """Return the share of images (N, 3, 32, 32) uint8 that the model, in fp32, classifies correctly."""
     model.eval()
-    predicted = torch.cat([model((batch / 255 - MEAN) / STD).argmax(1) for batch in images.split(500)])
+    predicted = torch.cat([model(normalise(batch / 255)).argmax(1) for batch in images.split(500)])
     return (predicted == labels).float().mean().item()
 
 

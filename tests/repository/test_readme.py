@@ -217,9 +217,11 @@ AUDIT = [len(table("published/audit")), len(rows("published/audit", verdict=CONT
 SOFTMAX = [cell("protocol", "mean", switch="softmax_in_loss", metric=metric) for metric in ("accuracy", "ece")]
 DEMO, TINY = (Profile.read(ROOT / f"experiments/profiles/{name}.yaml") for name in ("demo", "vtab_tiny"))
 DROPOUT = TINY.experiments["tuned_dropout"].set["dropout"]
-TUNED = results.load_runs(ROOT / "results", "vtab_tiny", "tuned")
 SIZES = {
-    method: {run["members"][0]["adapter_parameters"] for run in TUNED if run["method"] == method}
+    method: {
+        results.read(file)["members"][0]["adapter_parameters"]
+        for file in (ROOT / "results/vtab_tiny/tuned").glob(f"*/*/{method}/seed0.json")
+    }
     for method in ("adaptformer", "pvera")
 }
 TIMES = [end(SIZES["adaptformer"]) / max(SIZES["pvera"]) for end in (min, max)]

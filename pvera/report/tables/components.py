@@ -1,6 +1,7 @@
 """Which part of PVeRA helps: VeRA, then step by step up to PVeRA, paired by task and seed."""
 
 from collections.abc import Mapping
+from functools import cache, partial
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -80,9 +81,10 @@ NOISES = {
 
 def load(root, profile: str, of: Mapping[str, tuple[str, ...]] = COMPONENTS) -> dict[str, list[dict]]:
     """Load the records of each component on the profile's first backbone; one without runs is left out."""
+    read = cache(partial(results.load_runs, root, profile, optional=True))  # components share experiments
     components = {}
     for name, (_, method, *trained) in of.items():
-        runs = [run for run in results.load_runs(root, profile, *trained, optional=True) if run["method"] == method]
+        runs = [run for run in read(*trained) if run["method"] == method]
         if runs:
             components[name] = [run for run in runs if run["backbone"] == runs[0]["backbone"]]
     return components
