@@ -28,6 +28,13 @@ def recomputing() -> bool:
     return not torch.compiler.is_compiling() and current_node() is not None
 
 
+def keeps_no_state(device: torch.device) -> bool:
+    """Return whether a pass keeps no generator's state: meta has no numbers, a compiler repeats draws by itself, and a
+    CUDA graph cannot record the copy."""
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return device.type == "meta" or torch.compiler.is_compiling() or capturing
+
+
 class Passes:
     """The last passes through one layer, and the settings of each."""
 
@@ -141,7 +148,7 @@ class StochasticAdapter(Adapter):
         def now() -> Pass:
             sampling = self.training and self.draws_in_training if self.sampling is None else self.sampling
             state = None
-            if sampling and device.type != "meta" and not torch.compiler.is_compiling():  # meta has no numbers
+            if sampling and not keeps_no_state(device):
                 state = self.source.generator(device).clone_state()
             return Pass(sampling, self.with_kl, self.tokens, state)
 
@@ -156,8 +163,10 @@ class StochasticAdapter(Adapter):
         if torch.compiler.is_compiling():  # a compiled pass draws from the global state, as torch's own dropout
             draws = distribution(like.shape, device=like.device, dtype=dtype)
             return draws if now.tokens is None else draws * now.tokens.view(*now.tokens.shape, *[1] * (like.ndim - 2))
-        assert now.state is not None, "the pass draws no noise"
-        source = now.state.clone_state() if recomputing() else self.source.generator(like.device)
+        source = self.source.generator(like.device)
+        if recomputing():
+            assert now.state is not None, "checkpointing inside a CUDA graph cannot repeat draws"
+            source = now.state.clone_state()
         shape = like.shape if now.tokens is None else (int(now.tokens.sum()), *like.shape[2:])
         draws = distribution(shape, generator=source, device=like.device, dtype=dtype)
         if now.tokens is None:

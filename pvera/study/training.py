@@ -12,6 +12,7 @@ improve; the member tested is the one by which the lowest loss of the grid last 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from torch.nn import functional as F
 
 from pvera.adapters.base import Method, full_precision
 from pvera.data.image_folders import ImageData
+from pvera.encoders import reads_text
 from pvera.hooks import training_attention
 from pvera.members import Member
 from pvera.model import AdaptedModel
@@ -112,6 +114,9 @@ def fit(
     ]
     histories, lowest, order = [History() for _ in model.members], float("inf"), generator(seed, "order")
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
+    take: Callable[..., Tensor] = partial(step, model, forward, optimizers=optimizers, protocol=protocol)
+    if train.labels.is_cuda and not reads_text(model.backbone):
+        take = Replay(take, model, config.batch_size, train.labels.device)
     for epoch in range(config.epochs):
         model.train()
         count = len(train)
@@ -120,7 +125,7 @@ def fit(
         totals = torch.zeros(2, len(model.active), device=train.labels.device)
         with training_attention(model.backbone), model.without_kl(m for m in model.active if not members[m].beta):
             for batch in indices.split(config.batch_size):
-                losses = step(model, forward, train[batch], train.labels[batch], beta, optimizers, protocol)
+                losses = take(train[batch], train.labels[batch], beta)
                 totals += len(batch) * losses
         train_loss, kl = (totals / count).tolist()
         losses, accuracies = evaluate(model, forward, validation, protocol)
@@ -154,8 +159,8 @@ def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, 
     so is the KL term."""
     loss = classification_loss(forward(inputs), labels, protocol)
     terms = [model.members[m].kl_divergence() if b else 0.0 for m, b in zip(model.active, beta, strict=True)]
-    kl = torch.stack([torch.as_tensor(term, dtype=loss.dtype, device=loss.device) for term in terms])
-    objective = loss + loss.new_tensor(beta) * kl
+    kl = scalars(terms, loss)
+    objective = loss + scalars(beta, loss) * kl
     objective.sum().backward()
     for m in model.active:
         optimizers[m].step()
@@ -163,10 +168,55 @@ def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, 
     return torch.stack([loss.detach(), kl.detach()])
 
 
+def scalars(values: Sequence[Tensor | float], like: Tensor) -> Tensor:
+    """Return `values` with type and device of `like`, without a copy from the CPU, which `Replay` could not record."""
+    return torch.stack([v.to(like.dtype) if isinstance(v, Tensor) else like.new_full((), v) for v in values])
+
+
+class Replay:
+    """A step of `fit` on a GPU, recorded as a CUDA graph for each set of active members.
+
+    A step launches thousands of kernels, which on small backbones takes longer than they do. The replayed kernels are
+    the recorded ones, and the numbers the same. Batches of another size than `batch_size` are computed as they come.
+    """
+
+    def __init__(self, take: Callable[..., Tensor], model: AdaptedModel, batch_size: int, device: torch.device):
+        self.take, self.model, self.batch_size = take, model, batch_size
+        self.stream, self.active = torch.cuda.Stream(device), list[int]()
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, inputs: Tensor, labels: Tensor, beta: list[float]) -> Tensor:
+        if len(labels) != self.batch_size:
+            return self.take(inputs, labels, beta)
+        if self.active != self.model.active:
+            self.active, self.graph = list(self.model.active), None
+            return self.first(inputs, labels, beta)
+        if self.graph is None:
+            self.graph, self.inputs, self.labels = torch.cuda.CUDAGraph(), inputs.clone(), labels.clone()
+            for adapter in (a for m in self.active for a in self.model.members[m].stochastic_layers):
+                self.graph.register_generator_state(adapter.source.generator(labels.device))
+            with torch.cuda.graph(self.graph, stream=self.stream):
+                self.losses = self.take(self.inputs, self.labels, beta)
+        self.inputs.copy_(inputs)
+        self.labels.copy_(labels)
+        self.graph.replay()
+        return self.losses
+
+    def first(self, *batch) -> Tensor:
+        """Compute a step on the stream that records: it makes generators and the optimizers' states."""
+        outside = torch.cuda.current_stream(self.stream.device)
+        self.stream.wait_stream(outside)
+        with torch.cuda.stream(self.stream):
+            losses = self.take(*batch)
+        outside.wait_stream(self.stream)
+        return losses
+
+
 def make_optimizer(member: Member, adapter_lr: float, head_lr: float, weight_decay: float) -> torch.optim.AdamW:
     adapters = [p for p in member.layers.parameters() if p.requires_grad]
     groups = [{"params": adapters, "lr": adapter_lr}, {"params": list(member.head.parameters()), "lr": head_lr}]
-    return torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True)
+    recorded = next(member.head.parameters()).is_cuda  # see `Replay`
+    return torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True, capturable=recorded)
 
 
 def stop_early(h: History, epoch: int, loss: float, config: TrainingConfig) -> None:

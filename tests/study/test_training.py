@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import timm
 import torch
 from tiny import METHODS
+from torch.overrides import TorchFunctionMode
 
 import pvera
 from pvera import PVeRA
@@ -88,6 +90,42 @@ def test_each_member_of_a_grid_trains_as_alone_with_its_own_rates_and_beta_also_
             np.testing.assert_allclose(member.curve[curve], alone.curve[curve], rtol=1e-4, atol=1e-5)
 
 
+class Calls(TorchFunctionMode):
+    """The functions of torch that are called inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.names.add(function.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_a_step_copies_no_number_from_the_cpu_so_that_a_cuda_graph_can_record_it(method, vit):
+    """And none to it: on the meta device that fails."""
+    with torch.device("meta"):
+        images, labels = torch.randn(4, 3, 32, 32), torch.zeros(4, dtype=torch.long)
+    with pvera.adapt(vit.to("meta"), [method] * 2, CLASSES) as model, Calls() as calls:
+        for beta in ([0.0, 0.0], [0.0, 1e-3]):
+            training.step(model, model, images, labels, beta, [Mock(), Mock()], CORRECTED)
+    assert "backward" in calls.names and calls.names.isdisjoint({"tensor", "as_tensor", "new_tensor", "from_numpy"})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.parametrize("method", [*METHODS.values(), pvera.VeRA(8, dropout=0.5, dropout_on="latent")], ids=str)
+def test_replayed_steps_compute_the_same_numbers(method, backbone, monkeypatch):
+    """With a last batch of another size, and members that end one after the other."""
+    backbone.model.cuda()
+    splits = tuple(split(n, n).data(backbone, torch.device("cuda")) for n in (50, 21))
+    config = TrainingConfig(epochs=6, patience=1, tolerance=0.02)
+    settings = backbone, splits, [method] * 3, [(1e-2, 1e-2), (0.0, 0.0), (1e-3, 1e-3)], [1e-3, 0.0, 0.0], config
+    replayed = train(*settings)
+    monkeypatch.setattr(training, "Replay", lambda take, *rest: take)
+    assert [h.curve for h in replayed] == [h.curve for h in train(*settings)]
+
+
 def scripted(backbone, splits, monkeypatch, losses, joint):
     """Train a grid with given validation losses, a list per member (the last value repeats).
 
@@ -162,7 +200,9 @@ def test_batches_hold_each_image_once(count, backbone, monkeypatch):
 def test_a_kl_term_that_is_not_finite_ends_a_member(backbone, splits, monkeypatch):
     """Even where the loss is finite: its β may be tiny."""
     finite = training.step
-    monkeypatch.setattr(training, "step", lambda *those: finite(*those) + torch.tensor([[0.0], [torch.inf]]))
+    monkeypatch.setattr(
+        training, "step", lambda *those, **named: finite(*those, **named) + torch.tensor([[0.0], [torch.inf]])
+    )
     (history,) = train(backbone, splits, [pvera.PVeRA(4)], beta=1e-6)
     assert history.status == "diverged" and history.epochs == 1 and not history.best_state
     assert np.isfinite(history.curve["train_loss"] + history.curve["validation_loss"]).all()
