@@ -52,10 +52,11 @@ def digest(root: Path, profile: str) -> str:
     """Return the SHA-256 of names and contents of what a notebook may read: the library and results.
 
     Results are those of the profile, the published ones, the costs of the paper's sizes, the timings, and the runs
-    compared with `mini` (half precision).
+    beside those of `mini`.
     """
     paths = [*(ROOT / "pvera").rglob("*.py")]
-    for name in dict.fromkeys([profile, "published", "paper/cost", "performance", "bfloat16", "mini", "vtab_tiny"]):
+    beside = ["published", "paper/cost", "performance", "bfloat16", "mini", "vtab_tiny", "vtab_small"]
+    for name in dict.fromkeys([profile, *beside]):
         for path in (root / "results" / name).rglob("*.*"):
             if path.suffix in (".json", ".npz", ".csv") and not {"tables", "slurm"}.intersection(path.parts):
                 paths.append(path)

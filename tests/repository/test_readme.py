@@ -248,7 +248,7 @@ NUMBERS = [
     ("8 to 15 times as many numbers", TIMES),
     ("with 24 % errors", [table("uncertainty_by_error")["error"].min()]),
     ("with 87 % errors", [table("uncertainty_by_error")["error"].max()]),
-    ("The ViT has 0.5 million", [rows("cost", backbone="tiny")["backbone_parameters"].max() / 1e6]),
+    ("a ViT of 0.5 million", [rows("cost", backbone="tiny")["backbone_parameters"].max() / 1e6]),
     ("figures, in 7 to 12 minutes", minutes("bash run_all.sh")),
     ("the tests, in 6 to 10 minutes", minutes("bash run_tests.sh")),
     ("trains 30,720 numbers", [parameters("pvera")]),
@@ -273,7 +273,10 @@ EFFECTS = [
         part[["difference", "these_low", "these_high", "low", "high"]].to_numpy(float)
         for part in (table("claims"), IMAGES)
     ),
-    *(table(name)[["mean", "low", "high", "low", "high"]].to_numpy() for name in ("protocol", "uncertainty_by_error")),
+    *(
+        table(name)[["mean", "low", "high", "low", "high"]].to_numpy()
+        for name in ("protocol", "uncertainty_by_error", "architecture_differences")
+    ),
 ]
 EFFECTS += [-part[:, [0, 2, 1, 4, 3]] for part in EFFECTS]
 PAIR = r"\[([−\d.]+), ([−\d.]+)\]"

@@ -7,13 +7,18 @@ import pandas as pd
 
 from pvera.report import analyses
 from pvera.report.scores import chosen_member, score_frame
-from pvera.report.table import Table, number, pivot_text, signed, title
+from pvera.report.statistics import weakest_contrast
+from pvera.report.table import Table, interval, number, pivot_text, signed, title
 from pvera.report.tables import components, uncertainty
-from pvera.report.tables.components import TUNED, Runs
+from pvera.report.tables.components import TITLES, TUNED, VERA_DROPOUT, Runs
 from pvera.study import results
 
 #: Profile -> what its tasks are.
 SETS = {"mini": "Drawn tasks", "vtab_tiny": "Images of VTAB-1k"}
+#: The profile with the paper's architecture, a block of its own.
+ARCHITECTURE = "vtab_small"
+#: What is compared there: the first minus the second.
+COMPARED = [("pvera", "vera"), (VERA_DROPOUT, "vera"), ("pvera", VERA_DROPOUT), ("pvera", "lora")]
 #: The methods that say whether a task can tell methods apart.
 JUDGES = ("linear", "lora", "bottleneck")
 DRAWS = 16
@@ -26,8 +31,8 @@ def sets(profile: str) -> list[str]:
 
 
 def title_of(profile: str) -> str:
-    """Return what the tasks of a profile are called; its name where it is none of `SETS`."""
-    return SETS.get(profile, profile)
+    """Return what the tasks of a profile are called; its name where it is no part of the design."""
+    return (SETS | {ARCHITECTURE: "ViT-S/14, fine-tuned for saliency"}).get(profile, profile)
 
 
 def load(root, profile: str) -> dict[str, list[dict]]:
@@ -98,6 +103,26 @@ def rule_table(root, profile: str) -> Table | None:
     return Table("tuned_tasks", caption, {"": scores.rename_axis("dataset")}, spec)
 
 
+# The paper's architecture
+
+
+def differences(runs: Runs) -> Table:
+    """Build the table of the differences `COMPARED`: a column per data set, and their mean with its interval."""
+    accuracies, rows = components.values(runs).droplevel("category"), {}
+    for first, second in COMPARED:
+        gaps = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
+        effect = weakest_contrast({"": gaps.to_numpy()})
+        values = {"mean": effect.mean, "low": effect.these.low, "high": effect.these.high}
+        rows[f"{TITLES[first]} − {TITLES[second]}"] = gaps.mean(axis=1).to_dict() | values
+    data = pd.DataFrame(rows).T.rename_axis("difference")
+    spec = {
+        **{dataset: (title(dataset), lambda row, of=dataset: signed(row[of], 1)) for dataset in gaps.index},
+        "mean": ("Mean", lambda row: f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}"),
+    }
+    caption = "Differences of test accuracy (points), and their mean with its 95 % interval if seeds were drawn anew."
+    return Table("architecture_differences", caption, {"": data}, spec)
+
+
 # What the searches chose
 
 
@@ -124,7 +149,7 @@ def rates(root, profile: str) -> Table | None:
         f"{title_of(profile)}: the learning rate that seed 0 chose by its validation loss. The last columns "
         "count how often it is the lowest or the highest tried."
     )
-    return Table("tuned_rates", caption, {"": cells.rename(components.TITLES)}, data=data)
+    return Table("tuned_rates", caption, {"": cells.rename(TITLES)}, data=data)
 
 
 def by_accuracy(runs: Runs, profile: str) -> str:
