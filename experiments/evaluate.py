@@ -119,7 +119,7 @@ def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
     InputError as `open_adapter`, `require_unseen` and `predict`, and where images have other classes than the adapter.
     """
     frozen, record = open_adapter(options)
-    trained_on, own = record.get("dataset"), record.get("own_data")
+    trained_on = record.get("dataset")
     name, _, folder = (options.data_set or trained_on or "").partition("=")
     if not name:
         raise InputError(f"which images is {options.adapter} to be evaluated on? Name them with --data-set")
@@ -128,7 +128,7 @@ def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
         raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
     root = options.data or ROOTS[suite]
     if folder:
-        print(custom.describe(name, custom.install(root, name, folder, custom.drawn_from(own))), flush=True)
+        print(custom.describe(name, custom.install(root, name, folder)), flush=True)
     classes = image_folders.class_names(name, root)
     if record:
         both_known = {trained_on, name} <= TASKS.keys()

@@ -73,8 +73,6 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
     several = {"action": "append", "default": []}
     own = "your own pictures instead of the profile's (docs/own-data.md); may be given several times"
     parser.add_argument("--data-set", **several, metavar="NAME=FOLDER", help=own)
-    split_seed = "draws the splits that your pictures do not have (default: as in an earlier call, else 0)"
-    parser.count("--split-seed", least=0, metavar="K", help=split_seed)
     for name in ("experiments", "methods", "datasets", "backbones"):
         parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help="these instead of what the profile says")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help="these instead of the profile's")
@@ -176,7 +174,7 @@ def with_own_pictures(options: Namespace, script: str) -> Namespace:
         name, _, source = text.partition("=")
         if not (name and source):
             raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
-        print(custom.describe(name, custom.install(root, name, source, options.split_seed)), flush=True)
+        print(custom.describe(name, custom.install(root, name, source)), flush=True)
         names.append(name)
     options = Namespace(**vars(options) | {"datasets": names, "data": str(root)})
     options.profile = options.profile or ("own" if options.backbones in (None, ["tiny"]) else "own_large")

@@ -31,6 +31,7 @@ PART_OF = {"train": "train", "training": "train", "test": "test"}
 PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
+SEED = 0  # of the split
 #: Folders of Synology, QNAP, macOS, Windows and fsck, in small letters: thumbnails and what was deleted.
 SYSTEM = {"@eadir", "#recycle", "@recycle", "@recently-snapshot", "__macosx", "$recycle.bin", "lost+found",
           "system volume information"}  # fmt: skip
@@ -70,7 +71,7 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     return _table(source, rows).sort_values(["content", "path"], ignore_index=True), left_out
 
 
-def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
+def split(source: str | Path) -> tuple[pd.DataFrame, dict]:
     """Read pictures and draw the splits that `source` does not give, per class, by content.
 
     Copies of a picture stay together. Returns the table of `read`, with all splits, and their description.
@@ -89,9 +90,9 @@ def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
         shares = {"validation": 0.2} if given else SHARES
         drawn: dict[str, str] = {}
         for label, contents in table[parts != "test"].groupby("label").content:
-            drawn |= _draw(str(label), sorted(set(contents)), shares, seed)
+            drawn |= _draw(str(label), sorted(set(contents)), shares)
         table["part"] = table.part.where(parts == "test", table.content.map(drawn))
-        described |= {"drawn": dict(shares), "seed": seed}
+        described |= {"drawn": dict(shares), "seed": SEED}
     if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
         raise InputError(f"{source} has no training picture of {name_errors(untrained)}")
     for column, where in (("label", "with different labels"), ("part", "in two splits")):
@@ -111,12 +112,11 @@ def split(source: str | Path, seed: int) -> tuple[pd.DataFrame, dict]:
     }
 
 
-def install(root: str | Path, name: str, source: str | Path, seed: int | None = None) -> dict:
+def install(root: str | Path, name: str, source: str | Path) -> dict:
     """Write the lists of a data set below `root`, and return its description (`image_folders.manifest`).
 
-    seed: as for `split`; None for the seed of the lists that lie there, else 0. Lists that are right stay untouched.
-    InputError as `split`; for a name that is taken or cannot name a folder of results; and for another seed than that
-    of the lists that lie there, which trainings may read.
+    Lists that are right stay untouched. InputError as `split`, and for a name that is taken or cannot name a folder of
+    results.
     """
     if name in TASKS:
         raise InputError(f"{name!r} is the name of a data set that is known already; choose another name for yours")
@@ -125,13 +125,7 @@ def install(root: str | Path, name: str, source: str | Path, seed: int | None = 
     folder, before = Path(os.path.abspath(root)) / name, manifest(root, name)
     if folder.exists() and before is None:
         raise InputError(f"{folder} exists and is no data set that --data-set wrote: remove it, or choose another name")
-    drawn = drawn_from(before)
-    if None not in (seed, drawn) and seed != drawn:
-        raise InputError(
-            f"{name} is split from seed {drawn}: give the other split another name, --data-set {name}-{seed}={source}, "
-            f"or remove {folder}"
-        )
-    table, described = split(source, (drawn or 0) if seed is None else seed)
+    table, described = split(source)
     pictures = Path(described["source"])
     lists = {}
     for part, of_part in table.groupby("part"):
@@ -175,7 +169,7 @@ def describe(name: str, described: dict) -> str:
     if split["drawn"]:
         shares = ", ".join(f"{share:.0%} {part}" for part, share in split["drawn"].items())
         given = f"{' and '.join(split['given'])} as given, " if split["given"] else ""
-        splits = f"{given}stratified split from seed {split['seed']}: {shares}"
+        splits = f"{given}stratified split: {shares}"
     line = f"{name}: {len(described['classes'])} classes; images: {counts}; {splits}"
     found = {"left out": describe_left_out(described["left_out"]), "with the pixels of another": described["alike"]}
     return "; ".join([line, *(f"{what}: {count}" for what, count in found.items() if count)])
@@ -184,11 +178,6 @@ def describe(name: str, described: dict) -> str:
 def describe_left_out(left_out: dict[str, int]) -> str:
     """Return words for what `find` left out."""
     return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
-
-
-def drawn_from(described: dict | None) -> int | None:
-    """Return the seed of the split that a description or a record's `own_data` says; None without one."""
-    return (described or {}).get("split", {}).get("seed")
 
 
 def find(folder: Path) -> tuple[list[Path], Counter[str]]:
@@ -261,13 +250,13 @@ def _content(path: Path) -> tuple[str, str]:
     return files.sha256(path), hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
 
 
-def _draw(label: str, contents: list[str], shares: dict[str, float], seed: int) -> dict[str, str]:
+def _draw(label: str, contents: list[str], shares: dict[str, float]) -> dict[str, str]:
     """Draw the split of each distinct picture of a class: at least one for each of `shares`, the rest for training."""
     if len(contents) <= len(shares):
         raise InputError(
             f"class {label!r} has {len(contents)} distinct pictures to split, and needs {len(shares) + 1} at least"
         )
-    order = np.random.default_rng([seed, *label.encode()]).permutation(len(contents))
+    order = np.random.default_rng([SEED, *label.encode()]).permutation(len(contents))
     parts = dict.fromkeys(contents, "train")
     for part, share in shares.items():
         count = max(1, round(share * len(contents)))

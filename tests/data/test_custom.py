@@ -37,10 +37,10 @@ def splits_of(copy, *parts) -> None:
 
 
 def test_class_folders_get_a_stratified_split(pictures, tmp_path):
-    described, parts = custom.install(tmp_path, "mine", pictures, seed=3), lists(tmp_path)
+    described, parts = custom.install(tmp_path, "mine", pictures), lists(tmp_path)
     assert described["classes"] == CLASSES == image_folders.class_names("mine", tmp_path)
     assert described["images"] == {"train": 52, "validation": 12, "test": 16}, "20 per class: 13, 3 and 4"
-    assert described["split"] == {"given": [], "drawn": custom.SHARES, "seed": 3}
+    assert described["split"] == {"given": [], "drawn": custom.SHARES, "seed": 0}
     for part, count in (("train", 13), ("validation", 3), ("test", 4)):
         labels = list(parts[part].values())
         assert [labels.count(label) for label in range(4)] == [count] * 4
@@ -51,29 +51,24 @@ def test_class_folders_get_a_stratified_split(pictures, tmp_path):
     assert (task.title, task.category, task.classes, task.test_images) == ("mine", "own", 4, 16)
 
 
-def test_split_and_order_follow_from_seed_and_content_alone(pictures, copy, tmp_path):
+def test_split_and_order_follow_from_content_alone(pictures, copy, tmp_path):
     """Renamed files change nothing; a class more or less moves no picture of another."""
     for number, file in enumerate(sorted(pictures.rglob("*.*"), reverse=True)):
         place = tmp_path / "renamed" / file.parent.name
         place.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, place / f"{number:03}{file.suffix}")
     shutil.rmtree(copy / "coffee")
-    sources = {
-        "as is": (pictures, 1),
-        "renamed": (tmp_path / "renamed", 1),
-        "fewer": (copy, 1),
-        "reseeded": (pictures, 2),
-    }
-    tables = {name: custom.split(source, seed)[0] for name, (source, seed) in sources.items()}
+    sources = {"as is": pictures, "renamed": tmp_path / "renamed", "fewer": copy}
+    tables = {name: custom.split(source)[0] for name, source in sources.items()}
     assert tables["as is"].drop(columns="path").equals(tables["renamed"].drop(columns="path"))
     parts = {name: table[table.label == "rocket"].set_index("content").part for name, table in tables.items()}
-    assert parts["as is"].equals(parts["fewer"]) and not parts["as is"].equals(parts["reseeded"])
+    assert parts["as is"].equals(parts["fewer"])
 
 
-def test_a_seed_draws_the_same_split_for_ever():
-    drawn = custom._draw("cat", list("abcdefghij"), custom.SHARES, seed=3)
-    assert "".join(part[1] for part in drawn.values()) == "reraarrrer"  # of train, validation, test
-    assert drawn != custom._draw("dog", list("abcdefghij"), custom.SHARES, seed=3)
+def test_a_class_is_split_alike_for_ever():
+    drawn = custom._draw("cat", list("abcdefghij"), custom.SHARES)
+    assert "".join(part[1] for part in drawn.values()) == "rrrraeearr"  # of train, validation, test
+    assert drawn != custom._draw("dog", list("abcdefghij"), custom.SHARES)
 
 
 def test_splits_that_are_given_stay(copy, tmp_path):
@@ -82,14 +77,14 @@ def test_splits_that_are_given_stay(copy, tmp_path):
     assert described["split"] == {"given": ["train", "validation", "test"], "drawn": {}}
     assert described["images"] == {"train": 40, "validation": 20, "test": 20}
     shutil.rmtree(copy / "val")
-    described = custom.install(tmp_path, "mine", copy, seed=4)
-    assert described["split"] == {"given": ["train", "test"], "drawn": {"validation": 0.2}, "seed": 4}
+    described = custom.install(tmp_path, "mine", copy)
+    assert described["split"] == {"given": ["train", "test"], "drawn": {"validation": 0.2}, "seed": 0}
     assert described["images"] == {"train": 32, "validation": 8, "test": 20}
-    assert custom.current(tmp_path, "mine") == described == custom.install(tmp_path, "mine", copy), "the seed is kept"
+    assert custom.current(tmp_path, "mine") == described
     assert all(path.startswith("images/train/") for path in lists(tmp_path)["validation"])
     for folder in sorted(copy.glob("*/*")):
         folder.rename(folder.with_name(str(9 + CLASSES.index(folder.name))))
-    assert custom.split(copy, 4)[1]["classes"] == ["9", "10", "11", "12"], "in the order of numbers"
+    assert custom.split(copy)[1]["classes"] == ["9", "10", "11", "12"], "in the order of numbers"
 
 
 def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(copy, tmp_path):
@@ -114,13 +109,13 @@ def test_pictures_are_equal_by_their_pixels(copy):
     grey.save(copy / "cat/twin.bmp")
     colour.transpose(Image.Transpose.ROTATE_180).save(copy / "cat/twin1.png", exif=turned)
     Image.merge("RGBA", (*colour.split(), alpha)).save(copy / "cat/twin2.png")
-    table, described = custom.split(copy, 1)
+    table, described = custom.split(copy)
     assert described["alike"] == 3 and custom.describe("mine", described).endswith("; with the pixels of another: 3")
     alike = table[table.path.str.contains("cat/twin|cat/grey1.png")]
     assert len(alike) == 4 and alike.part.nunique() == 1, "they stay in one split"
     splits_of(copy, "train", "val", "test")
     with pytest.raises(InputError, match="equal pictures in two splits .test/cat/"):
-        custom.split(copy, 1)
+        custom.split(copy)
 
 
 def keep(folder, *names) -> None:
@@ -175,37 +170,32 @@ def options(tmp_path, *more) -> tuple:
 
 def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(pictures, tmp_path, capsys, in_process):
     """One seed, the corrected protocol; the printed command evaluates the adapter."""
-    more = ("--data-set", f"photos={pictures}", "--split-seed", 5, "--epochs", 1)
+    more = ("--data-set", f"photos={pictures}", "--epochs", 1)
     status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, *more))
     assert status == 0, errors
     counts, *_, last = output.splitlines()
     assert counts == custom.describe("photos", custom.current(tmp_path / "data", "photos"))
     (run,) = results.load_runs(tmp_path / "results", "own")
     assert (run["method"], run["seed"], run["category"], run["test"]["images"]) == ("pvera", 0, "own", 16)
-    own_data = {"split": {"given": [], "drawn": custom.SHARES, "seed": 5}, "classes": CLASSES}
+    own_data = {"split": {"given": [], "drawn": custom.SHARES, "seed": 0}, "classes": CLASSES}
     assert run["own_data"].pop("pictures_sha256") and run["own_data"] == own_data
     assert str(pictures) not in json.dumps(run)
     (command,) = re.findall(r"evaluate it: python experiments/evaluate.py (.+)", last)
-    renamed = shutil.copytree(pictures, tmp_path / "renamed")  # which the record's seed splits alike
+    renamed = shutil.copytree(pictures, tmp_path / "renamed")  # which is split alike
     for index, file in enumerate(sorted(renamed.rglob("*.*"))):
         file.rename(file.with_stem(str(index)))
     elsewhere = (command.split()[0], "--data", tmp_path / "elsewhere", "--data-set", f"new={renamed}")
     for arguments in (command.split(), elsewhere):
-        scripts.execute("evaluate", *arguments, "--metrics", tmp_path / "m.json")
-        assert json.loads((tmp_path / "m.json").read_text())["metrics"] == run["test"]
-    custom.install(tmp_path / "elsewhere", "again", renamed, seed=0)
-    otherwise = scripts.refusal("evaluate", capsys, *elsewhere[:-1], "again")
-    assert "again is split otherwise than in the adapter's training" in otherwise
-    custom.install(tmp_path / "elsewhere", "photos", renamed, seed=5)
+        _, output, _ = scripts.outcome("evaluate", capsys, *arguments)
+        for name, title in (("accuracy", "Accuracy"), ("nll", "NLL"), ("ace", "ACE")):
+            assert f"| {title} | {run['test'][name]:.6f} |" in output
+    custom.install(tmp_path / "elsewhere", "photos", renamed)
     Image.new("RGB", (8, 8)).save(next(renamed.glob("cat/*.png")))
     changed = scripts.refusal("evaluate", capsys, *elsewhere[:-2])
     assert "the pictures of photos have changed since the adapter's training: restore them" in changed
     (renamed / "cat").rename(renamed / "lion")
     elsewhere = (*elsewhere[:-1], f"zoo={renamed}")
     assert "it does not know the classes of zoo" in scripts.refusal("evaluate", capsys, *elsewhere)
-    for other in ((), ("--list",)):
-        refusal = scripts.refusal("train", capsys, *options(tmp_path, *more[:2], "--split-seed", 0, *other))
-        assert "photos is split from seed 5: give the other split another name" in refusal
 
 
 def test_analyses_and_tables_take_own_pictures(pictures, copy, tmp_path, capsys, in_process):
