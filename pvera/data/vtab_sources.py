@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tarfile
-import zipfile
+import shutil
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -59,13 +58,10 @@ def extract(archive: Path, target: Path) -> None:
     InputError for a damaged or unsafe archive; OSError where the system refuses, as on a full disk.
     """
     print(f"extracting {archive.name}", flush=True)
+    # Of zip files, what leaves is left out; the filter of tar files refuses it, links out and devices.
+    options = {} if archive.name.endswith(".zip") else {"filter": "data"}
     try:
-        if archive.name.endswith(".zip"):
-            with zipfile.ZipFile(archive) as zipped:
-                zipped.extractall(target)  # drops what leaves from the name, and writes links as files
-        else:
-            with tarfile.open(archive) as tarred:
-                tarred.extractall(target, filter="data")  # refuses links out, devices and paths that leave
+        shutil.unpack_archive(archive, target, **options)
     except Exception as error:  # damaged archives fail in many ways, also as an OSError without a number
         if isinstance(error, OSError) and error.errno:
             raise
