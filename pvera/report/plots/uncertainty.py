@@ -22,7 +22,7 @@ from pvera.report.statistics import rank_sum
 from pvera.report.table import signed, title
 from pvera.report.tables import baselines
 from pvera.report.tables import uncertainty as tables
-from pvera.report.tables.out_of_distribution import KINDS, Values
+from pvera.report.tables.out_of_distribution import KINDS, Analysed, image_values
 
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can tell them.
 CORRECT, INCORRECT = "#4D9221", "#762A83"
@@ -276,25 +276,25 @@ def scores_against_cost(comparison: baselines.Comparison) -> Figure:
 OUT = "#BBBBBB"
 
 
-def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
+def out_of_distribution(runs: Sequence[Analysed], kind: str) -> Figure:
     """Draw violins of the values on a model's own data set (in colour) and on others: a row per method, a column per
     model, for the first seed and the first data set of each category.
 
     Brackets show the significance that the values are lower on the model's own. Other seeds have other random matrices,
     and so other values. The paper shows three models.
     """
-    seed, first = min(run.record["seed"] for run in runs), {}
-    for run in runs:
-        first.setdefault(run.record["category"], run.record["dataset"])
+    seed, first = min(record["seed"] for record, _ in runs), {}
+    for record, _ in runs:
+        first.setdefault(record["category"], record["dataset"])
     models = list(first.values())
-    runs_of_seed = {(run.record["method"], run.record["dataset"]): run for run in runs if run.record["seed"] == seed}
-    methods = list(dict.fromkeys(method for method, _ in runs_of_seed))
+    of_seed = {(record["method"], record["dataset"]): arrays for record, arrays in runs if record["seed"] == seed}
+    methods = list(dict.fromkeys(method for method, _ in of_seed))
     figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)))
     grid = figure.subplots(len(methods), len(models), squeeze=False)
     for (row, method), (home, model) in product(enumerate(methods), enumerate(models)):
         ax, colour = grid[row, home], style(method).colour
-        if (method, model) in runs_of_seed:
-            samples = [runs_of_seed[method, model].values[name, kind] for name in models]
+        if (method, model) in of_seed:
+            samples = [image_values(of_seed[method, model], name, kind) for name in models]
             violins(ax, samples, list(map(title, models)), [colour if name == model else OUT for name in models])
             others = sorted((i for i in range(len(models)) if i != home), key=lambda i: abs(i - home))
             for level, place in enumerate(others):

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,38 +15,33 @@ from pvera.study.analyses import from_steps
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
 KINDS = {"mean": "mean value", "norm": "norm"}
+Analysed = tuple[dict, dict[str, np.ndarray]]  # record and arrays of one adapter
 
 
-class Values(NamedTuple):
-    """The values of one adapter from experiment out_of_distribution: (data set, kind) -> (images,)."""
-
-    record: dict
-    values: dict[tuple[str, str], np.ndarray]
-
-
-def load_values(root, profile: str) -> list[Values]:
-    """Load the values like `analyses.load_analyses`, with PVeRA first, as in the paper's figure."""
-    runs = []
-    for record, arrays in load_analyses(root, profile, "out_of_distribution"):
-        tested = record["config"]["tested"]
-        place = record["method"] != "pvera", tested.index(record["dataset"]), record["seed"]
-        values = {(name, kind): from_steps(arrays[f"{name}_{kind}_steps"]) for name in tested for kind in KINDS}
-        runs.append((place, Values(record, values)))
-    return [run for _, run in sorted(runs, key=lambda placed: placed[0])]
+def load_values(root, profile: str) -> list[Analysed]:
+    """Load the analyses like `analyses.load_analyses`, with PVeRA first, as in the paper's figure."""
+    runs = load_analyses(root, profile, "out_of_distribution")
+    runs.sort(key=lambda run: run[0]["config"]["tested"].index(run[0]["dataset"]))
+    return sorted(runs, key=lambda run: run[0]["method"] != "pvera")
 
 
-def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
+def image_values(arrays: dict[str, np.ndarray], dataset: str, kind: str) -> np.ndarray:
+    """Return the values of one of `KINDS` for the images of a data set, (images,)."""
+    return from_steps(arrays[f"{dataset}_{kind}_steps"])
+
+
+def comparisons(runs: Sequence[Analysed]) -> pd.DataFrame:
     """Compare the values in and out of distribution: one row per adapter, other data set and kind.
 
     mean_in, mean_out; p_value: one-sided rank-sum test that the values in distribution are lower; cliffs_delta; auroc:
     of detection by high values.
     """
     rows = []
-    for run in runs:
-        home, adapter = run.record["dataset"], [run.record[name] for name in ("method", "dataset", "seed")]
-        others = (name for name in run.record["config"]["tested"] if name != home)
+    for record, arrays in runs:
+        home, adapter = record["dataset"], [record[name] for name in ("method", "dataset", "seed")]
+        others = (name for name in record["config"]["tested"] if name != home)
         for other, kind in product(others, KINDS):
-            inside, outside = run.values[home, kind], run.values[other, kind]
+            inside, outside = (image_values(arrays, name, kind) for name in (home, other))
             test = rank_sum(outside, inside)
             numbers = (inside.mean(), outside.mean(), test.p_value, test.cliffs_delta, test.superiority)
             rows.append((*adapter, other, kind, *numbers))
@@ -64,7 +58,7 @@ SPEC = {
 }
 
 
-def out_of_distribution_table(runs: Sequence[Values]) -> Table:
+def out_of_distribution_table(runs: Sequence[Analysed]) -> Table:
     """Build the table of `comparisons`, a panel per method and kind."""
     data, panels = comparisons(runs), {}
     for (method, kind), part in data.groupby(["method", "kind"], sort=False):
@@ -100,6 +94,6 @@ def separation(data: pd.DataFrame, kind: str, over: str = "") -> Gaps:
     return {"": data.loc["pvera"] - (data.loc[over] if over else 0.5)}
 
 
-def describe_runs(runs: Sequence[Values]) -> str:
+def describe_runs(runs: Sequence[Analysed]) -> str:
     """Describe the adapters for a caption."""
-    return f"{origin(runs, runs[0].record['config']['tested'])}."
+    return f"{origin(runs, runs[0][0]['config']['tested'])}."
