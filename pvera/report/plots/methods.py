@@ -136,14 +136,14 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.Series, name:
 
     theirs: the paper's losses by value. name: the axis of values. Both are differences from the paper's best value, or
     from our lowest where it has no counterpart. Ours have the interval over data sets, the number of trainings that
-    learned nothing and, of several seeds, a dot for each.
+    learned nothing, and a dot for each seed.
     """
     ours, look = losses(runs, hyperparameter), style("pvera")
     of_seeds, useless = by_seed(ours), failed(ours).sum()
     base = counterparts(ours, hyperparameter).get(theirs.idxmin(), of_seeds.mean().idxmin())
-    gaps, several = above(ours, base), len(of_seeds) > 1
+    gaps = above(ours, base)
     figure, axes = panels(2, 2, COLUMN, 1.7)
-    here = f"Here, {len(of_seeds)} seeds" if several else "Here, one seed"
+    here = f"Here, {len(of_seeds)} seed{'s' * (len(of_seeds) > 1)}"
     for ax, means, heading in zip(axes, (gaps["mean"], theirs - theirs.min()), (here, "Paper"), strict=True):
         for place, height in enumerate(means):
             face = look.colour if height == means.min() else "white"
@@ -161,12 +161,11 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.Series, name:
             ax.text(place, 1, f"{count}×", color=FAILED, fontsize=6, ha="center", va="bottom",
                     transform=ax.get_xaxis_transform())  # fmt: skip
     figure.supxlabel(name)
+    places = np.arange(len(gaps)) + np.linspace(0.24, 0.46, len(of_seeds))[:, None]  # clear of the mean's marker
+    ax.plot(places, of_seeds.sub(of_seeds[base], axis=0), "o", color="0.5", markersize=2, mew=0)
     entries = [entry("mean, 95 % interval over data sets", look.marker, "-", look.colour, mfc="white"),
-               entry("lowest mean", look.marker, colour=look.colour)]  # fmt: skip
-    if several:
-        places = np.arange(len(gaps)) + np.linspace(0.24, 0.46, len(of_seeds))[:, None]  # clear of the mean's marker
-        ax.plot(places, of_seeds.sub(of_seeds[base], axis=0), "o", color="0.5", markersize=2, mew=0)
-        entries.append(entry("one seed", "o", colour="0.5", markersize=2))
+               entry("lowest mean", look.marker, colour=look.colour),
+               entry("one seed", "o", colour="0.5", markersize=2)]  # fmt: skip
     if useless.any():
         entries.append(entry("n learned nothing", "$n×$", colour=FAILED, markersize=7))
     key(figure, entries, columns=2)

@@ -71,9 +71,9 @@ def counterparts(ours: Iterable, hyperparameter: str) -> dict:
     return dict(zip(theirs, ours, strict=True)) if len(ours) == len(theirs) else {}
 
 
-def title(hyperparameter: str, value) -> str:
+def title(value: int | str) -> str:
     """Return the name of a value: "r = 256", "QV"."""
-    return str(value).upper() if hyperparameter == "targets" else f"r = {value}"
+    return value.upper() if isinstance(value, str) else f"r = {value}"
 
 
 def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) -> Table:
@@ -105,7 +105,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
         "parameters_paper": paired["parameters"],
     }
     data = pd.DataFrame({name: np.asarray(column) for name, column in columns.items()})
-    here, there = (title(hyperparameter, value) for value in (base, best))
+    here, there = (title(value) for value in (base, best))
     spec = {
         "loss": ("Loss, here", 3, "min"),
         "loss_paper": ("Loss, paper", 3),
@@ -119,7 +119,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
         "parameters_paper": ("Trainable parameters, paper", lambda row: thousands(row["parameters_paper"])),
     }
     scaled = any(printed != value for printed, value in pairs.items())
-    header = [title(hyperparameter, value) + (f" ({published[value]})" if scaled else "") for value in values]
+    header = [title(value) + (f" ({published[value]})" if scaled else "") for value in values]
     caption = (
         f"Best validation loss of PVeRA (nats), mean over {len(ours)} pairs of data set and seed. Bold: lowest. "
         "Underlined: second lowest. Differences are taken within data set and seed; their intervals speak of "
@@ -140,8 +140,8 @@ def of_ranks(text: str, groups: Sequence[list[int]], of_values: pd.DataFrame | N
     """Return the text of a claim about groups of the paper's ranks, which names ours beside those that differ."""
     pairs, names = counterparts([] if of_values is None else of_values, "rank"), []
     for ranks in groups:
-        ours = " and ".join(title("rank", pairs[rank]) for rank in ranks if pairs.get(rank, rank) != rank)
-        theirs = " and ".join(title("rank", rank) for rank in ranks)
+        ours = " and ".join(title(pairs[rank]) for rank in ranks if pairs.get(rank, rank) != rank)
+        theirs = " and ".join(title(rank) for rank in ranks)
         names.append(f"{theirs} (here {ours})" if ours else theirs)
     return text.format(*names)
 
@@ -150,10 +150,10 @@ def of_ranks(text: str, groups: Sequence[list[int]], of_values: pd.DataFrame | N
 def lower(of_values: pd.DataFrame, hyperparameter: str, better: list, worse: list) -> Gaps:
     """Return how far each value of `better` lies below each other one of `worse`, values of the paper."""
     pairs = counterparts(of_values, hyperparameter)
-    names = {value: title(hyperparameter, pairs[value]) for value in pairs}
+    names = {value: title(pairs[value]) for value in pairs}
     for value in (*better, *worse):
         if value not in pairs:
-            raise Untestable(f"no counterpart of {title(hyperparameter, value)} in the grid")
+            raise Untestable(f"no counterpart of {title(value)} in the grid")
         if (share := failed(of_values).mean()[pairs[value]]) > 0.5:
             raise Untestable(f"{names[value]} learned nothing in {100 * share:.0f} % of trainings")
     return {
