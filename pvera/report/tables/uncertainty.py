@@ -52,13 +52,11 @@ def images(runs: Runs, k: int, value: str, right: str) -> pd.DataFrame:
     """
     if k not in runs[0].estimates:
         raise Untestable(f"no results with {k} draws")
-    columns = {"value": value, "right": right}
-    return pd.concat(
-        pd.DataFrame({name: getattr(run.estimates[k], field) for name, field in columns.items()}).assign(
-            dataset=run.record["dataset"], seed=run.record["seed"]
-        )
-        for run in runs
-    )
+    frames = []
+    for run in runs:
+        columns = {"value": getattr(run.estimates[k], value), "right": getattr(run.estimates[k], right)}
+        frames.append(pd.DataFrame(columns | {name: run.record[name] for name in ("dataset", "seed")}))
+    return pd.concat(frames)
 
 
 #: The standard deviations of Algorithm 1, and the widths of the intervals.
