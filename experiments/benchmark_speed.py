@@ -167,12 +167,13 @@ def title(method: Method) -> str:
 
 def step(bench: Bench) -> Iterator[tuple]:
     """A step of `training.fit`."""
-    methods, forward = bench.methods, cost.multiply_adds(bench.vit, bench.images[:1])
+    methods = bench.methods
     for grid in (*([method] for method in methods.values()), [methods["pvera"]] * MEMBERS):
         what = title(grid[0]) + (f", grid of {len(grid)}" if len(grid) > 1 else "")
         bound, factor = "frozen forward and backward", 1.0
         if grid[0].key in PARALLEL:
-            factor += cost.adapter_multiply_adds(bench.vit, grid[0]) / forward
+            counted = cost.count(bench.vit, grid[0])
+            factor = counted.inference / counted.backbone_multiply_adds
             bound += ", and its own products"
         with bench.model(grid) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True

@@ -39,14 +39,13 @@ class Cost:
     merged: int | None
 
 
-def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | None = None) -> Cost:
+def count(vit: nn.Module, method: Method, num_classes: int = 1) -> Cost:
     """Return the cost of `method` on `vit`, which stays as it is and may be on the meta device.
 
-    backbone: `multiply_adds` of the bare `vit`, if known.
     Raises what `adapt` raises.
     """
     vit = copy.deepcopy(vit).to("meta")
-    image = one_image(vit)
+    image = next(vit.parameters()).new_zeros(1, *input_shape(vit))
     model = adapt(vit, method, num_classes)
     (member,) = model.members
     numbers = member.count()
@@ -60,7 +59,7 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
         adapter_parameters=numbers["adapter"],
         frozen_parameters=sum(b.numel() for b in member.buffers()),
         head_parameters=numbers["head"],
-        backbone_multiply_adds=multiply_adds(model.unload(), image) if backbone is None else backbone,
+        backbone_multiply_adds=multiply_adds(model.unload(), image),
         head_multiply_adds=head,
         inference=inference,
         sampled=sampled,
@@ -68,21 +67,9 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
     )
 
 
-def adapter_multiply_adds(vit: nn.Module, method: Method, sampled: bool = False) -> int:
-    """Return the multiply-adds of all layers' adapters, unmerged; `sampled`: as in training, with z drawn."""
-    cost = count(vit, method)
-    adapted = cost.sampled if sampled and cost.sampled is not None else cost.inference
-    return adapted - cost.backbone_multiply_adds
-
-
 def trained_parameters(vit: nn.Module, method: Method) -> int:
     """Return the number of parameters that `method` trains, without the head; `vit` stays as it is."""
     return adapt(copy.deepcopy(vit).to("meta"), method, num_classes=1).members[0].count()["adapter"]
-
-
-def one_image(vit: nn.Module) -> Tensor:
-    """Return zeros (1, channels, height, width) in the shape of an image that `vit` takes."""
-    return next(vit.parameters()).new_zeros(1, *input_shape(vit))
 
 
 @torch.no_grad()

@@ -316,10 +316,10 @@ def check_sizes(paper: Published) -> Findings:
 def check_costs(paper: Published) -> Findings:
     """Yield the findings on the percentages of operations that PVeRA and VeRA add to ViT-B/14, counted by torch."""
     vit = backbones.shapes("dinov2_b")
-    base = cost.multiply_adds(vit, cost.one_image(vit))
     for method in (PVeRA(), VeRA()):
-        printed = float(paper.quote(f"flops_{method.key}"))
-        percent = 100 * cost.adapter_multiply_adds(vit, method, sampled=True) / base
+        printed, counted = float(paper.quote(f"flops_{method.key}")), cost.count(vit, method)
+        base = counted.backbone_multiply_adds
+        percent = 100 * ((counted.sampled or counted.inference) - base) / base
         recomputed = f"{percent:.2f} % of {base / cost.GIGA:.2f} G multiply-adds"
         yield Finding(f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, near(printed, percent, HALF, 0))
 

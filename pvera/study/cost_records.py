@@ -50,14 +50,13 @@ def config(profile: Profile, backbone: str) -> dict:
 def measure(profile: Profile, backbone: str) -> dict:
     """Count a profile's configurations on a backbone; returns the record."""
     settings, vit = config(profile, backbone), backbones.shapes(backbone, profile.image_size)
-    bare = cost.multiply_adds(vit, cost.one_image(vit))
     return {
         "schema": SCHEMA,
         "profile": profile.name,
         "backbone": backbone,
         "config": settings,
         "shape": {"depth": len(encoder_layers(vit))},
-        "costs": [asdict(cost.count(vit, method_of(entry), backbone=bare)) for entry in settings["methods"]],
+        "costs": [asdict(cost.count(vit, method_of(entry))) for entry in settings["methods"]],
         "environment": environment("cpu"),
     }
 
