@@ -70,19 +70,17 @@ def load_costs(root, *profiles: str) -> pd.DataFrame:
 
     InputError if none of the profiles has any.
     """
-    order = {name: place for place, name in enumerate(backbones.NAMES)}
-    paths = [
-        path
-        for name in profiles
-        for path in sorted(Path(root, name, "cost").glob("*.json"), key=lambda p: (order.get(p.stem, len(order)), p))
-    ]
-    if not paths:
+    records = []
+    for name in profiles:  # small backbones first
+        of_profile = map(read_json, Path(root, name, "cost").glob("*.json"))
+        records += sorted(of_profile, key=lambda record: record["costs"][0]["backbone_parameters"])
+    if not records:
         raise InputError(
             f"{root}: no costs of {' or '.join(profiles)}: "
             f"python experiments/cost.py --profile {profiles[0]} counts them"
         )
     rows = []
-    for record in map(read_json, paths):
+    for record in records:
         place = {"profile": record["profile"], "backbone": record["backbone"], "depth": record["shape"]["depth"]}
         for entry, numbers in zip(record["config"]["methods"], record["costs"], strict=True):
             method = {"method": entry["method"], "configuration": method_of(entry), "grid": entry["grid"]}
