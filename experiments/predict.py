@@ -25,13 +25,12 @@ def main() -> None:
     parser = adapter_parser(__doc__, labelled=False)
     parser.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
     parser.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write (default: printed)")
+    parser.add_argument("--output", type=Path, metavar="FILE", required=True, help="CSV file to write")
     parser.add_argument(
         "--classes", nargs="+", metavar="NAME", help="names of the classes, in the order of the adapter's outputs"
     )
     options = parser.parse_args()
-    if options.output:
-        require_writable(options.output.resolve().parent)
+    require_writable(options.output.resolve().parent)
     pictures, left_out = find(options.pictures)
     frozen, record = open_adapter(options)
     if not (options.classes or record):
@@ -43,12 +42,8 @@ def main() -> None:
     if len(errors) == len(pictures):
         raise InputError(name_errors(errors.values()))
     table = table[[path not in errors for path in pictures]]
-    content = table.to_csv(index=False, float_format="%.6f")
-    if options.output:
-        write_atomically(options.output, content)
-        print(f"{options.output}: {len(table)} pictures, the least certain ones have the lowest confidence")
-    else:
-        print(content, end="")
+    write_atomically(options.output, table.to_csv(index=False, float_format="%.6f"))
+    print(f"{options.output}: {len(table)} pictures, the least certain ones have the lowest confidence")
     if left_out:
         print(f"left out: {custom.describe_left_out(left_out)}", file=sys.stderr)
     if errors:

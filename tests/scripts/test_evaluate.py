@@ -219,9 +219,10 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
     odd = next(new.glob("*.png")).rename(new / "@eaDir" / os.fsdecode(b"caf\xe9.png"))  # hidden, but named
     table, _ = predicted(capsys, tmp_path, adapter, odd, *NAMED)
     assert table.path.tolist() == [rf"{new}/@eaDir/caf\udce9.png"]
-    assert "Name them in the order" in scripts.refusal("predict", capsys, adapter, odd, *BACKBONE)
+    output = ("--output", tmp_path / "refused.csv")
+    assert "Name them in the order" in scripts.refusal("predict", capsys, adapter, odd, *BACKBONE, *output)
     for wrong, message in ((tmp_path / "none", "does not exist"), (new / "notes.txt", "cannot be read")):
-        assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED)
+        assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED, *output)
 
 
 # Cards of adapters, and their way to the hub
