@@ -27,6 +27,7 @@ import hashlib
 import io
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
 
@@ -63,14 +64,10 @@ def config_hash(config: dict) -> str:
     return digest(config)[:16]
 
 
-def run_path(root, profile: str, experiment: str, backbone: str, dataset: str, method: str, seed: int) -> Path:
-    """Return the path of a run's record."""
-    return Path(root, profile, experiment, backbone, dataset, method, f"seed{seed:d}.json")
-
-
-def path_of(root, record: dict) -> Path:
-    """Return the path of a record below `root`."""
-    return run_path(root, *(record[name] for name in IDENTITY))
+def path_of(root, record: Mapping) -> Path:
+    """Return the path of a record below `root`; record: at least `IDENTITY`."""
+    *folders, seed = (record[name] for name in IDENTITY)
+    return Path(root, *folders, f"seed{seed:d}.json")
 
 
 def write(path, record: dict, probabilities=None, labels=None, adapter: bytes | None = None, arrays=None) -> None:

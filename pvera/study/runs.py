@@ -60,7 +60,7 @@ class Job:
     @property
     def path(self) -> Path:
         """The result file."""
-        return results.run_path(self.results_root, *(getattr(self, name) for name in results.IDENTITY))
+        return results.path_of(self.results_root, vars(self))
 
     @property
     def name(self) -> str:
@@ -273,7 +273,8 @@ def choice(profile: Profile, root, name: str, place: Place, folder: str | None =
     """Return what the first seed of an experiment chose; None while it has not, or where all diverged."""
     experiment = profile.experiments[name]
     seed = (experiment.seeds or profile.seeds)[0]
-    path = results.run_path(root, profile.name, folder or experiment.folder or name, *place, seed)
+    identity = profile.name, folder or experiment.folder or name, *place, seed
+    path = results.path_of(root, dict(zip(results.IDENTITY, identity, strict=True)))
     record = results.read(path) if path.exists() else None
     return record["chosen"]["grid"] if record and record["chosen"] else None
 

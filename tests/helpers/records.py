@@ -64,7 +64,7 @@ def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, 
 
 def write_all(root, records):
     """Write each record to its place below `root`; return the paths."""
-    paths = [results.run_path(root, *(r[key] for key in results.IDENTITY)) for r in records]
+    paths = [results.path_of(root, record) for record in records]
     for path, record in zip(paths, records):
         results.write(path, record)
     return paths
