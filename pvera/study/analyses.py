@@ -153,7 +153,7 @@ def focus(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     A patch is the object's where it covers a tenth of it or more, and another where it covers none of it.
     adapted: with the trained adapter. frozen: with d = 1 and b = 0, which leaves x A on the frozen backbone.
     """
-    test, masks = tests[analysis.dataset], suite.test_masks(analysis.dataset)
+    test, masks = tests[analysis.dataset], suite.RECIPES[analysis.dataset].draw("test").masks
     arrays = {}
     for name in ("adapted", "frozen"):
         for adapter in model.members[0].layers if name == "frozen" else ():

@@ -170,7 +170,8 @@ def test_focus_is_the_auroc_of_lengths_at_the_patches_of_the_object(profile, roo
     run.execute()
     stored = results.read_arrays(run.path)
     model, test, _ = opened(run)
-    share = suite.test_masks("digits")[:IMAGES].reshape(IMAGES, 4, 8, 4, 8).mean((2, 4)).reshape(IMAGES, -1)
+    masks = suite.RECIPES["digits"].draw("test").masks[:IMAGES]
+    share = masks.reshape(IMAGES, 4, 8, 4, 8).mean((2, 4)).reshape(IMAGES, -1)
     kept = (share >= 0.1) | (share == 0)
     for name in ("adapted", "frozen"):
         if name == "frozen":

@@ -84,18 +84,13 @@ SHA256 = {
     "azimuth": "6ac9b2ed3e366ba732323f1ffccf97a85d4bb90f2a86a4fe3893f2a16a751f55",
 }
 
-#: The tasks whose images show an object, of which `test_masks` knows the pixels.
+#: The tasks whose images show an object, whose pixels the masks hold.
 WITH_OBJECTS = ("digits", "flowers", "nuclei", "vessels", "blood", "counting", "sprites", "distance", "azimuth")
 
 
 def make(recipe: Recipe) -> dict[str, Part]:
     """Make all splits of one task."""
     return {split: recipe.draw(split) for split in COUNTS}
-
-
-def test_masks(name: str) -> np.ndarray | None:
-    """Return the pixels (n, 32, 32) of the object in each test image of one of `WITH_OBJECTS`; None for other tasks."""
-    return RECIPES[name].draw("test").masks
 
 
 # Folders: written whole or not at all, and recognised by their manifest
