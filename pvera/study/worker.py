@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
-from multiprocessing.context import BaseContext
 from pathlib import Path
 
 import torch
@@ -146,15 +145,19 @@ def work_together(plan: Plan, runs: list[Job], workers: int, device: str) -> Non
 
 
 def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> None:
-    """Work in several processes. Each has a pipe of its own, which says its steps and why it failed."""
-    workers_of = context("pvera.study.worker")
+    """Work in several processes. Each has a pipe of its own, which says its steps and why it failed.
+
+    They are forked from a server, and so inherit neither this process's threads nor its CUDA state.
+    """
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["pvera.study.worker"])
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     working = {}
     try:
         for i in range(workers):
-            receiver, sender = workers_of.Pipe(duplex=False)
+            receiver, sender = server.Pipe(duplex=False)
             place = f"cuda:{i % gpus}" if gpus else device
-            working[receiver] = workers_of.Process(target=_work, args=(plan, place, sender))
+            working[receiver] = server.Process(target=_work, args=(plan, place, sender))
             working[receiver].start()
             sender.close()  # the worker's is the last end that is open
         while working:
@@ -191,16 +194,6 @@ def _work(plan: Plan, device: str, steps: connection.Connection) -> None:
 def cores() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def context(module: str) -> BaseContext:
-    """Return how workers start: forked from a server that has imported `module`; spawned where forkserver is
-    unavailable. Neither inherits this process's threads or CUDA state."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload([module])
-    return forkserver
 
 
 def follow_parent() -> None:

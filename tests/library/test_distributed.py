@@ -1,5 +1,7 @@
 """Two processes on one machine: DDP and FSDP2 train as one process does, with noise of each rank's own."""
 
+import multiprocessing
+
 import pytest
 import torch
 from tiny import CLASSES, METHODS, adapted, make_images, make_vit
@@ -11,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import pvera
 from pvera import InputError
-from pvera.study import worker
 
 RANKS = 2
 IMAGES, LABELS = make_images(4), torch.tensor([0, 1, 2, 3])
@@ -93,7 +94,8 @@ def run(rank: int, folder, queue) -> None:
 
 
 def test_two_processes(tmp_path):
-    context = worker.context("pvera")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pvera"])
     queue = context.Queue()
     ranks = [context.Process(target=run, args=(rank, tmp_path, queue), daemon=True) for rank in range(RANKS)]
     for process in ranks:
