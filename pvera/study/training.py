@@ -16,12 +16,12 @@ from functools import partial
 
 import numpy as np
 import torch
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 from torch.nn import functional as F
 
 from pvera.adapters.base import Method, full_precision
 from pvera.data.image_folders import ImageData
-from pvera.encoders import reads_text
 from pvera.hooks import training_attention
 from pvera.members import Member
 from pvera.model import AdaptedModel
@@ -115,7 +115,8 @@ def fit(
     histories, lowest, order = [History() for _ in model.members], float("inf"), generator(seed, "order")
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
     take: Callable[..., Tensor] = partial(step, model, forward, optimizers=optimizers, protocol=protocol)
-    if train.labels.is_cuda and not reads_text(model.backbone):
+    # Other encoders may ask the GPU for a number inside a pass, which a graph cannot hold.
+    if train.labels.is_cuda and type(model.backbone) is VisionTransformer:
         take = Replay(take, model, config.batch_size, train.labels.device)
     for epoch in range(config.epochs):
         model.train()
