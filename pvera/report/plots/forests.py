@@ -43,7 +43,8 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
             gaps = (scores[first] - scores[second]).unstack("seed", sort=False)
             means = gaps.mean(axis=1)
             if means.isna().all():
-                ax.text(0, sum(map(len, frames)) + len(labels) / 2, "not run", fontsize=6, color="0.4", ha="center")
+                middle = 0.5, sum(map(len, frames)) + len(labels) / 2
+                ax.text(*middle, "not run", transform=ax.get_yaxis_transform(), fontsize=6, color="0.4", ha="center")
             frames.append(gaps.add_prefix("seed").assign(mean=means).set_axis(labels[:-1]))
             frames.append(pd.DataFrame([mean_interval(pooled(gaps)) | {"mean": means.mean()}], labels[-1:]))
         forest(ax, pd.concat(frames), lambda label: PLAIN if label.startswith(MEAN) else task)
