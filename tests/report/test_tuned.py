@@ -57,6 +57,16 @@ def test_a_task_at_chance_or_saturated_is_left_out_and_named(root):
     assert tuned.left_out(root, "mine") == {}
 
 
+def test_differences_on_a_larger_model(root):
+    text = tuned.differences(tuned.load(root, "mine")).markdown()
+    for row in (
+        "| PVeRA − VeRA | +5.0 | +10.0 | +7.5 [7.5, 7.5] |",
+        "| VeRA, half of its latent dropped − VeRA | +3.0 | +8.0 | +5.5 [5.5, 5.5] |",
+        "| PVeRA − LoRA | +5.0 | +10.0 | +7.5 [7.5, 7.5] |",
+    ):
+        assert row in text
+
+
 def test_saturated_is_judged_by_the_worst_of_the_three(root, monkeypatch):
     """Linear has 12 % on all three; nothing is saturated where the worst is as high as the limit."""
     for limit, others in ((12, {}), (11, {"digits": "saturated", "vessels": "saturated"})):
