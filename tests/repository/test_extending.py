@@ -180,7 +180,9 @@ def test_the_profiles_without_a_cluster_train_all_that_they_list(name, tmp_path)
     tuned = results.load_runs(tmp_path / "results", name, "tuned")
     assert {run["method"] for run in tuned} == profile.methods.keys()
     rates = {len(run["members"]) for run in tuned if run["seed"] == 0}
-    grids = [experiment.grid for experiment in profile.experiments.values() if experiment.folder == "tuned"]
+    grids = [
+        experiment.grid for key, experiment in profile.experiments.items() if (experiment.folder or key) == "tuned"
+    ]
     assert rates == {len(grid["learning_rate"]) for grid in grids}
 
 
