@@ -163,10 +163,11 @@ class StochasticAdapter(Adapter):
         if torch.compiler.is_compiling():  # a compiled pass draws from the global state, as torch's own dropout
             draws = distribution(like.shape, device=like.device, dtype=dtype)
             return draws if now.tokens is None else draws * now.tokens.view(*now.tokens.shape, *[1] * (like.ndim - 2))
-        source = self.source.generator(like.device)
         if recomputing():
             assert now.state is not None, "checkpointing inside a CUDA graph cannot repeat draws"
             source = now.state.clone_state()
+        else:
+            source = self.source.generator(like.device)
         shape = like.shape if now.tokens is None else (int(now.tokens.sum()), *like.shape[2:])
         draws = distribution(shape, generator=source, device=like.device, dtype=dtype)
         if now.tokens is None:
