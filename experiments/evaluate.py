@@ -26,7 +26,7 @@ from pvera.data.image_folders import ImageSplit
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError, run_script
 from pvera.files import plain, require_writable, write_atomically
-from pvera.members import Member
+from pvera.model import Member
 from pvera.study import analyses, markdown, results, training
 
 #: Metrics of an evaluation with their titles.

@@ -25,7 +25,8 @@ from timm.optim import create_optimizer_v2
 from torchvision.datasets import CIFAR10, ImageFolder
 from tqdm import tqdm
 
-from pvera import backbones, seeding
+from pvera import backbones
+from pvera.adapters.base import generator
 from pvera.errors import InputError, explained, run_script
 from pvera.files import write_atomically
 
@@ -70,7 +71,7 @@ def main():
 
     schedule = torch.optim.lr_scheduler.LambdaLR(adamw, scale)
     for epoch in range(EPOCHS):
-        loss = train_epoch(model, adamw, schedule, *training, seeding.generator(SEED, "pretrain", epoch))
+        loss = train_epoch(model, adamw, schedule, *training, generator(SEED, "pretrain", epoch))
         right = accuracy(model, *testing)
         tqdm.write(f"epoch {epoch + 1}: loss {loss:.4f}, held-out accuracy {right:.4f}")
 

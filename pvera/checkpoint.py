@@ -25,8 +25,7 @@ from pvera.backbones import weights_sha256
 from pvera.encoders import encoder_layers, example_features, input_shape, require_whole, uncompiled, uncompiled_name
 from pvera.errors import InputError, explained
 from pvera.files import write_atomically
-from pvera.members import Member
-from pvera.model import AdaptedModel, adapt, require_adapted, require_plain
+from pvera.model import AdaptedModel, Member, adapt, require_adapted, require_plain
 
 VERSION = 4
 FEATURES = "frozen_features"

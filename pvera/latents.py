@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pvera.adapters.base import generator
 from pvera.errors import InputError, optional
 from pvera.model import AdaptedModel
-from pvera.seeding import generator
 
 
 @torch.no_grad()

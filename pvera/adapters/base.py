@@ -17,6 +17,7 @@ An adapter that can be merged implements `merge_projection` and, if it has `hidd
 `mergeable = False`. Letters in shapes: n samples, t tokens, d the width, p projections, r the rank.
 """
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -27,7 +28,6 @@ from torch import Tensor, nn
 
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
-from pvera.seeding import generator
 
 SITES = ("project", "hidden", "after_attention", "after_mlp", "parallel", "parallel_scaled")
 
@@ -190,3 +190,17 @@ def linear(inputs: int, outputs: int, *key) -> nn.Linear:
     nn.init.uniform_(layer.weight, -bound, bound, generator=source)
     nn.init.uniform_(layer.bias, -bound, bound, generator=source)
     return layer
+
+
+# Random numbers without global state: every draw has a key of its own
+
+
+def derive(*key: object) -> int:
+    """Return a 63-bit seed from any printable key, for example `derive(0, "noise", layer)`."""
+    digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def generator(*key: object) -> torch.Generator:
+    """Return a new generator of the CPU for `key`. The same key gives the same numbers."""
+    return torch.Generator().manual_seed(derive(*key))

@@ -14,10 +14,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import Method, add_products, positions, positive, positive_int, products, select, share
+from pvera.adapters.base import (
+    Method,
+    add_products,
+    generator,
+    positions,
+    positive,
+    positive_int,
+    products,
+    select,
+    share,
+)
 from pvera.adapters.stochastic import DropoutAdapter
 from pvera.encoders import EncoderLayer
-from pvera.seeding import generator
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from torch._C import _current_autograd_node as current_node
 from torch._C._autograd import _get_sequence_nr as sequence_number
 from torch.nn import functional as F
 
-from pvera.adapters.base import Adapter
-from pvera.seeding import derive
+from pvera.adapters.base import Adapter, derive
 
 KEPT = 32  # passes; more than any accumulation of gradients before one backward pass
 STATE_SIZE = len(torch.Generator().get_state())  # of a CPU; other devices have smaller ones

@@ -15,10 +15,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import Method, change_at, one_of, positions, positive, positive_int, products, select, share
+from pvera.adapters.base import (
+    Method,
+    change_at,
+    generator,
+    one_of,
+    positions,
+    positive,
+    positive_int,
+    products,
+    select,
+    share,
+)
 from pvera.adapters.stochastic import DropoutAdapter
 from pvera.encoders import EncoderLayer
-from pvera.seeding import generator
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
+from pvera.adapters.base import derive
 from pvera.errors import optional
-from pvera.seeding import derive
 
 SEVERITIES = (1, 2, 3, 4, 5)
 SMALL = 64  # pixels

@@ -19,14 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
+from pvera.adapters.base import derive
 from pvera.backbones import weights_sha256
 from pvera.encoders import EncoderLayer, reads_text, require_whole, uncompiled_name
 from pvera.errors import InputError
 from pvera.files import write_atomically
-from pvera.members import Member
-from pvera.model import AdaptedModel, require_adapted
+from pvera.model import AdaptedModel, Member, require_adapted
 from pvera.peft import folder as files
-from pvera.seeding import derive
 
 #: PEFT's configuration beyond its defaults, tensors of the whole model by name, and tensors of each adapted module.
 Export = tuple[dict[str, Any], dict[str, Tensor], dict[nn.Module, dict[str, Tensor]]]

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from pvera import checkpoint, latents, selective, uncertainty
+from pvera.adapters.base import derive
 from pvera.data import inputs, suite
 from pvera.data.image_folders import ImageData
 from pvera.errors import InputError
-from pvera.seeding import derive
 from pvera.study import results
 from pvera.study.runs import Job, Run
 from pvera.study.training import batches

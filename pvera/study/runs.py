@@ -22,10 +22,10 @@ import torch
 
 from pvera import __version__, checkpoint, metrics, text_encoders
 from pvera.adapters import METHODS
+from pvera.adapters.base import derive
 from pvera.data import image_folders, inputs, vtab
 from pvera.errors import InputError
 from pvera.model import adapt
-from pvera.seeding import derive
 from pvera.study import results, training
 from pvera.study.profiles import Profile, choose
 from pvera.study.protocol import PUBLISHED_BETA, VARIANTS, Protocol

@@ -20,12 +20,10 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 from torch.nn import functional as F
 
-from pvera.adapters.base import Method, full_precision
+from pvera.adapters.base import Method, full_precision, generator
 from pvera.data.image_folders import ImageData
 from pvera.hooks import training_attention
-from pvera.members import Member
-from pvera.model import AdaptedModel
-from pvera.seeding import generator
+from pvera.model import AdaptedModel, Member
 from pvera.study.profiles import TrainingConfig
 from pvera.study.protocol import Protocol
 

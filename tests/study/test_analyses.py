@@ -14,11 +14,11 @@ from trained import IMAGES, make_adapters, make_profile
 
 import pvera
 from pvera import backbones, latents, metrics, posthoc, uncertainty
+from pvera.adapters.base import derive
 from pvera.data import suite
 from pvera.data.image_folders import ImageData, load_split
 from pvera.errors import InputError
 from pvera.report.analyses import load_uncertainty
-from pvera.seeding import derive
 from pvera.study import analyses, baselines, results, training
 from pvera.study.profiles import Baselines
 from pvera.study.runs import list_runs
