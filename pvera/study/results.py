@@ -26,7 +26,6 @@ The record of an analysis (`analyses`) lacks members, chosen and test; the numbe
 import hashlib
 import io
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
@@ -94,16 +93,17 @@ def write(path, record: dict, probabilities=None, labels=None, adapter: bytes | 
     if adapter is not None:
         contents[ADAPTER] = adapter
     record["files"] = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
-    # Lists of numbers stand on one line. No string matches: JSON's hold no line break.
-    text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(part, ensure_ascii=False, allow_nan=False)}" for name, part in record.items()
+    ]
+    text = "{\n" + ",\n".join(lines) + "\n}\n"  # a line for each part: most are lists of numbers
     # While what lies beside it is replaced there is no record that it could contradict.
     with writing(path):
         for suffix in (".json", ARRAYS, ADAPTER):
             path.with_suffix(suffix).unlink(missing_ok=True)
         for suffix, content in contents.items():
             write_atomically(path.with_suffix(suffix), content)
-        write_atomically(path, text + "\n")
+        write_atomically(path, text)
 
 
 def read(path) -> dict:
