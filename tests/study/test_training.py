@@ -208,15 +208,6 @@ def test_a_kl_term_that_is_not_finite_ends_a_member(backbone, splits, monkeypatc
     assert np.isfinite(history.curve["train_loss"] + history.curve["validation_loss"]).all()
 
 
-def test_losses_of_the_two_protocols():
-    logits, labels = torch.tensor([[[2.0, 0.0, -1.0], [0.0, 1.0, 0.0]]]), torch.tensor([0, 2])
-    p = np.exp(logits[0].numpy()) / np.exp(logits[0].numpy()).sum(1, keepdims=True)
-    once = -np.log(p[[0, 1], labels]).mean()
-    twice = -np.log(np.exp(p[[0, 1], labels]) / np.exp(p).sum(1)).mean()
-    assert training.classification_loss(logits, labels, CORRECTED).item() == pytest.approx(once, rel=1e-6)
-    assert training.classification_loss(logits, labels, PUBLISHED).item() == pytest.approx(twice, rel=1e-6)
-
-
 @pytest.mark.parametrize("rules, shuffled", [(CORRECTED, True), (PUBLISHED, False)])
 def test_shuffling(backbone, splits, rules, shuffled, monkeypatch):
     seen, read = [], ImageData.__getitem__
