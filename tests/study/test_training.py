@@ -18,7 +18,7 @@ from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageData, ImageSplit
 from pvera.hooks import training_attention
 from pvera.study import training
-from pvera.study.protocol import CORRECTED, PUBLISHED
+from pvera.study.protocol import CORRECTED
 from pvera.study.training import MemberConfig, TrainingConfig, fit
 
 CLASSES = 3
@@ -206,17 +206,6 @@ def test_a_kl_term_that_is_not_finite_ends_a_member(backbone, splits, monkeypatc
     (history,) = train(backbone, splits, [pvera.PVeRA(4)], beta=1e-6)
     assert history.status == "diverged" and history.epochs == 1 and not history.best_state
     assert np.isfinite(history.curve["train_loss"] + history.curve["validation_loss"]).all()
-
-
-@pytest.mark.parametrize("rules, shuffled", [(CORRECTED, True), (PUBLISHED, False)])
-def test_shuffling(backbone, splits, rules, shuffled, monkeypatch):
-    seen, read = [], ImageData.__getitem__
-    monkeypatch.setattr(ImageData, "__getitem__", lambda data, index: seen.append(index) or read(data, index))
-    train(backbone, splits, [pvera.IA3()], rules=rules, config=TrainingConfig(epochs=2))
-    epochs = torch.cat([index for index in seen if isinstance(index, torch.Tensor)]).reshape(2, 48)
-    assert torch.equal(epochs.sort(1).values, torch.arange(48).expand(2, 48))
-    assert torch.equal(epochs[0], torch.arange(48)) != shuffled
-    assert torch.equal(epochs[0], epochs[1]) != shuffled
 
 
 @pytest.mark.parametrize("name", ["pvera", "ia3", "adaptformer"])
