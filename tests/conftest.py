@@ -14,6 +14,7 @@ from tiny import make_images, make_vit
 from pvera import backbones
 from pvera.data import image_folders
 from pvera.study import worker
+from pvera.study.profiles import Profile
 
 torch.set_num_threads(1)
 # On a busy machine an example may take longer than hypothesis' 200 ms.
@@ -55,6 +56,12 @@ def in_process(monkeypatch):
 def folder(tmp_path):
     """A small data set and a profile that reads it: see `small`."""
     return small.write(tmp_path)
+
+
+@pytest.fixture
+def plan(folder):
+    """A search of β (1 run), linear, lora (4 runs), and pvera, which needs it (2)."""
+    return worker.Plan(Profile.read(folder / "small.yaml"), ("beta", "benchmark"), folder / "results")
 
 
 @pytest.fixture

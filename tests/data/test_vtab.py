@@ -16,11 +16,11 @@ import pytest
 import scripts
 from PIL import Image
 from rehearsal import write_vtab
+from trained import make_data, make_profile
 
 from pvera.data import image_folders, inputs, vtab, vtab_sources
 from pvera.errors import InputError
 from pvera.study import results, runs
-from pvera.study.profiles import Profile
 from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
@@ -73,9 +73,8 @@ def kitti(whole, tmp_path):
     return tmp_path / "data"
 
 
-#: List, its new first line ("": none), finding. Other wrong lines are those of `image_folders.read_split_file`.
+#: List, its new first line, finding. Other wrong lines are those of `image_folders.read_split_file`.
 DAMAGES = [
-    ("val200", "", "val200: 199 images, not 200"),
     ("val200", "images/val200/0.png 4", "val200: val200.txt, line 1: expected 'relative/path label', of 4 labels"),
     ("test", "images/test/zero.png 0", "test: 1 images do not exist as files, one is images/test/zero.png"),
 ]
@@ -125,32 +124,13 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, call):
 
 
 def wanted(root, *names) -> list[runs.Run]:
-    profile = Profile(
-        name="small",
-        data=str(root),
-        backbones=["tiny"],
-        datasets=list(names),
-        seeds=[0],
-        protocol="corrected",
-        methods={"linear": {"learning_rate": 1e-2}},
-        training=TrainingConfig(epochs=1),
-    )
-    return list_runs(profile, "benchmark", root / "results")
-
-
-def own_data(root) -> None:
-    """Three classes named EuroSAT, with 60 training, 20 validation and 30 test images."""
-    (root / "eurosat" / "mine").mkdir(parents=True)
-    for split, count in {"train800": 60, "val200": 20, "test": 30}.items():
-        for i in range(count):
-            Image.new("RGB", (8, 8), (80 * (i % 3), i, 0)).save(root / f"eurosat/mine/{split}{i}.png")
-        lines = [f"mine/{split}{i}.png {i % 3}\n" for i in range(count)]
-        (root / "eurosat" / f"{split}.txt").write_text("".join(lines))
+    settings = {"seeds": [0], "methods": {"linear": {"learning_rate": 1e-2}}, "training": TrainingConfig(epochs=1)}
+    return list_runs(make_profile(root, names, data=str(root), **settings), "benchmark", root / "results")
 
 
 def test_accepted_data_train_under_another_name(tmp_path, call):
     """A source need not hold all 19 data sets; the acceptance covers no other difference."""
-    own_data(tmp_path / "mine")
+    make_data(tmp_path / "mine", "eurosat")
     write_vtab(tmp_path / "mine", ["cifar"], side=32)
     root, arguments = tmp_path / "data", ("--root", tmp_path / "data", "--source", tmp_path / "mine")
     code, output, _ = call(*arguments)
@@ -164,7 +144,7 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
     inputs.prepare(listed)
     for run in listed:
         run.execute()
-    first, second = results.load_runs(root / "results", "small")
+    first, second = results.load_runs(root / "results", "mine")
     assert first["data_copy"] == second["data_copy"] == vtab.DIFFERS
     assert first["data_differs"] == vtab.check(root, "cifar")
     edit(root / "eurosat" / "val200.txt", lambda lines: lines[1:])

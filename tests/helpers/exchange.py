@@ -1,32 +1,23 @@
-"""Adapters of this package and of PEFT on equal backbones, and PEFT's configurations."""
+"""Adapters of PEFT on small backbones, and PEFT's configurations."""
 
 import json
 
 import peft
 import torch
 from encoders import as_dinov2
-from tiny import make_vit, perturb
-
-import pvera
+from tiny import make_vit
 
 CLASSES = 5
-#: The backbone that this package adapts, and PEFT's.
-BACKBONES = {
-    "timm": (make_vit, lambda: make_vit(num_classes=CLASSES)),
-    "transformers": (lambda: as_dinov2(make_vit()), lambda: as_dinov2(make_vit())),
-}
+#: The backbone that PEFT adapts.
+BACKBONES = {"timm": lambda: make_vit(num_classes=CLASSES), "transformers": lambda: as_dinov2(make_vit())}
 RANK = 8
 FUSED, SEPARATE = ["attn.qkv"], ["q_proj", "v_proj"]
 
 
-def trained(method, library="timm", seed=0):
-    return perturb(pvera.adapt(BACKBONES[library][0](), method, CLASSES, seed), seed).eval()
-
-
-def peft_made(config, library="timm", seed=0):
+def peft_made(config, library="timm"):
     """Make a PEFT model with random trained tensors."""
-    model = peft.get_peft_model(BACKBONES[library][1](), config)
-    source = torch.Generator().manual_seed(seed)
+    model = peft.get_peft_model(BACKBONES[library](), config)
+    source = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -34,8 +25,8 @@ def peft_made(config, library="timm", seed=0):
     return model.eval()
 
 
-def saved(config, folder, library="timm", seed=0):
-    model = peft_made(config, library, seed)
+def saved(config, folder, library="timm"):
+    model = peft_made(config, library)
     model.save_pretrained(folder)
     return model
 

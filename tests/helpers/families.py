@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import peft
-import pytest
 import timm
 import tiny
 import torch
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import pvera
-from pvera import InputError
 
 CLASSES = 3
 MERGEABLE = {"linear", "ia3", "dora", "lora", "vera", "pvera"}
@@ -280,9 +278,7 @@ def check_merging(case: Case):
     model = case.model()
     before, expected = copy.deepcopy(model.backbone.state_dict()), case.logits(model)
     if case.method.key not in MERGEABLE:
-        with pytest.raises(InputError) as error:
-            model.merge_()
-        assert "\n" not in str(error.value)
+        tiny.refused(model.merge_, "")
     else:
         close(case.logits(model.merge_()), expected)
         model.unmerge_()

@@ -12,6 +12,7 @@ GRIDS = {
     "ia3": {"learning_rate": [1e-3, 1e-4]},
 }
 CATEGORIES = {"digits": "natural", "textures": "natural", "vessels": "specialized", "sprites": "structured"}
+CATEGORIES |= {"cifar": "natural", "kitti": "structured"}
 
 
 def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, chosen=0, grid=None, **changes):

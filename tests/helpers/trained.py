@@ -32,8 +32,9 @@ def make_data(root, *names, train=4, validation=4):
 
 
 def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -> Profile:
-    """Make a profile on the small backbone, with data in `folder`/data."""
-    make_data(folder / "data", *datasets)
+    """Make a profile on the small backbone, with data in `folder`/data unless `changes` name another place."""
+    if "data" not in changes:
+        make_data(folder / "data", *datasets)
     settings = dict(
         name="mine",
         data=str(folder / "data"),

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from scipy import stats
-from tiny import CLASSES, METHODS, make_vit
+from tiny import CLASSES, METHODS, make_vit, refused
 
 import pvera
-from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA, cost
+from pvera import IA3, AdaptFormer, Bottleneck, DoRA, Linear, LoRA, PVeRA, VeRA, cost
 
 # ---------------------------------------------------------------- trained numbers
 
@@ -171,9 +171,7 @@ BAD = [
 def test_bad_hyperparameters(methods, option, values, message):
     for method in methods:
         for value in values:
-            with pytest.raises(InputError, match=message) as error:
-                method(**{option: value})
-            assert "\n" not in str(error.value)
+            refused(lambda: method(**{option: value}), message)
 
 
 def test_order_of_targets_does_not_matter():

@@ -24,11 +24,6 @@ ROOT = Path(__file__).parents[2]
 WEIGHTS = ROOT / "pvera" / "weights" / "vit_tiny_patch8_32.safetensors"
 
 
-def metadata(path):
-    with safetensors.safe_open(path, "pt") as file:
-        return {key: json.loads(value) for key, value in file.metadata().items()}
-
-
 def refused(name, **options) -> str:
     """Check that the error is one line, and return it."""
     error = tiny.refused(lambda: backbones.load(name, **options), "")
@@ -47,7 +42,9 @@ def test_tiny_loads_frozen_and_in_evaluation_mode():
 
 
 def test_card_metadata_and_weights_agree():
-    card, described = WEIGHTS.with_suffix(".md").read_text(), metadata(WEIGHTS)
+    card = WEIGHTS.with_suffix(".md").read_text()
+    with safetensors.safe_open(WEIGHTS, "pt") as file:
+        described = {key: json.loads(value) for key, value in file.metadata().items()}
     assert WEIGHTS.stat().st_size <= 4e6
     assert described["weights_sha256"] == backbones.load("tiny").weights_sha256
     assert described["weights_sha256"] in card
@@ -270,8 +267,6 @@ def test_an_encoder_says_the_size_of_its_images(register):
     assert "MyViT does not compute an image (3, 32, 24), the size that it names" in refused_encoder(vit)
     vit.image_size = (32, 32)
     model = pvera.adapt(vit, METHODS["pvera"], 5)
-    with pytest.raises(InputError, match=r"MyViT is for images \(3, 32, 32\), not \(3, 40, 40\)"):
-        model(make_images(size=40))
     with pytest.raises(InputError, match="MyViT has no method set_grad_checkpointing"):
         model.gradient_checkpointing_enable()
 

@@ -221,7 +221,6 @@ ANOTHER = "belongs to another backbone"
         (ANOTHER, lambda: make_vit(seed=1)),
         (ANOTHER, lambda: make_vit(dim=32)),
         (ANOTHER, lambda: make_vit(depth=3)),
-        (ANOTHER, lambda: make_vit(img_size=16)),  # its position embedding has another size
         ("with an adapter merged into it", merged_weights),
     ],
 )

@@ -11,7 +11,7 @@ import tiny
 import torch
 import transformers
 from encoders import as_dinov2
-from exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, peft_made, saved, set_options, trained
+from exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, peft_made, saved, set_options
 from families import BIASES_APART, CHECKS, Case, features_of, make, make_inputs
 from safetensors.torch import load_file, save_file
 from tiny import METHODS, close, make_images, make_vit, perturb
@@ -22,7 +22,6 @@ from pvera import DoRA, InputError, LoRA, PVeRA, VeRA
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 EXPORTED = [
-    *(METHODS[key] for key in ("pvera", "vera", "lora", "dora", "ia3")),
     *(kind(rank=4, targets=targets) for kind in (PVeRA, VeRA, LoRA, DoRA) for targets in ("k", "qkv")),
     PVeRA(rank=4, alpha=3.0, pair="shared"),
     PVeRA(rank=4, sigma=1.0),
@@ -42,7 +41,7 @@ def test_peft_computes_the_exported_adapter_and_it_comes_back(tmp_path, method, 
 
 def test_a_merged_model_exports_the_same_folder(tmp_path):
     for method in (METHODS["dora"], METHODS["pvera"]):
-        model = trained(method)
+        model = tiny.adapted(method).eval()
         pvera.export_peft(model, tmp_path / "plain")
         pvera.export_peft(model.merge_(), tmp_path / "merged")
         plain, merged = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("plain", "merged"))
@@ -140,7 +139,7 @@ def test_peft_draws_as_widely(tmp_path, method, example):
 
 def test_a_mean_that_peft_cannot_sample_is_exported_as_vera(tmp_path):
     """As VeRA, PEFT draws no noise for it."""
-    pvera.export_peft(trained(PVeRA(rank=8), "transformers"), tmp_path)
+    pvera.export_peft(pvera.adapt(make("Dinov2Model"), PVeRA(rank=8), CLASSES).eval(), tmp_path)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "VERA"
     assert pvera.import_peft(tmp_path, make_vit()).members[0].method.key == "vera"
 
@@ -191,7 +190,7 @@ def test_the_features_that_a_head_of_texts_reads(tmp_path):
     ],
 )
 def test_export(tmp_path, method, message):
-    tiny.refused(lambda: pvera.export_peft(trained(method), tmp_path / "folder"), message)
+    tiny.refused(lambda: pvera.export_peft(tiny.adapted(method), tmp_path / "folder"), message)
     assert not (tmp_path / "folder").exists()
 
 
@@ -212,7 +211,7 @@ def test_backbones_that_do_not_call_the_fused_layer(example, tmp_path):
     none = "PEFT's adapters have no effect on this backbone"
     with pytest.raises(InputError, match=none):
         pvera.export_peft(pvera.adapt(make(example), METHODS["lora"], CLASSES), tmp_path / "export")
-    pvera.export_peft(trained(METHODS["lora"]), tmp_path)
+    pvera.export_peft(tiny.adapted("lora"), tmp_path)
     with pytest.raises(InputError, match=none):
         pvera.import_peft(tmp_path, make(example))
 

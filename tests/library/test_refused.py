@@ -35,17 +35,9 @@ from pvera.files import write_atomically
 FORM = "has layers of another form than those that are adapted: "
 
 
-class SeparateProjections(torch.nn.Module):
-    """A block as in other libraries, with separate query, key and value."""
-
-    def __init__(self):
-        super().__init__()
-        self.query = self.key = self.value = torch.nn.Linear(4, 4)
-
-
-def with_separate_projections():
+def of_two_widths():
     vit = make_vit()
-    vit.blocks[1].attn = SeparateProjections()
+    vit.blocks[1] = make_vit(dim=32).blocks[1]
     return vit
 
 
@@ -58,7 +50,7 @@ def of_timm(name: str):
     [
         (lambda: torch.nn.Linear(3, 3), f"Linear {FORM}Linear has no attribute `blocks`"),
         (lambda: make_vit(depth=0), "VisionTransformer has no layers"),
-        (with_separate_projections, "VisionTransformer has layers of widths [4, 24]"),
+        (of_two_widths, "VisionTransformer has layers of widths [24, 32]"),
         (of_timm("swin_tiny_patch4_window7_224"), f"SwinTransformer {FORM}"),
         (of_timm("vit_base_patch16_xp_224"), f"VisionTransformer {FORM}ParallelScalingBlock has no"),
         (of_timm("vit_large_patch16_sapiens2"), "makes k by Linear(in_features=1024, out_features=512, bias=True)"),

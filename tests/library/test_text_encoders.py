@@ -225,8 +225,3 @@ def test_bad_file_is_one_line(tmp_path, case):
     name, content, message = BAD[case]
     file = place(tmp_path, name, content)
     assert str(file) in refused(lambda: glue.load_split(tmp_path, name, "test"), message)
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(InputError, match="train.tsv does not exist"):
-        glue.load_split(tmp_path, "rte", "validation")

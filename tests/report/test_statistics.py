@@ -57,14 +57,6 @@ def test_interval_given_other_seeds_agrees_with_scipy(scores):
     assert 2 * over_repeats(scores) == pytest.approx((welch.high - welch.low) / 2)  # of the sum, so not halved
 
 
-def test_interval_of_one_contrast_is_students_over_the_means_of_data_sets():
-    effect = weakest_contrast({"VeRA": np.array([[1.0, 3.0], [4.0, 4.0], [6.0, 6.0]])})
-    half = t.ppf(0.975, 2) * 2 / np.sqrt(3)  # means 2, 4 and 6 have the standard deviation 2
-    assert (effect.others.low, effect.mean, effect.others.high) == pytest.approx((4 - half, 4, 4 + half))
-    assert (effect.name, effect.units, effect.repeats) == ("VeRA", 3, 2)
-    assert effect.others.bounds == effect.others[:2] and effect.these.bounds == effect.these[:2]
-
-
 def test_the_weakest_contrast_decides_and_bonferroni_corrects_its_upper_bound():
     wide, narrow = np.array([[2.0], [6.0], [10.0]]), np.array([[5.0], [5.1], [4.9]])
     effect = weakest_contrast({"wide": wide, "narrow": narrow})

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scripts
-import yaml
 from hand import HAND, cells, parsed, runs_of
 from records import make_record
+from small import PROFILE, profile_with
 
 from pvera import LoRA, PVeRA, adapters
 from pvera.report import plots, published
@@ -135,27 +135,6 @@ def test_numbers_as_text(write, value, text):
 
 
 ROOT = Path(__file__).resolve().parents[2]
-PROFILE = {
-    "data": "nowhere",
-    "backbones": ["tiny"],
-    "fixed_grid": ["tiny"],
-    "datasets": ["vessels", "digits"],
-    "seeds": [0, 1],
-    "protocol": "published",
-    "methods": {
-        "linear": {"grid": {"learning_rate": [1e-3, 1e-4]}, "most_chosen": 1e-3},
-        "dora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
-        "pvera": {"rank": 8, "grid": {"learning_rate": [1e-3, 1e-4]}, "most_chosen": 1e-3},
-    },
-}
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A profile, and the counts of the paper's sizes, which take minutes."""
-    shutil.copytree(ROOT / "results/paper/cost", tmp_path / "results/paper/cost")
-    (tmp_path / "small.yaml").write_text(yaml.safe_dump(PROFILE, sort_keys=False))
-    return tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -168,27 +147,24 @@ def paper():
     return published.load(ROOT / "results" / "published")
 
 
-def arguments(folder, *more) -> list:
-    return ["--profile", folder / "small.yaml", "--results", folder / "results", *more]
-
-
 # Counting
 
 
 def test_the_script_counts_missing_configurations_once(folder):
-    scripts.execute("cost", *arguments(folder))
+    shutil.copytree(ROOT / "results/paper/cost", folder / "results/paper/cost")  # counting these takes minutes
+    files = ("--profile", folder / "small.yaml", "--results", folder / "results")
+    scripts.execute("cost", *files)
     path = folder / "results/small/cost/tiny.json"
     times = path.stat().st_mtime_ns
     record = json.loads(path.read_text())
     assert len(record["costs"]) == 4 and record["environment"]["torch"] and list(path.parent.iterdir()) == [path]
-    scripts.execute("cost", *arguments(folder))
+    scripts.execute("cost", *files)
     assert path.stat().st_mtime_ns == times
 
-    other = {"dora": {"grid": {"rank": [2, 8]}, "most_chosen": 8}}
-    (folder / "small.yaml").write_text(yaml.safe_dump(PROFILE | {"methods": PROFILE["methods"] | other}))
-    scripts.execute("cost", *arguments(folder))
+    profile_with(folder, methods=PROFILE["methods"] | {"lora": {"grid": {"rank": [2, 8]}}})
+    scripts.execute("cost", *files)
     counted = cost_records.load_costs(folder / "results", "small")
-    assert counted.query("method == 'dora'")["grid"].tolist() == [{"rank": 2}, {"rank": 8}]
+    assert counted.query("method == 'lora'")["grid"].tolist() == [{"rank": 2}, {"rank": 8}]
 
 
 # Accuracy against cost

@@ -6,26 +6,18 @@ import sys
 import time
 from pathlib import Path
 
+import small
 import yaml
 
 TRAIN = [sys.executable, str(Path(__file__).resolve().parents[2] / "experiments" / "train.py")]
-PROFILE = {
-    "backbones": ["tiny"],
+EXPERIMENTS = {
+    "rank": {"methods": ["pvera"], "take": ["beta"], "grid": {"rank": [4, 8]}},
+    "position": {"methods": ["pvera"], "take": ["beta"], "grid": {"targets": ["q", "qv"]}},
+}
+PROFILE = small.PROFILE | {
     "datasets": ["digits", "vessels"],
-    "seeds": [0, 1],
-    "protocol": "corrected",
     "schedule": {"epochs": 10},  # so that runs are left when a worker is cancelled
-    "experiments": {
-        "beta": {"methods": ["pvera"], "seeds": [0], "set": {"learning_rate": 1e-2}, "grid": {"beta": [1e-2, 1e-6]}},
-        "benchmark": {"take": ["beta"], "keep": True},
-        "rank": {"methods": ["pvera"], "take": ["beta"], "grid": {"rank": [4, 8]}},
-        "position": {"methods": ["pvera"], "take": ["beta"], "grid": {"targets": ["q", "qv"]}},
-    },
-    "methods": {
-        "linear": {"grid": {"learning_rate": [1e-2, 1e-3]}},
-        "lora": {"grid": {"rank": [2, 4]}},
-        "pvera": {"rank": 8, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2},
-    },
+    "experiments": small.PROFILE["experiments"] | EXPERIMENTS,
 }
 SITE = Path(__file__).with_name("site.yaml")
 

@@ -75,4 +75,4 @@ if [ $# -gt 0 ]; then
     exit
 fi
 python experiments/make_suite.py --root "$folder/data" --task digits vessels 2>/dev/null
-python -u tests/slurm/check.py "$folder"
+PYTHONPATH=tests/helpers python -u tests/slurm/check.py "$folder"

@@ -1,7 +1,5 @@
 """Analyses of trained adapters, uncertainty baselines among them: arrays against the library, resuming, refusals."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scripts
@@ -37,17 +35,12 @@ def root(tmp_path):
     return tmp_path / "results"
 
 
-def trained(run) -> Path:
-    """Return the record of the first training that an analysis reads."""
-    return run.trained[0].path
-
-
-def opened(run):
-    """Load an analysis' adapter onto its backbone, and the test images of its data set."""
+def opened(run, index=0):
+    """Load one of an analysis' adapters onto its backbone, and the test images of its data set."""
     frozen = backbones.load("tiny")
     split = load_split(run.data_root, run.dataset, "test", 32)
     test = split.data(frozen, torch.device("cpu"))
-    return pvera.load(frozen.model, run.adapters[0]).eval(), test, split
+    return pvera.load(frozen.model, run.adapters[index]).eval(), test, split
 
 
 def test_uncertainty_against_the_library(profile, root):
@@ -76,12 +69,13 @@ def test_uncertainty_against_the_library(profile, root):
 def test_draws_of_another_adapter_are_not_compared_with_the_predictions(profile, root):
     (run,) = list_runs(profile, "uncertainty", root)
     run.execute()
-    record, (scores, labels) = results.read(trained(run)), results.read_predictions(trained(run))
+    path = run.trained[0].path
+    record, (scores, labels) = results.read(path), results.read_predictions(path)
     kept = run.adapters[0].read_bytes()
-    results.write(trained(run), record, scores, labels, b"another one")
+    results.write(path, record, scores, labels, b"another one")
     with pytest.raises(InputError, match="seed0.safetensors is not the adapter of the draws"):
         load_uncertainty(root, "mine")
-    results.write(trained(run), record, scores, labels, kept)
+    results.write(path, record, scores, labels, kept)
     run.adapters[0].unlink()  # a copy of the results alone can be read
     assert len(load_uncertainty(root, "mine")) == 1
 
@@ -113,7 +107,7 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(profile, r
     run.execute()
     assert run.state() == "done"
     assert list_runs(profile.with_(draws=[2, 5]), "uncertainty", root)[0].state() == "different"
-    record, adapter = trained(run), run.adapters[0].read_bytes()
+    record, adapter = run.trained[0].path, run.adapters[0].read_bytes()
     written = results.read(record), *results.read_predictions(record)
     results.write(record, *written, adapter + b" ")
     assert run.state() == "different"
@@ -231,12 +225,6 @@ def executed(rivals_profile, rivals_folder):
     return results_by_kind
 
 
-def opened_rival(run, index=0):
-    frozen = backbones.load("tiny")
-    split = load_split(run.data_root, run.dataset, "test", 32)
-    return pvera.load(frozen.model, run.adapters[index]).eval(), split.data(frozen, torch.device("cpu")), split.labels
-
-
 def chosen(frame, **where):
     for name, value in where.items():
         frame = frame[frame[name] == value]
@@ -267,10 +255,10 @@ def test_ways_and_their_passes(executed):
 def test_one_pass_is_the_benchmarks(executed):
     for (experiment, method), (run, frames) in executed.items():
         for index in (0, 1):
-            model, test, labels = opened_rival(run, index)
+            model, test, split = opened(run, index)
             probabilities = training.predict(model, test)
             model.unload()
-            expected = metrics.evaluate(probabilities, labels)
+            expected = metrics.evaluate(probabilities, split.labels)
             (row,) = chosen(frames["scores"], way="pass", seed=index, scaled=False).itertuples()
             for name in baselines.METRICS:
                 assert getattr(row, name) == pytest.approx(expected[name], abs=1e-5), (experiment, method, name)
@@ -280,12 +268,12 @@ def test_draws_are_those_of_the_library(executed, monkeypatch):
     monkeypatch.setattr(ImageData, "evaluation_batch", 16)
     for key in (("rivals", "pvera"), ("dropout_rivals", "vera")):
         run, frames = executed[key]
-        model, test, labels = opened_rival(run, 1)
+        model, test, split = opened(run, 1)
         parts = [pvera.sample(model, test[s : s + 16], 3, derive(1, "uncertainty", s)) for s in (0, 16, 32)]
         model.unload()
         mean = torch.cat(parts, 1).double().mean(0).numpy()
         (row,) = chosen(frames["scores"], way="draws", passes=3, seed=1, scaled=False).itertuples()
-        assert row.nll == pytest.approx(metrics.nll(mean, labels), abs=1e-5)
+        assert row.nll == pytest.approx(metrics.nll(mean, split.labels), abs=1e-5)
         assert row.mutual > 0 and row.total == pytest.approx(row.expected + row.mutual)
 
 
@@ -340,11 +328,11 @@ def test_time_grows_with_the_passes(executed):
 
 def test_severity_0_are_the_images_before(executed):
     run, frames = executed["rivals", "vera"]
-    model, test, labels = opened_rival(run)
+    model, test, split = opened(run)
     probabilities = training.predict(model, test)[:10]
     model.unload()
     rows = chosen(frames["shift"], way="pass", seed=0, severity=0, scaled=False)
     assert len(rows) == 4 and rows["nll"].nunique() == 1
-    assert rows["nll"].iloc[0] == pytest.approx(metrics.nll(probabilities, labels[:10]), abs=1e-5)
+    assert rows["nll"].iloc[0] == pytest.approx(metrics.nll(probabilities, split.labels[:10]), abs=1e-5)
     worst = chosen(frames["shift"], way="pass", seed=0, severity=5, corruption="noise", scaled=False)
     assert abs(worst["nll"].iloc[0] - rows["nll"].iloc[0]) > 1e-4

@@ -138,12 +138,6 @@ def plan_of(folder, *methods, **changes) -> Plan:
     return Plan(profile, ("beta", "benchmark"), folder / "results")
 
 
-@pytest.fixture
-def plan(folder):
-    """A search of β (1 run), linear, lora (4 runs), and pvera, which needs it (2)."""
-    return plan_of(folder, *PROFILE["methods"])
-
-
 def submit(plan, **site) -> int:
     return cluster.submit(plan, Site(**SITE | site))
 

@@ -81,14 +81,6 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
     assert [c.adapter_lr for c in run.members] == GRID["learning_rate"], "the grid comes after what is set"
 
 
-def test_a_grid_is_every_combination(tmp_path):
-    for run in list_runs(profile(beta=SEARCH), "beta", tmp_path):
-        assert [c.grid for c in run.members] == [
-            {"beta": beta, "learning_rate": rate} for beta in (0.0, 1e-3) for rate in (1e-2, 3e-3)
-        ]
-        assert [(c.beta, c.adapter_lr) for c in run.members] == [tuple(c.grid.values()) for c in run.members]
-
-
 def test_without_a_search_the_most_chosen_value_is_taken(tmp_path):
     fixed = profile(plain={"search": False})
     for described, name in ((fixed, "plain"), (fixed.with_(fixed_grid=["tiny"]), "benchmark")):

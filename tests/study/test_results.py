@@ -146,12 +146,6 @@ def test_runs_that_may_not_share_a_table(tmp_path, other, says):
 EXPERIMENTS = ("beta", "benchmark")
 
 
-@pytest.fixture
-def plan(folder):
-    """A search of β (1 run), linear, lora (4 runs), and pvera, which needs it (2)."""
-    return Plan(Profile.read(folder / "small.yaml"), EXPERIMENTS, folder / "results")
-
-
 def names(runs) -> list[str]:
     return [f"{run.experiment}/{run.method}/{run.seed}" for run in runs]
 

@@ -17,7 +17,7 @@ from trained import make_profile
 import pvera
 from pvera import InputError, backbones
 from pvera.data import glue, image_folders, inputs
-from pvera.data.image_folders import ImageData, load_split
+from pvera.data.image_folders import load_split
 from pvera.study import results
 from pvera.study.profiles import Profile
 from pvera.study.runs import list_runs
@@ -32,10 +32,6 @@ def small_profile(folder):
 @pytest.fixture
 def frozen():
     return backbones.load("tiny")
-
-
-def opened(frozen, run, part: str) -> ImageData:
-    return ImageData(load_split(run.data_root, run.dataset, part, 32), frozen, torch.device("cpu"))
 
 
 def complete(profile: Profile, root) -> dict[str, dict]:
@@ -69,8 +65,9 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
         assert {m["beta"] for m in members} == {min(losses, key=losses.get)}, "β is the one searched"
     for run in list_runs(small_profile, "benchmark", tmp_path / "a"):
         model = pvera.load(frozen.model, run.path.with_suffix(results.ADAPTER)).eval()
+        test = load_split(run.data_root, run.dataset, "test", 32).data(frozen, torch.device("cpu"))
         with torch.inference_mode():
-            scores = model(opened(frozen, run, "test")[slice(None)]).softmax(-1).numpy()
+            scores = model(test[:]).softmax(-1).numpy()
         np.testing.assert_allclose(scores, results.read_predictions(run.path)[0], atol=2e-3)
         model.unload()
 

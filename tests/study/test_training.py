@@ -18,7 +18,7 @@ from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageData, ImageSplit
 from pvera.hooks import training_attention
 from pvera.study import training
-from pvera.study.protocol import CORRECTED, PUBLISHED
+from pvera.study.protocol import CORRECTED
 from pvera.study.training import MemberConfig, TrainingConfig, fit
 
 CLASSES = 3
@@ -206,26 +206,6 @@ def test_a_kl_term_that_is_not_finite_ends_a_member(backbone, splits, monkeypatc
     (history,) = train(backbone, splits, [pvera.PVeRA(4)], beta=1e-6)
     assert history.status == "diverged" and history.epochs == 1 and not history.best_state
     assert np.isfinite(history.curve["train_loss"] + history.curve["validation_loss"]).all()
-
-
-def test_losses_of_the_two_protocols():
-    logits, labels = torch.tensor([[[2.0, 0.0, -1.0], [0.0, 1.0, 0.0]]]), torch.tensor([0, 2])
-    p = np.exp(logits[0].numpy()) / np.exp(logits[0].numpy()).sum(1, keepdims=True)
-    once = -np.log(p[[0, 1], labels]).mean()
-    twice = -np.log(np.exp(p[[0, 1], labels]) / np.exp(p).sum(1)).mean()
-    assert training.classification_loss(logits, labels, CORRECTED).item() == pytest.approx(once, rel=1e-6)
-    assert training.classification_loss(logits, labels, PUBLISHED).item() == pytest.approx(twice, rel=1e-6)
-
-
-@pytest.mark.parametrize("rules, shuffled", [(CORRECTED, True), (PUBLISHED, False)])
-def test_shuffling(backbone, splits, rules, shuffled, monkeypatch):
-    seen, read = [], ImageData.__getitem__
-    monkeypatch.setattr(ImageData, "__getitem__", lambda data, index: seen.append(index) or read(data, index))
-    train(backbone, splits, [pvera.IA3()], rules=rules, config=TrainingConfig(epochs=2))
-    epochs = torch.cat([index for index in seen if isinstance(index, torch.Tensor)]).reshape(2, 48)
-    assert torch.equal(epochs.sort(1).values, torch.arange(48).expand(2, 48))
-    assert torch.equal(epochs[0], torch.arange(48)) != shuffled
-    assert torch.equal(epochs[0], epochs[1]) != shuffled
 
 
 @pytest.mark.parametrize("name", ["pvera", "ia3", "adaptformer"])
