@@ -1,6 +1,7 @@
 """Figures that are forests: the components of PVeRA, the text tasks (Appendix D), the protocols' differences."""
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.plots import PAGE, PLAIN, PVERA_MEAN, SEED, Style, entry, forest, key, note, panels, style
-from pvera.report.statistics import mean_interval
+from pvera.report.statistics import mean_interval, weakest_contrast
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
 from pvera.report.tables.protocol import METRICS, per_pair, summary
@@ -24,38 +25,51 @@ MEAN = "Mean over tasks"
 def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Figure:
     """Draw contrasts of PVeRA's components in a panel each: a row per task, dots for seeds, markers for their means.
 
-    sets: name of a set of tasks -> its runs. Each set ends in its mean over tasks with the 95 % interval for other
-    tasks. All panels share one scale. names: of `CONTRASTS`; those are drawn that a set has runs of.
+    sets: name of a set of tasks -> its runs. A set has a scale of its own, and ends in its mean over tasks with the
+    95 % interval for other seeds; a thin one, which takes three tasks, is for other tasks. names: of `CONTRASTS`, at
+    most four for several sets; those are drawn that a set has runs of.
     """
-    accuracies = {name: values(runs) for name, runs in sets.items()}
+    accuracies = [values(runs) for runs in sets.values()]
     there = [name for name in names if any({*CONTRASTS[name]} <= runs.keys() for runs in sets.values())]
-    rows = [[*map(title, frame.index.unique("dataset")), f"{MEAN}{name}"] for name, frame in accuracies.items()]
+    rows = [
+        [*map(title, frame.index.unique("dataset")), f"{MEAN}{name}"]
+        for name, frame in zip(sets, accuracies, strict=True)
+    ]
+    lines = [len(labels) for labels in rows for _ in range(-(-len(there) // 4))]  # of each row of panels
+    height, several = 0.3 + 0.17 * np.mean(lines), len(sets) > 1
+    figure, axes = panels(
+        len(there) * len(sets), min(len(there), 4), PAGE, height, 0.6, sharex="row" if several else "all", sharey="row",
+        height_ratios=lines,
+    )  # fmt: skip
     pvera = style("pvera")
     task = Style("", pvera.colour, pvera.marker)
-    figure, axes = panels(
-        len(there), 4, PAGE, 0.3 + 0.17 * sum(len(labels) - 1 for labels in rows), 0.6, sharex=True, sharey=True
-    )
-    for ax, name in zip(axes, there, strict=True):
-        first, second = CONTRASTS[name]
-        frames = []
-        for labels, frame in zip(rows, accuracies.values(), strict=True):
-            scores = frame.reindex(columns=[first, second])
-            gaps = (scores[first] - scores[second]).unstack("seed", sort=False)
-            means = gaps.mean(axis=1)
-            if means.isna().all():
-                middle = 0.5, sum(map(len, frames)) + len(labels) / 2
-                ax.text(*middle, "not run", transform=ax.get_yaxis_transform(), fontsize=6, color="0.4", ha="center")
-            frames.append(gaps.add_prefix("seed").assign(mean=means).set_axis(labels[:-1]))
-            frames.append(pd.DataFrame([mean_interval(pooled(gaps)) | {"mean": means.mean()}], labels[-1:]))
-        forest(ax, pd.concat(frames), lambda label: PLAIN if label.startswith(MEAN) else task)
+    for ax, (place, name) in zip(axes, product(range(len(sets)), there), strict=True):
+        frame, labels, (first, second) = accuracies[place], rows[place], CONTRASTS[name]
+        scores = frame.reindex(columns=[first, second])
+        gaps = (scores[first] - scores[second]).unstack("seed", sort=False)
+        tasks = gaps.add_prefix("seed").assign(mean=gaps.mean(axis=1)).set_axis(labels[:-1])
+        if tasks["mean"].isna().all():
+            ax.text(0.5, 0.5, "not run", transform=ax.transAxes, fontsize=6, color="0.4", ha="center")
+            mean = {}
+        else:
+            effect = weakest_contrast({"": gaps.to_numpy()})
+            mean = {"mean": effect.mean, "low": effect.these.low, "high": effect.these.high}
+            if effect.units > 2:  # of two tasks the interval for others spans the figure
+                sample = mean_interval(pooled(gaps))
+                ax.plot([sample["low"], sample["high"]], [len(labels) - 1] * 2, color="black", linewidth=0.5)
+        forest(
+            ax,
+            pd.concat([tasks, pd.DataFrame(mean, labels[-1:])]),
+            lambda label: PLAIN if label.startswith(MEAN) else task,
+        )
         ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
-        below = np.cumsum([len(labels) for labels in rows])
-        for place, grey in [*((end - 1.5, "0.8") for end in below), *((end - 0.5, "0.5") for end in below[:-1])]:
-            ax.axhline(place, color=grey, linewidth=0.6)
-        ax.set_title(name, fontsize=7)
+        ax.axhline(len(labels) - 1.5, color="0.8", linewidth=0.6)
+        if place == 0:
+            ax.set_title(name, fontsize=7)
     note(figure, "Difference of test accuracy (points); right of zero, the first is better")
-    key(figure, [SEED, entry("mean over seeds", pvera.marker, colour=pvera.colour),
-                 entry("mean over tasks, 95 % interval", "D", "-", colour="black")])  # fmt: skip
+    key(figure, [entry("one seed", "o", colour=pvera.colour, markersize=2, markeredgewidth=0),
+                 entry("mean over seeds", pvera.marker, colour=pvera.colour),
+                 entry("mean over tasks, 95 % interval (thin: other tasks)", "D", "-", colour="black")])  # fmt: skip
     return figure
 
 
