@@ -1,4 +1,4 @@
-"""Timings: the record, the figures, and experiments/benchmark_speed.py on the small backbone."""
+"""Timings: the record, and experiments/benchmark_speed.py on the small backbone."""
 
 import json
 import sys

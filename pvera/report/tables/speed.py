@@ -43,21 +43,9 @@ def update(path: Path, made_by: dict, rows: Iterable[tuple]) -> None:
     write_atomically(path.with_suffix(".md"), describe(record))
 
 
-def load_records(folder) -> list[dict]:
-    """Load the records in `folder`, one per device."""
-    return [read_json(path) for path in sorted(Path(folder).glob("speed_*.json"))]
-
-
-def frame(*records: dict) -> pd.DataFrame:
-    """Return a row per measurement with `COLUMNS` and the machine; NaN for None."""
-    rows = [row | {"machine": machine(record)} for record in records for row in record["rows"]]
-    return pd.DataFrame(rows, columns=[*COLUMNS, "machine"]).astype(dict.fromkeys(NUMBERS, float))
-
-
-def machine(record: dict) -> str:
-    """Name the machine of a record."""
-    made_by = record["environment"]
-    return f"{made_by['device']}, {made_by['threads']} thread{'s' * (made_by['threads'] > 1)}"
+def frame(record: dict) -> pd.DataFrame:
+    """Return a row per measurement with `COLUMNS`; NaN for None."""
+    return pd.DataFrame(record["rows"], columns=COLUMNS).astype(dict.fromkeys(NUMBERS, float))
 
 
 def describe(record: dict) -> str:
@@ -74,7 +62,8 @@ def describe(record: dict) -> str:
         place = [row.backbone, row.precision, row.part, row.what, row.bound]
         lines.append([*place, *values, f"{row.ratio:.3f}{quartiles}", *target])
     notes = (
-        f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
+        f"{made_by['device']}, {made_by['threads']} thread{'s' * (made_by['threads'] > 1)}, torch {made_by['torch']}, "
+        f"timm {made_by['timm']}; "
         "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the "
         "pairs, not the quotient of the two medians beside it."
     )
