@@ -76,7 +76,6 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
     for name in ("experiments", "methods", "datasets", "backbones"):
         parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help="these instead of what the profile says")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help="these instead of the profile's")
-    parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32 or bfloat16, instead of the profile's")
     parser.count("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
     parser.count("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
@@ -162,7 +161,8 @@ def count_runs(plan: Plan) -> list[Job]:
 def with_own_pictures(options: Namespace, script: str) -> Namespace:
     """Install the data sets of --data-set; return options that name them: profile, data and data sets.
 
-    Unless more is said: profile `own`, or `own_large` for a larger backbone; the corrected protocol; PVeRA with seed 0.
+    The protocol is the corrected one. Unless more is said: profile `own`, or `own_large` for a larger backbone; PVeRA
+    with seed 0.
     InputError like `custom.install`, and for known data sets beside the user's.
     """
     from pvera.data import custom  # what other trainings do not need
@@ -176,9 +176,8 @@ def with_own_pictures(options: Namespace, script: str) -> Namespace:
             raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
         print(custom.describe(name, custom.install(root, name, source)), flush=True)
         names.append(name)
-    options = Namespace(**vars(options) | {"datasets": names, "data": str(root)})
+    options = Namespace(**vars(options) | {"datasets": names, "data": str(root), "protocol": "corrected"})
     options.profile = options.profile or ("own" if options.backbones in (None, ["tiny"]) else "own_large")
-    options.protocol = options.protocol or "corrected"
     if script == "train":
         options.methods, options.seeds = options.methods or ["pvera"], options.seeds or [0]
     return options
