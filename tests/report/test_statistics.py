@@ -13,7 +13,7 @@ from scipy.stats import binom, mannwhitneyu, nct, t, ttest_1samp, ttest_ind
 
 from pvera.adapters import METHODS
 from pvera.backbones import NAMES
-from pvera.report.plots import forests, methods, style, uncertainty
+from pvera.report.plots import forests, style, uncertainty
 from pvera.report.statistics import (
     LEVEL,
     binomial_p_value,
@@ -228,5 +228,5 @@ def test_every_backbone_encoder_and_switch_has_a_full_name():
 
 def test_colours_of_methods_mean_methods_alone():
     colours = {matplotlib.colors.to_hex(style(name).colour) for name in METHODS}
-    others = [look.colour for look in methods.PRECISIONS.values()] + [uncertainty.CORRECT, uncertainty.INCORRECT]
+    others = uncertainty.CORRECT, uncertainty.INCORRECT
     assert colours.isdisjoint(map(matplotlib.colors.to_hex, others))

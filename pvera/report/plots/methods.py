@@ -162,11 +162,10 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.Series, name:
 def learning(losses: dict[str, dict[str, tuple[pd.DataFrame, float]]]) -> Figure:
     """Draw the lowest validation loss up to each epoch on logarithmic axes of epochs, a panel per data set.
 
-    losses: `tables.duration.curves`. Three panels stand in a row at page width, or a single one at column width. Band:
-    range over seeds. A marker stands at the chosen epoch (median over seeds). The dashed line is `LIMIT`.
+    losses: `tables.duration.curves`. Band: range over seeds. A marker stands at the chosen epoch (median over seeds).
+    The dashed line is `LIMIT`.
     """
-    single = len(losses) == 1
-    figure, axes = panels(len(losses), 3, COLUMN if single else PAGE, 1.6, 1.0)
+    figure, axes = panels(len(losses), 3, PAGE, 1.6, 1.0)
     for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=True):
         ax.axvline(LIMIT, color="0.5", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
         for method, (loss, chosen) in of_dataset.items():
@@ -186,5 +185,5 @@ def learning(losses: dict[str, dict[str, tuple[pd.DataFrame, float]]]) -> Figure
     key(figure, [
         *looks_key(map(style, methods)), entry("mean over seeds", line="-"), Patch(color="0.8", label="range of seeds"),
         entry("chosen epoch (median)", "o"), entry(f"limit of {LIMIT} epochs", line="--", colour="0.5"),
-    ], columns=2 if single else 6)  # fmt: skip
+    ], columns=6)  # fmt: skip
     return figure
