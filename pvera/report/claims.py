@@ -138,7 +138,7 @@ _calibrated = partial(
 _spread = partial(Claim, "Uncertainty", effect="Cliff's delta {signed}", digits=2)
 _against = partial(Claim, "Uncertainty against rivals", digits=3, page=False)
 _wider = partial(Claim, "Intervals", effect="Cliff's delta {signed}", digits=2)
-_out = partial(Claim, "Out-of-distribution detection", digits=3, units="models", limit=0.5)
+_out = partial(Claim, "Out-of-distribution detection", digits=3, units="models")
 _maps = partial(Claim, "Latents", effect="AUROC {signed}", digits=3)
 _text = partial(Claim, "Language", effect="{signed} points")
 

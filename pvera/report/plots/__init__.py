@@ -37,7 +37,6 @@ DEFAULTS = {
     "legend.columnspacing": 1.0,
     "legend.fontsize": 6.5,
     "legend.frameon": False,
-    "legend.handlelength": 2.0,
     "legend.handletextpad": 0.5,
     "lines.markersize": 4,
     "pdf.fonttype": 42,  # text stays text
