@@ -11,11 +11,12 @@ Each part and its bound take turns, after a warm-up; a ratio is the median over 
     memory             what a step saves for its backward pass, against what the frozen backbone saves
 
 peft and memory take transformers' DINOv2 with the sizes of ViT-S and four layers, whatever --backbones says. Writes
-<output>/speed_<device>.json (a separate file with --threads) and .md; rows of other parts, backbones and precisions
-stay.
+<output>/speed_<device>.json and .md; rows of other parts, backbones and precisions stay. OMP_NUM_THREADS sets the
+threads of a CPU; another --output keeps their times apart.
 """
 
 import copy
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -59,15 +60,13 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bfloat16"], help="(both)")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS)[:3], help="(the first three)")
     parser.device("cpu")
-    parser.count("--threads", help="CPU threads (all; demo and mini train with one)")
     parser.count("--repeats", default=5, help="timed pairs (%(default)s)")
     parser.add_argument("--output", type=Path, default=RESULTS / "performance", help="(%(default)s)")
     options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
     require_writable(options.output)
     made_by = environment(options.device)
-    path = speed.record_path(options.output, made_by["device"], options.threads)
+    device = re.sub(r"\W+", "_", made_by["device"].lower()).strip("_")
+    path = options.output / f"speed_{device}.json"
     work = []
     for part, precision in product(options.parts, options.precisions):
         if PARTS[part] is beside_peft:

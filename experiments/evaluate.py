@@ -27,7 +27,8 @@ from pvera.data.tasks import TASKS
 from pvera.errors import InputError, run_script
 from pvera.files import plain, require_writable, write_atomically
 from pvera.model import Member
-from pvera.study import analyses, markdown, results, training
+from pvera.report.table import escape, markdown_table
+from pvera.study import analyses, results, training
 
 #: Metrics of an evaluation with their titles.
 TITLES = {"accuracy": "Accuracy", "nll": "NLL", "brier": "Brier score", "ece": "ECE", "ace": "ACE"}
@@ -207,12 +208,12 @@ def markdown_tables(evaluated: Evaluation) -> str:
     """Return the metrics, and the accuracy of each class, as tables."""
     scores = [[title, f"{evaluated.metrics[key]:.6f}"] for key, title in TITLES.items()]
     of_class = [
-        [markdown.escape(row.Index), str(row.images), f"{row.accuracy:.4f}" if row.images else "–"]
+        [escape(row.Index), str(row.images), f"{row.accuracy:.4f}" if row.images else "–"]
         for row in evaluated.classes.itertuples()
     ]
     return (
-        f"{markdown.table(['Metric', 'Value'], scores, 'lr')}\n\n"
-        f"{markdown.table(['Class', 'Images', 'Accuracy'], of_class, 'lrr')}"
+        f"{markdown_table(['Metric', 'Value'], scores, 'lr')}\n\n"
+        f"{markdown_table(['Class', 'Images', 'Accuracy'], of_class, 'lrr')}"
     )
 
 

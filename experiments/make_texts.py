@@ -16,10 +16,8 @@ from pvera.files import write_atomically
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--root", type=Path, default=ROOT / "data/text", help="where to write (%(default)s)")
     parser.add_argument("--source", type=Path, metavar="FOLDER", help="folder of GLUE's files, instead of the hub")
-    options = parser.parse_args()
-    install(options.root, options.source)
+    install(ROOT / "data/text", parser.parse_args().source)
 
 
 def install(root: Path, source: Path | None = None) -> None:

@@ -34,15 +34,10 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*flags, type=number, **options)
 
     def device(self, default: str | None = None, more: str = "") -> None:
-        self.add_argument("--device", type=_device, default=default, help=f"cpu, cuda{more}, or one such as cuda:1")
-
-
-def _device(text: str) -> str:
-    """Return the device, or raise argparse's error if this machine lacks it."""
-    places = ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))] if torch.cuda.is_available() else []
-    if text not in ("cpu", *places):
-        raise argparse.ArgumentTypeError(f"{text!r} is not here; choose from {', '.join(('cpu', *places))}")
-    return text
+        places = ["cpu", "cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        places = places if torch.cuda.is_available() else ["cpu"]
+        words = f"cpu, cuda{more}, or one such as cuda:1"
+        self.add_argument("--device", choices=places, metavar="DEVICE", default=default, help=words)
 
 
 def read_profile(name: str) -> Profile:

@@ -7,21 +7,8 @@ declare_missing()  # before timm, which imports torchvision
 __version__ = "0.2.0"
 
 import pvera.backbones  # noqa: F401  registers the small backbone in timm
-from pvera.adapters import (
-    IA3,
-    METHODS,
-    PAPER_METHODS,
-    Adapter,
-    AdaptFormer,
-    Bottleneck,
-    DoRA,
-    Linear,
-    LoRA,
-    Method,
-    PVeRA,
-    VeRA,
-    register,
-)
+from pvera import adapters
+from pvera.adapters import *  # noqa: F403  each method, and what adds one
 from pvera.checkpoint import load, save
 from pvera.encoders import register_encoder
 from pvera.errors import InputError
@@ -29,7 +16,6 @@ from pvera.model import AdaptedModel, adapt
 from pvera.peft import export_peft, import_peft
 from pvera.uncertainty import sample
 
-__all__ = ["METHODS", "AdaptedModel", "InputError", "adapt", "load", "register_encoder", "sample", "save"]
+__all__ = ["AdaptedModel", "InputError", "adapt", "load", "register_encoder", "sample", "save"]
 __all__ += ["export_peft", "import_peft"]
-__all__ += ["PAPER_METHODS", "Adapter", "Method", "register"]
-__all__ += ["IA3", "AdaptFormer", "Bottleneck", "DoRA", "Linear", "LoRA", "PVeRA", "VeRA"]
+__all__ += adapters.__all__

@@ -144,12 +144,10 @@ def load(
 def shapes(name: str, image_size: int | None = None) -> nn.Module:
     """Return a backbone without weights, on the meta device. InputError as `load`."""
     timm_name, options = architecture(name, image_size)
-    try:
-        model = timm.create_model(timm_name, num_classes=0, device="meta", **options)
-    except TypeError:  # the model takes no device; in earlier versions of timm none does
-        model = timm.create_model(timm_name, num_classes=0, **options).to("meta")
+    with torch.device("meta"):
+        model = timm.create_model(timm_name, num_classes=0, **options)
     encoder_layers(model)
-    return model.eval().requires_grad_(False)
+    return model.to("meta").eval().requires_grad_(False)
 
 
 def weights_sha256(state: dict[str, Tensor]) -> str:

@@ -60,16 +60,6 @@ class Estimates:
         fewer can be enough."""
         return self.predicted == self.labels
 
-    @property
-    def low(self) -> np.ndarray:
-        """Lower bound of the interval."""
-        return self.centre - self.width / 2
-
-    @property
-    def high(self) -> np.ndarray:
-        """Upper bound of the interval."""
-        return self.centre + self.width / 2
-
 
 def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimates:
     """Compute `Estimates` from softmax scores (k, n, classes), as `sample` returns them, and labels (n,).
@@ -123,11 +113,7 @@ def decompose(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
     """
     probabilities = np.asarray(probabilities, np.float64)
     metrics.require_probabilities(probabilities)
-    total, expected = _entropy(probabilities.mean(0)), _entropy(probabilities).mean(0)
+    entr = optional("scipy.special", "study").entr  # −p log p
+    total, expected = entr(probabilities.mean(0)).sum(-1), entr(probabilities).sum(-1).mean(0)
     mutual = np.maximum(total - expected, 0)  # below zero only by rounding
     return {"total": total, "expected": expected, "mutual": mutual}
-
-
-def _entropy(probabilities: np.ndarray) -> np.ndarray:
-    """Return −Σ p log p over the last axis, where 0 log 0 = 0."""
-    return -(probabilities * np.log(np.where(probabilities > 0, probabilities, 1))).sum(-1)

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import Adapter, Method, positive_int
+from pvera.adapters import base
+from pvera.adapters.base import Adapter, Method
 from pvera.adapters.bottleneck import DownUp
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
@@ -32,7 +33,7 @@ class AdaptFormer(Method):
     title: ClassVar[str] = "AdaptFormer"
     colour: ClassVar[str] = "#CC79A7"
     marker: ClassVar[str] = "D"
-    ratio: int = positive_int(8)
+    ratio: int = base.positive_int(8)
     near_identity: bool = True
     inside_layer_scale: bool = False
 

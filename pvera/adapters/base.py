@@ -37,14 +37,14 @@ class Method:
     """Base of the configuration classes; `register` adds one to `METHODS`.
 
     key: name in profiles and result files.   title: name in tables and figures.
-    colour, marker: Matplotlib's names, for figures; the figures choose where both are None.
+    colour, marker: Matplotlib's names, for figures; by default those of no method of the paper.
     Hyperparameters are fields. Those with a rule, such as `rank: int = positive_int(256)`, are checked.
     """
 
     key: ClassVar[str]
     title: ClassVar[str]
-    colour: ClassVar[str | None] = None
-    marker: ClassVar[str | None] = None
+    colour: ClassVar[str] = "#882255"
+    marker: ClassVar[str] = "p"
 
     def __post_init__(self):
         for option in fields(self):

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pvera.adapters.base import Adapter, Method, linear, positive_int
+from pvera.adapters import base
+from pvera.adapters.base import Adapter, Method, linear
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 
@@ -31,7 +32,7 @@ class Bottleneck(Method):
     title: ClassVar[str] = "Bottleneck"
     colour: ClassVar[str] = "#E69F00"
     marker: ClassVar[str] = "^"
-    ratio: int = positive_int(8)
+    ratio: int = base.positive_int(8)
     near_identity: bool = True
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "BottleneckAdapter":

@@ -18,19 +18,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import (
-    Adapter,
-    Method,
-    add_products,
-    change_at,
-    full_precision,
-    one_of,
-    positions,
-    positive,
-    positive_int,
-    products,
-    select,
-)
+from pvera.adapters import base
+from pvera.adapters.base import Adapter, Method, add_products, change_at, full_precision, products, select
 from pvera.adapters.lora import low_rank_pair, low_rank_weight
 from pvera.encoders import EncoderLayer
 
@@ -49,10 +38,10 @@ class DoRA(Method):
     title: ClassVar[str] = "DoRA"
     colour: ClassVar[str] = "#009E73"
     marker: ClassVar[str] = "P"
-    rank: int = positive_int(64)
-    alpha: float = positive(16.0)
-    targets: str = positions("qv")
-    norm: str = one_of("input", "output")
+    rank: int = base.positive_int(64)
+    alpha: float = base.positive(16.0)
+    targets: str = base.positions("qv")
+    norm: str = base.one_of("input", "output")
     train_magnitude: bool = True
     scaled: bool = True
     transpose: bool = True
@@ -62,7 +51,7 @@ class DoRA(Method):
 
 
 class DoRAAdapter(Adapter):
-    """A (d, p, r), B (p, r, d) and m (p, d) of one layer, for the p targets.
+    """A (d, p, r), B (p, r, d), m (p, d) and the scale α/r (or 1) of one layer, for the p targets.
 
     V, its norms and m have the precision of the trained tensors, whatever the backbone's is: a ratio of norms is near
     one and would lose its digits.
@@ -73,16 +62,12 @@ class DoRAAdapter(Adapter):
     def __init__(self, method: DoRA, layer: EncoderLayer, index: int, seed: int):
         super().__init__()
         self.method, self.layer, self.targets = method, layer, method.targets
+        self.scale = method.alpha / method.rank if method.scaled else 1.0
         self.A, self.B = low_rank_pair(layer.dim, method, index, seed)
         self.axis = 1 if method.norm == "input" else 0
         frozen = torch.stack([layer.projection(p)[0] for p in method.targets])
         norms = full_precision(frozen).norm(dim=self.axis + 1)
         self.m = nn.Parameter(norms, requires_grad=method.train_magnitude)
-
-    @property
-    def scale(self) -> float:
-        """α/r, or 1 where the update is not scaled."""
-        return self.method.alpha / self.method.rank if self.method.scaled else 1.0
 
     def factors(self, targets: list[int]) -> tuple[Tensor, Tensor]:
         """Return C (d, p, r) and D (p, r, d) of the `targets`, for which ΔW = α/r (C D)ᵀ: A and B, or Bᵀ and Aᵀ."""

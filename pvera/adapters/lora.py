@@ -14,17 +14,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import (
-    Method,
-    add_products,
-    generator,
-    positions,
-    positive,
-    positive_int,
-    products,
-    select,
-    share,
-)
+from pvera.adapters import base
+from pvera.adapters.base import Method, add_products, generator, products, select
 from pvera.adapters.stochastic import DropoutAdapter
 from pvera.encoders import EncoderLayer
 
@@ -42,22 +33,23 @@ class LoRA(Method):
     title: ClassVar[str] = "LoRA"
     colour: ClassVar[str] = "#332288"
     marker: ClassVar[str] = "X"
-    rank: int = positive_int(64)
-    alpha: float = positive(16.0)
-    targets: str = positions("qv")
+    rank: int = base.positive_int(64)
+    alpha: float = base.positive(16.0)
+    targets: str = base.positions("qv")
     same_draw: bool = False
-    dropout: float = share(0.0)
+    dropout: float = base.share(0.0)
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "LoRAAdapter":
         return LoRAAdapter(self, layer.dim, index, seed)
 
 
 class LoRAAdapter(DropoutAdapter):
-    """A (d, p, r) and B (p, r, d) of one layer, for the p targets."""
+    """A (d, p, r), B (p, r, d) and the scale α/r of one layer, for the p targets."""
 
     def __init__(self, method: LoRA, dim: int, index: int, seed: int):
         super().__init__(index, seed, method.dropout)
         self.method, self.targets = method, method.targets
+        self.scale = method.alpha / method.rank
         self.A, self.B = low_rank_pair(dim, method, 0 if method.same_draw else index, seed)
 
     def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
@@ -66,11 +58,6 @@ class LoRAAdapter(DropoutAdapter):
             return y
         A, B = select(self.A, 1, targets), select(self.B, 0, targets)
         return add_products(y, products(x, A), B, at, self.scale)  # Eq. 3
-
-    @property
-    def scale(self) -> float:
-        """α/r."""
-        return self.method.alpha / self.method.rank
 
     def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
         targets, at = self.matching(projections)

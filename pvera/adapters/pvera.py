@@ -26,7 +26,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pvera.adapters.base import Method, full_precision, one_of, positions, positive, positive_int, products, select
+from pvera.adapters import base
+from pvera.adapters.base import Method, full_precision, products, select
 from pvera.adapters.stochastic import Pass, recomputing
 from pvera.adapters.vera import SharedMatrices, VeRAAdapter
 from pvera.encoders import EncoderLayer
@@ -48,23 +49,19 @@ class PVeRA(Method):
     title: ClassVar[str] = "PVeRA"
     colour: ClassVar[str] = "#D55E00"
     marker: ClassVar[str] = "o"
-    rank: int = positive_int(256)
-    alpha: float = positive(16.0)
-    targets: str = positions("qv")
-    init: str = one_of("normal", "uniform")
-    kl: str = one_of("sum", "mean")
-    pair: str = one_of("position", "shared")
+    rank: int = base.positive_int(256)
+    alpha: float = base.positive(16.0)
+    targets: str = base.positions("qv")
+    init: str = base.one_of("normal", "uniform")
+    kl: str = base.one_of("sum", "mean")
+    pair: str = base.one_of("position", "shared")
     noise: bool = True
-    sigma: float | None = positive(None)
-
-    @property
-    def halves(self) -> int:
-        """The halves of A and d: μ's, and log σ²'s where σ is trained."""
-        return 2 if self.sigma is None else 1
+    sigma: float | None = base.positive(None)
 
     def shared(self, dim: int, seed: int) -> SharedMatrices:
         shared = SharedMatrices(self, dim, seed, parts=(2,))
-        shared.A = shared.A[:, : self.halves].contiguous()  # A_μ is the same with either σ
+        if self.sigma is not None:  # no half for log σ²; A_μ is the same with either σ
+            shared.A = shared.A[:, :1].contiguous()
         return shared
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "PVeRAAdapter":
@@ -72,7 +69,10 @@ class PVeRA(Method):
 
 
 class PVeRAAdapter(VeRAAdapter):
-    """d (halves, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B."""
+    """d (halves, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B.
+
+    There is one half, μ's, where σ is fixed.
+    """
 
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
         super().__init__(method, dim, shared, index, seed)

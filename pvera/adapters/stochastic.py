@@ -27,13 +27,6 @@ def recomputing() -> bool:
     return not torch.compiler.is_compiling() and current_node() is not None
 
 
-def keeps_no_state(device: torch.device) -> bool:
-    """Return whether a pass keeps no generator's state: meta has no numbers, a compiler repeats draws by itself, and a
-    CUDA graph cannot record the copy."""
-    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    return device.type == "meta" or torch.compiler.is_compiling() or capturing
-
-
 class Passes:
     """The last passes through one layer, and the settings of each."""
 
@@ -146,9 +139,10 @@ class StochasticAdapter(Adapter):
 
         def now() -> Pass:
             sampling = self.training and self.draws_in_training if self.sampling is None else self.sampling
-            state = None
-            if sampling and not keeps_no_state(device):
-                state = self.source.generator(device).clone_state()
+            # Meta has no numbers, a compiler repeats draws by itself, and a CUDA graph cannot record the copy.
+            capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+            kept = sampling and not (device.type == "meta" or torch.compiler.is_compiling() or capturing)
+            state = self.source.generator(device).clone_state() if kept else None
             return Pass(sampling, self.with_kl, self.tokens, state)
 
         return self.passes((self, projections), now)

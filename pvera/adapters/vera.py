@@ -15,18 +15,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import (
-    Method,
-    change_at,
-    generator,
-    one_of,
-    positions,
-    positive,
-    positive_int,
-    products,
-    select,
-    share,
-)
+from pvera.adapters import base
+from pvera.adapters.base import Method, change_at, generator, products, select
 from pvera.adapters.stochastic import DropoutAdapter
 from pvera.encoders import EncoderLayer
 
@@ -45,13 +35,13 @@ class VeRA(Method):
     title: ClassVar[str] = "VeRA"
     colour: ClassVar[str] = "#0072B2"
     marker: ClassVar[str] = "h"
-    rank: int = positive_int(256)
-    alpha: float = positive(16.0)
-    targets: str = positions("qv")
-    init: str = one_of("normal", "uniform")
-    pair: str = one_of("position", "shared")
-    dropout: float = share(0.0)
-    dropout_on: str = one_of("input", "latent")
+    rank: int = base.positive_int(256)
+    alpha: float = base.positive(16.0)
+    targets: str = base.positions("qv")
+    init: str = base.one_of("normal", "uniform")
+    pair: str = base.one_of("position", "shared")
+    dropout: float = base.share(0.0)
+    dropout_on: str = base.one_of("input", "latent")
 
     def shared(self, dim: int, seed: int) -> "SharedMatrices":
         return SharedMatrices(self, dim, seed)

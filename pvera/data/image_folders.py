@@ -10,8 +10,6 @@
 key hashes all that the content depends on, files by size and times. VTAB-1k at 224 pixels takes 61 GB.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
@@ -68,12 +66,12 @@ class ImageSplit:
             yield _read(self.images, slice(start, start + CHUNK))
         yield np.ascontiguousarray(self.labels)
 
-    def first(self, count: int) -> ImageSplit:
+    def first(self, count: int) -> "ImageSplit":
         """Return the first `count` images."""
         key = f"{self.key}, first {count}"
         return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
 
-    def data(self, frozen: Backbone, device: torch.device, in_memory: bool = True) -> ImageData:
+    def data(self, frozen: Backbone, device: torch.device, in_memory: bool = True) -> "ImageData":
         """Return the split for `device`, normalised as `frozen` needs it."""
         return ImageData(self, frozen, device, in_memory)
 
@@ -121,7 +119,7 @@ class ImageData:
     def __len__(self) -> int:
         return len(self.images)
 
-    def with_images(self, images: np.ndarray) -> ImageData:
+    def with_images(self, images: np.ndarray) -> "ImageData":
         """Return other images (n, size, size, 3) uint8 of the first n labels, normalised alike."""
         other = copy.copy(self)
         other.images, other.labels = images, self.labels[: len(images)]

@@ -7,8 +7,6 @@
 The last backbone and the last data stay loaded for the next run.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """The data sets by name: titles, categories, classes and sizes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pvera.data import glue, suite

@@ -1,7 +1,5 @@
 """Checks of VTAB-1k on disk: which of the two circulating copies it is, and whether it is complete."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from itertools import product

@@ -150,22 +150,18 @@ def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
         if match := _PROJECTION.fullmatch(key):
             projections[match[1]] = tensor
         elif match := _TENSOR.fullmatch(key):
-            place = int(match["layer"]), _positions(folder / TENSORS, key, match["module"])
-            modules.setdefault(place, {})[match["name"]] = tensor
+            module = match["module"]
+            positions = "mlp" if module in MLP_OUT else POSITIONS_OF.get(module.rpartition(".")[2])
+            if positions is None:
+                file = folder / TENSORS
+                raise InputError(f"{file} adapts {key}: only adapters of queries, keys and values can be read")
+            modules.setdefault((int(match["layer"]), positions), {})[match["name"]] = tensor
         else:
             others[key] = tensor
     if not modules:
         raise InputError(f"{folder / TENSORS} holds no adapter of queries, keys or values")
     head, pool = (_head_inside(folder / TENSORS, others, tensors), None) if others else _head_beside(folder)
     return AdapterFolder(folder, config, modules, projections, head, pool, bool(others))
-
-
-def _positions(file: Path, key: str, module: str) -> str:
-    if module in MLP_OUT:
-        return "mlp"
-    if (last := module.rpartition(".")[2]) in POSITIONS_OF:
-        return POSITIONS_OF[last]
-    raise InputError(f"{file} adapts {key}: only adapters of queries, keys and values can be read")
 
 
 def _head_inside(file: Path, others: dict[str, Tensor], adapted: Collection[str]) -> dict[str, Tensor]:

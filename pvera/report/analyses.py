@@ -58,25 +58,26 @@ def load_analyses(root, profile: str, experiment: str) -> list[tuple[dict, dict[
 
     InputError for results that are damaged, or cannot stand in one analysis.
     """
-    runs = results.load_runs(root, profile, experiment, optional=True)
+    runs = results.load_runs(root, profile, experiment)
     return [(run, results.read_arrays(results.path_of(root, run))) for run in runs]
 
 
-class Draws(NamedTuple):
-    """The draws of one adapter: record and arrays of the analysis, and number of draws -> estimates of all images."""
+def estimates(arrays: dict[str, np.ndarray]) -> dict[int, uncertainty.Estimates]:
+    """Return number of draws -> estimates of all images, from the arrays of an analysis of uncertainty."""
+    of_draws, labels = {}, arrays["labels"].astype(np.int64)
+    kinds = {name: np.int64 if kind == np.int16 else np.float64 for name, kind in uncertainty.STORED.items()}
+    for i, k in enumerate(arrays["draws"].tolist()):
+        stored = {name: arrays[name][i].astype(kind) for name, kind in kinds.items()}
+        of_draws[k] = uncertainty.Estimates(labels, **stored)
+    return of_draws
 
-    record: dict
-    arrays: dict[str, np.ndarray]
-    estimates: dict[int, uncertainty.Estimates]
 
-
-def load_draws(root, profile: str, trained: str = "benchmark") -> list[Draws]:
-    """Load the analysis of uncertainty of the adapters that an experiment `trained`.
+def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Uncertainty]:
+    """Load the draws of the adapters that an experiment `trained`, with its predictions.
 
     InputError where its adapter is not the one that was analysed.
     """
     adapters = []
-    kinds = {name: np.int64 if kind == np.int16 else np.float64 for name, kind in uncertainty.STORED.items()}
     experiment = "uncertainty" if trained == "benchmark" else f"uncertainty_{trained}"
     for record, arrays in load_analyses(root, profile, experiment):
         path = results.path_of(root, record | {"experiment": trained})
@@ -86,25 +87,14 @@ def load_draws(root, profile: str, trained: str = "benchmark") -> list[Draws]:
                 f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
                 f"experiments/analyse.py --profile {record['profile']} --replace"
             )
-        estimates = {}
-        for i, k in enumerate(arrays["draws"].tolist()):
-            stored = {name: arrays[name][i].astype(kind) for name, kind in kinds.items()}
-            estimates[k] = uncertainty.Estimates(arrays["labels"].astype(np.int64), **stored)
-        adapters.append(Draws(record, arrays, estimates))
-    return adapters
-
-
-def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Uncertainty]:
-    """Load the draws of the adapters that an experiment `trained`, with its predictions."""
-    adapters = []
-    for record, arrays, estimates in load_draws(root, profile, trained):
-        predictions, labels = results.read_predictions(results.path_of(root, record | {"experiment": trained}))
-        most, examples = estimates[max(estimates)], []
+        predictions, labels = results.read_predictions(path)
+        of_draws, examples = estimates(arrays), []
+        most = of_draws[max(of_draws)]
         columns = (arrays[f"example_{name}"] for name in ("images", "pixels", "scores"))
         for i, pixels, scores in zip(*columns, strict=True):
             label, predicted = int(most.labels[i]), int(most.predicted[i])
-            low, high = np.clip([most.low[i], most.high[i]], 0, 1)
+            low, high = np.clip(most.centre[i] + most.width[i] * np.array([-0.5, 0.5]), 0, 1)
             examples.append(Example(record["dataset"], pixels, label, predicted, scores.astype(np.float64), low, high))
         single_pass, single_right = predictions.max(1).astype(np.float64), predictions.argmax(1) == labels
-        adapters.append(Uncertainty(record, estimates, single_pass, single_right, examples))
+        adapters.append(Uncertainty(record, of_draws, single_pass, single_right, examples))
     return adapters

@@ -15,13 +15,13 @@ import pandas as pd
 
 from pvera import backbones, cost
 from pvera.adapters import PVeRA, VeRA
+from pvera.data.glue import GLUE
 from pvera.data.tasks import TASKS
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
-from pvera.report.table import listed, title
+from pvera.report.table import escape, listed, markdown_table, title
 from pvera.report.table import marks as earned
 from pvera.report.tables.benchmark import averages
-from pvera.study import markdown
 from pvera.study.results import CATEGORIES
 
 HALF = 0.05  # half a unit of the last printed digit of an accuracy
@@ -187,11 +187,6 @@ def plausible_counts(percent, n):
     return np.maximum(0, np.ceil(low - EPSILON)), np.minimum(n, np.floor(high + EPSILON))
 
 
-#: Sizes of the GLUE validation sets (Wang et al., 2019) behind the language table. CoLA is absent: its measure is
-#: a correlation, and a binomial test needs a share of correct answers.
-GLUE_VALIDATION = {"RTE": 277, "MRPC": 408}
-
-
 def stars(paper: Published) -> pd.DataFrame:
     """Return a row per number of the detailed tables and the language table that can have a star.
 
@@ -205,7 +200,9 @@ def stars(paper: Published) -> pd.DataFrame:
     blocks = (detailed, language.assign(table="Table 5", block=language["dataset"]))
     rows = pd.concat(blocks, ignore_index=True)
     rows = rows.loc[rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable").index]
-    images = {name: task.test_images for name, task in TASKS.items()} | GLUE_VALIDATION
+    images = {name: task.test_images for name, task in TASKS.items()}
+    # CoLA's measure is a correlation, and a binomial test needs a share of correct answers.
+    images |= {task.title: task.dev for task in GLUE.values() if task.metric == "accuracy"}
     rows = rows.assign(n=SEEDS * rows["dataset"].map(images))
     reference = rows.loc[rows["method"] == "pvera", ["table", "dataset", "accuracy"]]
     reference = reference.rename(columns={"accuracy": "reference"})
@@ -383,5 +380,4 @@ def summary(findings: pd.DataFrame) -> pd.DataFrame:
 
 def table(data: pd.DataFrame) -> str:
     """Return a table in Markdown, without its index."""
-    rows = [[markdown.escape(value) for value in row] for row in data.astype(str).to_numpy()]
-    return markdown.table([markdown.escape(name) for name in data], rows)
+    return markdown_table(list(map(escape, data)), data.astype(str).map(escape).to_numpy())

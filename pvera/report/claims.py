@@ -12,12 +12,12 @@ from pvera.adapters import PAPER_METHODS
 from pvera.files import write_atomically
 from pvera.report import analyses
 from pvera.report.scores import by_backbone, capped, score_frame
-from pvera.report.table import NOTHING, Table, pivot_text, texts, title
+from pvera.report.table import NOTHING, Table, markdown_table, pivot_text, texts, title
 from pvera.report.tables import ablations, baselines, benchmark, components, cost, language, latents, tuned
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as draws
 from pvera.report.tables.verdicts import FIELDS, RULE, SHOWN, UNTESTABLE, Claim, Contrast, below, lead
-from pvera.study import markdown, results
+from pvera.study import results
 
 Results = dict[str, tuple[list[dict], Any]]  # backbone -> trainings behind the claims, and what contrasts take
 
@@ -36,7 +36,7 @@ def _trained(make: Callable[[list[dict]], Any], *experiments: str) -> Callable[.
     """Return the loader of the trainings of some experiments; `make` computes what contrasts take."""
 
     def load(root, profile: str) -> Results:
-        runs = by_backbone(results.load_runs(root, profile, *experiments, optional=True))
+        runs = by_backbone(results.load_runs(root, profile, *experiments))
         return {backbone: (trainings, make(trainings)) for backbone, trainings in runs.items()}
 
     return load
@@ -57,18 +57,20 @@ def _components(runs: components.Runs, metric: str = "accuracy", sign: int = 1) 
     return {group[0]["backbone"]: sign * components.values(runs, metric) for group in list(runs.values())[:1]}
 
 
-def _comparison(comparison: baselines.Comparison | None) -> dict[str, baselines.Comparison]:
-    return {comparison.record["backbone"]: comparison} if comparison else {}
-
-
 def _language(root, profile: str) -> Results:
-    """Load the language experiment; of tasks with trainings on all their texts, these alone."""
-    full = results.load_runs(root, profile, "full_sets", optional=True)
+    """Load the language experiment; of tasks with trainings on all their texts, these alone.
+
+    Contrasts take scores and the column "majority", in percent.
+    """
+    full = results.load_runs(root, profile, "full_sets")
     there = {(run["backbone"], run["dataset"]) for run in full}
-    runs = results.load_runs(root, profile, "language", optional=True)
+    runs = results.load_runs(root, profile, "language")
     runs = by_backbone([run for run in runs if (run["backbone"], run["dataset"]) not in there] + full)
-    return {name: (group, language.with_majority(group, language.majority_class(root, group)))
-            for name, group in runs.items()}  # fmt: skip
+    for name, group in runs.items():
+        scores, majority = 100 * score_frame(group, language.score), language.majority_class(root, group)
+        majority = 100 * scores.index.get_level_values("dataset").map(majority)
+        runs[name] = group, scores.assign(majority=majority)
+    return runs
 
 
 def logarithms(runs: list[dict]) -> pd.DataFrame:
@@ -101,7 +103,8 @@ TOPICS = {
     "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
                          "analyse --experiments uncertainty", _analysed(analyses.load_uncertainty)),
     "Uncertainty against rivals": Topic("not in the paper", "uncertainty_baselines", "rivals",
-                                       "analyse --experiments rivals", _analysed(baselines.load, _comparison)),
+                                       "analyse --experiments rivals", _analysed(baselines.load, lambda comparison: (
+                                           {comparison.record["backbone"]: comparison} if comparison else {}))),
     "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "analyse --experiments uncertainty",
                        _analysed(analyses.load_uncertainty)),
     "Out-of-distribution detection": Topic("Section 4.4, Figure 6", "out_of_distribution", "out_of_distribution",
@@ -135,7 +138,7 @@ _calibrated = partial(
 _spread = partial(Claim, "Uncertainty", effect="Cliff's delta {signed}", digits=2)
 _against = partial(Claim, "Uncertainty against rivals", digits=3, page=False)
 _wider = partial(Claim, "Intervals", effect="Cliff's delta {signed}", digits=2)
-_out = partial(Claim, "Out-of-distribution detection", digits=3, units="models", limit=0.5)
+_out = partial(Claim, "Out-of-distribution detection", digits=3, units="models")
 _maps = partial(Claim, "Latents", effect="AUROC {signed}", digits=3)
 _text = partial(Claim, "Language", effect="{signed} points")
 
@@ -312,7 +315,7 @@ def page(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, 
     if usual:
         note = f"The backbone is {title(usual)} where no other is named. {note}"
     tables = {"Accuracy and calibration": _side_by_side(sets), "Other claims": cells}
-    parts = [f"## {name}\n\n{markdown.table(list(table), table.to_numpy())}"
+    parts = [f"## {name}\n\n{markdown_table(list(table), table.to_numpy())}"
              for name, table in tables.items() if len(table)]  # fmt: skip
     return "\n\n".join([*parts, RULE, note]) + "\n"
 

@@ -1,7 +1,7 @@
 """The one table type: tidy frames and a column specification, written as Markdown, CSV and LaTeX."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import ascii_lowercase
@@ -13,7 +13,6 @@ from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.files import write_atomically
 from pvera.report.scores import record_of
-from pvera.study import markdown
 
 NOTHING = "–"  # an empty cell
 STAR = r"\*"  # in Markdown
@@ -67,7 +66,7 @@ class Table:
                 rows.insert(0, ["", *map("**{}**".format, titles)])
                 header = ["" if group in groups[:i] else group for i, group in enumerate(groups)]
             parts += [f"**{heading}**"] if heading else []
-            parts.append(markdown.table(["", *header], rows, "l" + "c" * len(header)))
+            parts.append(markdown_table(["", *header], rows, "l" + "c" * len(header)))
         notes = " ".join(filter(None, [rest, self.source.replace("*", r"\*") if source else ""]))
         return "\n\n".join(filter(None, [*parts, notes])) + "\n"
 
@@ -125,6 +124,24 @@ def texts(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
     titles = [spec[key][0] for key in keys]
     grouped = isinstance(titles[0], tuple)
     return pd.DataFrame(written, frame.index).set_axis(pd.MultiIndex.from_tuples(titles) if grouped else titles, axis=1)
+
+
+RULES = {"l": ":--", "c": ":-:", "r": "--:"}
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:
+    """Return a table of texts in Markdown, without a line break at its end.
+
+    align: "l", "c" or "r" per column; all columns are left-aligned where it is empty. Cells are Markdown: `escape`
+    plain text first.
+    """
+    lines = [header, [RULES[letter] for letter in align or "l" * len(header)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def escape(text: str) -> str:
+    """Return plain text with Markdown's special characters escaped."""
+    return re.sub(r"([*|_^])", r"\\\1", text)
 
 
 def pivot_text(data: pd.DataFrame, rows: str, columns: str, cell: Callable[[pd.Series], str]) -> pd.DataFrame:

@@ -8,6 +8,9 @@ from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
 from pvera.study.runs import Run, trainings
 
+#: Numbers of draws of Monte Carlo inference; fewer draws are the first of the most.
+DRAWS = [2, 4, 8, 16]
+
 
 def adapters(profile: Profile, root, trained: str, *methods: str) -> list[Run]:
     """Return the trainings of these methods in an experiment, on the first backbone, that have left an adapter."""
@@ -33,7 +36,7 @@ def of_each(runs: list[Run], name: str, function: Callable, tested=(), **setting
 def uncertainty(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
     runs = adapters(profile, root, trained, "pvera")
-    return of_each(runs, name, analyses.uncertainties, draws=sorted(profile.draws))
+    return of_each(runs, name, analyses.uncertainties, draws=DRAWS)
 
 
 def out_of_distribution(profile: Profile, root, name: str, trained: str) -> list[Analysis]:

@@ -205,7 +205,6 @@ class Profile(Settings):
     analyses: the analyses that run where no others are asked for, each with the experiments whose adapters it reads; by
         default all, most of them of the benchmark.
     out_of_distribution: data sets whose models see each other's images; by default the first of each category.
-    draws: of Monte Carlo inference, the numbers that are compared; fewer draws are the first of the most.
     baselines: the methods of uncertainty beside PVeRA's draws.
     weights: per backbone a local file of its weights, instead of the hub's.
     image_size: pixels of an image's side on all backbones, instead of their own.
@@ -229,7 +228,6 @@ class Profile(Settings):
     experiments: dict[Name, Experiment] = {"benchmark": Experiment(keep=True)}
     analyses: dict[Name, Several[Name]] = {}
     out_of_distribution: list[Name] = []
-    draws: Several[Annotated[int, Field(ge=2)]] = [2, 4, 8, 16]
     baselines: Baselines | None = None
     weights: dict[Name, Text] = {}
     image_size: PositiveInt | None = None

@@ -152,18 +152,12 @@ def read_all(root, profile: str, experiment: str) -> list[dict]:
     return [read(path) for path in sorted(Path(root, profile, experiment).glob("*/*/*/seed*.json"))]
 
 
-def load_runs(root, profile: str, *experiments: str, optional: bool = False) -> list[dict]:
+def load_runs(root, profile: str, *experiments: str) -> list[dict]:
     """Read all records of experiments that share their tables; without a name, of the benchmark.
 
-    InputError if they cannot stand in one analysis, or if an experiment has none and they are not `optional`.
+    InputError if they cannot stand in one analysis.
     """
-    runs = []
-    for experiment in experiments or ("benchmark",):
-        records = read_all(root, profile, experiment)
-        if not records and not optional:
-            place = Path(root, profile, experiment)
-            raise InputError(f"{place}: no results of experiment {experiment!r}, profile {profile!r}")
-        runs += records
+    runs = [run for experiment in experiments or ("benchmark",) for run in read_all(root, profile, experiment)]
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
     for run in runs:
         config = {"protocol name": run["protocol"]} | run["config"]

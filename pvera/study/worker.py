@@ -180,7 +180,15 @@ def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> Non
 
 
 def _work(plan: Plan, device: str, steps: connection.Connection) -> None:
-    follow_parent()
+    """Work in a process that ends when its parent ends, and leaves Ctrl-C to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def follow_parent() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow_parent, daemon=True).start()
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
     try:
@@ -194,15 +202,3 @@ def _work(plan: Plan, device: str, steps: connection.Connection) -> None:
 def cores() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def follow_parent() -> None:
-    """End this worker when its parent ends, and leave Ctrl-C to the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def wait() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

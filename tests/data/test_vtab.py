@@ -12,13 +12,14 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import huggingface_hub
+import prepare_vtab
 import pytest
 import scripts
 from PIL import Image
 from rehearsal import write_vtab
 from trained import make_data, make_profile
 
-from pvera.data import image_folders, inputs, vtab, vtab_sources
+from pvera.data import image_folders, inputs, vtab
 from pvera.errors import InputError
 from pvera.study import results, runs
 from pvera.study.runs import list_runs
@@ -233,7 +234,7 @@ def test_nothing_in_an_archive_leaves_its_folder(tmp_path, file, name, kind, lin
             members.addfile(member, io.BytesIO(b"content"))
     before = {*tmp_path.rglob("*")}
     with nullcontext() if extracted is not None else pytest.raises(InputError, match=f"cannot extract {source}: "):
-        vtab_sources.extract(source, target)
+        prepare_vtab.extract(source, target)
     written = {path for path in {*tmp_path.rglob("*")} - before if not path.is_dir()}
     assert len(written) == (extracted or 0)
     assert all(path.is_relative_to(target) and path.is_file() and not path.is_symlink() for path in written)
@@ -270,7 +271,7 @@ def test_a_damaged_archive_of_the_hub_is_removed_and_a_full_disk_keeps_it(whole,
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     errors = call(*options(root))[2]
-    assert errors.startswith(f"error: cannot download {vtab_sources.REPO}: no network; run the same")
+    assert errors.startswith(f"error: cannot download {prepare_vtab.REPO}: no network; run the same")
     assert "cannot extract" in call(*options(root))[2] and left(root) == []
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "unpack_archive", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))

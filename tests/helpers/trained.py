@@ -43,7 +43,6 @@ def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -
         seeds=[0, 1],
         protocol="corrected",
         methods={"vera": {"rank": 8}, "pvera": {"rank": 8, "beta": 1e-4}},
-        draws=[2, 4],
     )
     return Profile(**settings | changes)
 

@@ -203,7 +203,7 @@ def test_against_scipy_and_a_loop(k, n, classes, seed):
         assert estimates.right[i] == (estimates.predicted[i] == labels[i])
         of_class = scores[:, i, estimates.predicted[i]]
         low, high = stats.t.interval(0.95, k - 1, np.mean(of_class), stats.sem(of_class))
-        assert (estimates.low[i], estimates.high[i]) == pytest.approx((low, high))
+        assert (estimates.centre[i], estimates.width[i]) == pytest.approx(((low + high) / 2, high - low))
         votes = np.bincount(scores[:, i].argmax(1), minlength=classes)
         assert votes[estimates.predicted[i]] == votes.max()
 

@@ -197,7 +197,8 @@ def test_the_audit_needs_the_published_numbers_alone(tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize("experiment", ["benchmark", "language", "full_sets"])
 def test_recorded_accuracies_are_scikit_learns_on_the_stored_scores(experiment):
-    for run in results.load_runs(RESULTS, "mini", experiment):
+    assert (runs := results.load_runs(RESULTS, "mini", experiment))
+    for run in runs:
         scores, labels = results.read_predictions(results.path_of(RESULTS, run))
         highest = np.sort(scores, axis=1)[:, -2:]
         ties = (highest[:, 0] == highest[:, 1]).mean()  # in fp16

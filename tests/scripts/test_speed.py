@@ -1,4 +1,4 @@
-"""Timings: the record, the figures, and experiments/benchmark_speed.py on the small backbone."""
+"""Timings: the record, and experiments/benchmark_speed.py on the small backbone."""
 
 import json
 import sys
@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import benchmark_speed
+import pandas as pd
 import pytest
 import scripts
 
@@ -37,7 +38,7 @@ def test_the_script_measures_each_method(tmp_path, capsys):
     scripts.execute("benchmark_speed", *options)
     (path,) = tmp_path.glob("speed_cpu_*.json")
     assert capsys.readouterr().out.strip() == path.with_suffix(".md").read_text().strip()
-    rows = speed.frame(read(path))
+    rows = pd.DataFrame(read(path)["rows"])
     assert rows.groupby("part").size().to_dict() == {"step": 8, "evaluate": 5, "sample": 2}
     assert (rows[["value", "bound_value", "ratio", "low"]] > 0).all(axis=None)
     targets = rows[rows["part"] == "step"].set_index("what")["target"]

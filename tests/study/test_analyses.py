@@ -17,7 +17,7 @@ from pvera.data import suite
 from pvera.data.image_folders import ImageData, load_split
 from pvera.errors import InputError
 from pvera.report.analyses import load_uncertainty
-from pvera.study import analyses, baselines, results, training
+from pvera.study import analyses, analysis_plan, baselines, results, training
 from pvera.study.profiles import Baselines
 from pvera.study.runs import list_runs
 
@@ -49,7 +49,7 @@ def test_uncertainty_against_the_library(profile, root):
     stored = results.read_arrays(run.path)
     model, test, split = opened(run)
     parts = ((test[start : start + 16], derive(0, "uncertainty", start)) for start in (0, 16, 32))
-    scores = torch.cat([pvera.sample(model, images, 4, seed) for images, seed in parts], 1)
+    scores = torch.cat([pvera.sample(model, images, 16, seed) for images, seed in parts], 1)
     for i, k in enumerate(stored["draws"]):
         expected = uncertainty.estimate(scores[:k], split.labels)
         for name in uncertainty.STORED:
@@ -63,7 +63,7 @@ def test_uncertainty_against_the_library(profile, root):
     np.testing.assert_allclose(stored["example_scores"][1], scores[:, wrong], atol=1e-3)
     record = results.read(run.path)
     assert [record[name] for name in ("experiment", "category", "protocol")] == ["uncertainty", "natural", "corrected"]
-    assert record["config"]["draws"] == [2, 4] and run.state() == "done"
+    assert record["config"]["draws"] == [2, 4, 8, 16] and run.state() == "done"
 
 
 def test_draws_of_another_adapter_are_not_compared_with_the_predictions(profile, root):
@@ -101,12 +101,14 @@ def test_latents(profile, root):
     assert stored["draws"].shape == (4, 5, 4, 4)
 
 
-def test_existing_results_are_identified_by_adapter_data_and_settings(profile, root, tmp_path):
+def test_existing_results_are_identified_by_adapter_data_and_settings(profile, root, tmp_path, monkeypatch):
     (run,) = list_runs(profile, "uncertainty", root)
     assert run.state() == "missing"
     run.execute()
     assert run.state() == "done"
-    assert list_runs(profile.with_(draws=[2, 5]), "uncertainty", root)[0].state() == "different"
+    with monkeypatch.context() as patch:
+        patch.setattr(analysis_plan, "DRAWS", [2, 5])
+        assert list_runs(profile, "uncertainty", root)[0].state() == "different"
     record, adapter = run.trained[0].path, run.adapters[0].read_bytes()
     written = results.read(record), *results.read_predictions(record)
     results.write(record, *written, adapter + b" ")

@@ -286,7 +286,6 @@ def test_numbers_and_defaults(tmp_path):
     assert profile.training == TrainingConfig(epochs=3, tolerance=0.0)
     assert dict(profile.training) == {"batch_size": 16, "epochs": 3, "patience": 20, "tolerance": 0.0,
                                       "weight_decay": 1e-4}  # fmt: skip
-    assert profile.draws == [2, 4, 8, 16]
     assert (profile.fixed_grid, profile.weights, profile.images, profile.language) == ([], {}, None, None)
     with pytest.raises(ValidationError, match="frozen"):
         profile.seeds = [3]

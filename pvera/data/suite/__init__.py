@@ -7,8 +7,6 @@ Each image is drawn on its own, from random numbers alone. Digits is the excepti
 scikit-learn carries, are dealt to the splits, and the 797 of the test set are drawn two or three times each.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

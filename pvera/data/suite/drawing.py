@@ -1,7 +1,5 @@
 """The suite's sizes, the images of one split, and the helpers that all recipes share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Natural tasks: handwritten digits, textures, flowers and scenes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pvera.data.suite.drawing import (

@@ -1,7 +1,5 @@
 """Specialized tasks: nuclei, blood vessels, land cover and white blood cells."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pvera.data.suite.drawing import (

@@ -1,7 +1,5 @@
 """Structured tasks: number of objects, position of a sprite, distance and azimuth of objects."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
-from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.adapters import METHODS
 from pvera.files import write_atomically
 from pvera.report.scores import over_seeds
 
@@ -37,7 +37,6 @@ DEFAULTS = {
     "legend.columnspacing": 1.0,
     "legend.fontsize": 6.5,
     "legend.frameon": False,
-    "legend.handlelength": 2.0,
     "legend.handletextpad": 0.5,
     "lines.markersize": 4,
     "pdf.fonttype": 42,  # text stays text
@@ -52,18 +51,13 @@ class Style(NamedTuple):
     marker: str
 
 
-#: For methods that define no colour or marker; no method of the paper has one of these.
-COLOURS, MARKERS = ("#882255", "#999933", "#44AA99", "#DDCC77", "#117733"), ("p", "*", "<", ">", "d")
 #: A row that is no method, e.g. a mean.
 PLAIN = Style("", "black", "D")
 
 
 def style(name: str) -> Style:
-    """Return the looks of a method: those that it defines, else those of its place after the paper's methods."""
-    method, place = METHODS[name], list(METHODS).index(name) - len(PAPER_METHODS)
-    return Style(
-        method.title, method.colour or COLOURS[place % len(COLOURS)], method.marker or MARKERS[place % len(MARKERS)]
-    )
+    """Return the looks of a method."""
+    return Style(METHODS[name].title, METHODS[name].colour, METHODS[name].marker)
 
 
 def panels(n: int, columns: int, width: float, height: float, extra: float = 0.5, **options) -> tuple[Figure, list]:

@@ -1,8 +1,6 @@
-"""Figures of the methods' trainings: accuracy against cost, calibration, ablations, learning curves, speed."""
+"""Figures of the methods' trainings: accuracy against cost, calibration, ablations, learning curves."""
 
-import re
 from collections.abc import Sequence
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -12,21 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.cost import GIGA
 from pvera.metrics import Reliability
-from pvera.report.plots import (
-    COLUMN,
-    PAGE,
-    PVERA_MEAN,
-    SEED,
-    Style,
-    dot,
-    entry,
-    forest,
-    key,
-    looks_key,
-    name_rows,
-    panels,
-    style,
-)
+from pvera.report.plots import COLUMN, PAGE, PVERA_MEAN, SEED, dot, entry, forest, key, looks_key, panels, style
 from pvera.report.table import signed, title
 from pvera.report.tables.ablations import above, by_seed, counterparts, failed, losses
 from pvera.report.tables.duration import LIMIT
@@ -178,11 +162,10 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.Series, name:
 def learning(losses: dict[str, dict[str, tuple[pd.DataFrame, float]]]) -> Figure:
     """Draw the lowest validation loss up to each epoch on logarithmic axes of epochs, a panel per data set.
 
-    losses: `tables.duration.curves`. Three panels stand in a row at page width, or a single one at column width. Band:
-    range over seeds. A marker stands at the chosen epoch (median over seeds). The dashed line is `LIMIT`.
+    losses: `tables.duration.curves`. Band: range over seeds. A marker stands at the chosen epoch (median over seeds).
+    The dashed line is `LIMIT`.
     """
-    single = len(losses) == 1
-    figure, axes = panels(len(losses), 3, COLUMN if single else PAGE, 1.6, 1.0)
+    figure, axes = panels(len(losses), 3, PAGE, 1.6, 1.0)
     for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=True):
         ax.axvline(LIMIT, color="0.5", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
         for method, (loss, chosen) in of_dataset.items():
@@ -202,50 +185,5 @@ def learning(losses: dict[str, dict[str, tuple[pd.DataFrame, float]]]) -> Figure
     key(figure, [
         *looks_key(map(style, methods)), entry("mean over seeds", line="-"), Patch(color="0.8", label="range of seeds"),
         entry("chosen epoch (median)", "o"), entry(f"limit of {LIMIT} epochs", line="--", colour="0.5"),
-    ], columns=2 if single else 6)  # fmt: skip
-    return figure
-
-
-# Speed
-
-#: The looks of each precision: greys, as colours stand for methods.
-PRECISIONS = {"float32": Style("float32", "black", "o"), "bfloat16": Style("bfloat16", "0.4", "s")}
-PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step"}
-
-
-def against_bounds(rows: pd.DataFrame, backbone: str) -> Figure:
-    """Draw the ratios of one backbone to the bounds that it sets frozen; rows: of `tables.speed.frame`.
-
-    A column per machine, named after the backbone, without marks and kinds of device; the parts one above the other, a
-    line per method. A stroke marks the target, a bar spans the quartiles, where recorded. Half precision stands a
-    little lower.
-    """
-    machines = rows["machine"].unique()
-    rows = rows[rows["part"].isin(PARTS) & rows["bound"].str.contains("frozen")]
-    names = {part: list(rows.loc[rows["part"] == part, "what"].unique()) for part in PARTS if part in set(rows["part"])}
-    heights = [len(listed) + 1.5 for listed in names.values()]
-    figure = Figure(figsize=(COLUMN if len(machines) == 1 else PAGE, 0.8 + 0.17 * sum(heights)))
-    grid = figure.subplots(len(names), len(machines), sharex=True, sharey="row", squeeze=False,
-                           height_ratios=heights)  # fmt: skip
-    for (i, machine), (j, part) in product(enumerate(machines), enumerate(names)):
-        ax, of_part = grid[j, i], rows[(rows["machine"] == machine) & (rows["part"] == part)]
-        name = re.sub(r"^(cpu|cuda): |\((R|TM)\)", "", machine)
-        for row in of_part.itertuples():
-            look, y = PRECISIONS[row.precision], names[part].index(row.what)
-            if pd.notna(row.target):
-                ax.plot([row.target] * 2, [y - 0.35, y + 0.35], color="0.4", linewidth=1.2)
-            y += -0.2 if row.precision == "float32" else 0.2
-            ax.plot([row.low, row.high], [y, y], color=look.colour, linewidth=1)
-            dot(ax, row.ratio, y, look, markersize=4)
-        ax.axvline(1, color="0.8", linewidth=0.6, zorder=0)
-        name_rows(ax, names[part])
-        ax.set_title(PARTS[part] if j else f"{title(backbone)}, {name}\n\n{PARTS[part]}", loc="left", fontsize=7)
-        if of_part.empty:
-            ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
-    for ax in grid[-1]:
-        ax.set_xlabel("Ratio to the bound (1: the frozen backbone)")
-    looks = [look for precision, look in PRECISIONS.items() if precision in set(rows["precision"])]
-    entries = [*looks_key(looks), entry("target (at most)", "|", colour="0.4", markersize=6),
-               entry("quartiles over timed pairs", line="-", linewidth=1)]  # fmt: skip
-    key(figure, entries, columns=2 * len(machines))
+    ], columns=6)  # fmt: skip
     return figure

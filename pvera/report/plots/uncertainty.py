@@ -22,7 +22,7 @@ from pvera.report.statistics import rank_sum
 from pvera.report.table import signed, title
 from pvera.report.tables import baselines
 from pvera.report.tables import uncertainty as tables
-from pvera.report.tables.out_of_distribution import KINDS, Analysed, image_values
+from pvera.report.tables.out_of_distribution import KINDS, Analysed
 
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can tell them.
 CORRECT, INCORRECT = "#4D9221", "#762A83"
@@ -65,7 +65,7 @@ def pairs(runs: tables.Runs, values_of: Callable, label: str, definition: str, h
     values_of: `tables.spread_of` or `tables.width_of`. definition: when an image counts as correct. The figure says
     which share of the values lies above `highest`.
     """
-    values = {k: tables.parted(values_of(runs, k)) for k in tables.shown_draws(runs)}
+    values = {k: tables.parted(values_of(runs, k)) for k in tables.DRAWS}
     figure, axes = panels(len(values), len(values), COLUMN, 2.5, 0, sharey=True)
     top, beyond = 0.0, []
     for ax, (k, (correct, incorrect)) in zip(axes, values.items(), strict=True):
@@ -294,7 +294,7 @@ def out_of_distribution(runs: Sequence[Analysed], kind: str) -> Figure:
     for (row, method), (home, model) in product(enumerate(methods), enumerate(models)):
         ax, colour = grid[row, home], style(method).colour
         if (method, model) in of_seed:
-            samples = [image_values(of_seed[method, model], name, kind) for name in models]
+            samples = [of_seed[method, model][f"{name}_{kind}"] for name in models]
             violins(ax, samples, list(map(title, models)), [colour if name == model else OUT for name in models])
             others = sorted((i for i in range(len(models)) if i != home), key=lambda i: abs(i - home))
             for level, place in enumerate(others):

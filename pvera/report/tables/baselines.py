@@ -54,7 +54,7 @@ def load(root, profile: str, sources: Iterable[str] = SOURCES) -> Comparison | N
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in FRAMES}
     records = []
     for source in sources:
-        for record in results.load_runs(root, profile, source, optional=True):
+        for record in results.load_runs(root, profile, source):
             records.append(record)
             named = {"source": source} | {name: record[name] for name in ("dataset", "category", "method")}
             for name, frame in read_frames(results.path_of(root, record)).items():

@@ -53,7 +53,7 @@ def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
     for run in runs:
         if run["test"]:
             confidence = read_predictions(path_of(root, run))[0].max(1)
-            errors = metrics.calibrated_errors(confidence, run["test"].get("bins", metrics.BINS))
+            errors = metrics.calibrated_errors(confidence)
             means = {name: float(np.exp(np.log(of_draws).mean())) for name, of_draws in errors.items()}
             run = run | {"test": means}
         drawn.append(run)

@@ -82,7 +82,7 @@ NOISES = {
 
 def load(root, profile: str, of: Mapping[str, tuple[str, ...]] = COMPONENTS) -> dict[str, list[dict]]:
     """Load the records of each component on the profile's first backbone; one without runs is left out."""
-    read = cache(partial(results.load_runs, root, profile, optional=True))  # components share experiments
+    read = cache(partial(results.load_runs, root, profile))  # components share experiments
     components = {}
     for name, (_, method, *trained) in of.items():
         runs = [run for run in read(*trained) if run["method"] == method]
@@ -155,7 +155,7 @@ def table(runs: Runs, name: str = "components", caption: str = CAPTION) -> Table
 
 def searched(root, profile: str) -> Table | None:
     """Build the table of the values that the searches of β and α chose, per task; None without a search."""
-    runs = results.load_runs(root, profile, "beta", "alpha", optional=True)
+    runs = results.load_runs(root, profile, "beta", "alpha")
     if not runs:
         return None
     rows = []

@@ -135,7 +135,7 @@ def of_profile(root, profile: str) -> dict[str, tuple[list[dict], tuple]]:
     """Return the counts behind the claims, per backbone: those of the paper's ViT-B/14, marked so, and of the runs."""
     costs, paper = load_costs(root, *dict.fromkeys([profile, SIZES])), load(Path(root) / "published")
     counts: dict[str, tuple[list[dict], tuple]] = {"dinov2_b": ([], (of_paper(costs, paper), True))}
-    for backbone, runs in by_backbone(load_runs(root, profile, optional=True)).items():
+    for backbone, runs in by_backbone(load_runs(root, profile)).items():
         try:
             points = of_runs(costs, runs)
         except InputError:

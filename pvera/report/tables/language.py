@@ -60,12 +60,6 @@ def score(run: dict) -> float:
     return run["test"][glue.GLUE[run["dataset"]].metric]
 
 
-def with_majority(runs: list[dict], majority: dict[str, float]) -> pd.DataFrame:
-    """Return the `score` of runs in percent, and the column "majority"; majority: from `majority_class`."""
-    scores = 100 * score_frame(runs, score)
-    return scores.assign(majority=100 * scores.index.get_level_values("dataset").map(majority))
-
-
 def _tasks(scores: pd.DataFrame, which: str) -> pd.DataFrame:
     """Return the scores on one task, or on all of "glue". `Untestable` without any."""
     if which != "glue":

@@ -19,15 +19,16 @@ Analysed = tuple[dict, dict[str, np.ndarray]]  # record and arrays of one adapte
 
 
 def load_values(root, profile: str) -> list[Analysed]:
-    """Load the analyses like `analyses.load_analyses`, with PVeRA first, as in the paper's figure."""
+    """Load the analyses like `analyses.load_analyses`, with PVeRA first, as in the paper's figure.
+
+    Arrays: "<data set>_<kind>", the values of one of `KINDS` for its images, (images,).
+    """
     runs = load_analyses(root, profile, "out_of_distribution")
-    runs.sort(key=lambda run: run[0]["config"]["tested"].index(run[0]["dataset"]))
-    return sorted(runs, key=lambda run: run[0]["method"] != "pvera")
-
-
-def image_values(arrays: dict[str, np.ndarray], dataset: str, kind: str) -> np.ndarray:
-    """Return the values of one of `KINDS` for the images of a data set, (images,)."""
-    return from_steps(arrays[f"{dataset}_{kind}_steps"])
+    runs.sort(key=lambda run: (run[0]["method"] != "pvera", run[0]["config"]["tested"].index(run[0]["dataset"])))
+    return [
+        (run, {name.removesuffix("_steps"): from_steps(steps) for name, steps in arrays.items()})
+        for run, arrays in runs
+    ]
 
 
 def comparisons(runs: Sequence[Analysed]) -> pd.DataFrame:
@@ -41,7 +42,7 @@ def comparisons(runs: Sequence[Analysed]) -> pd.DataFrame:
         home, adapter = record["dataset"], [record[name] for name in ("method", "dataset", "seed")]
         others = (name for name in record["config"]["tested"] if name != home)
         for other, kind in product(others, KINDS):
-            inside, outside = (image_values(arrays, name, kind) for name in (home, other))
+            inside, outside = (arrays[f"{name}_{kind}"] for name in (home, other))
             test = rank_sum(outside, inside)
             numbers = (inside.mean(), outside.mean(), test.p_value, test.cliffs_delta, test.superiority)
             rows.append((*adapter, other, kind, *numbers))

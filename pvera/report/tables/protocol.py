@@ -33,7 +33,7 @@ def load(root, profile: str) -> dict[str, list[dict]]:
 
     Empty where there are no runs at all. InputError for a switch without the runs of its reference.
     """
-    runs = {name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in VARIANTS}
+    runs = {name: results.load_runs(root, profile, f"protocol_{name}") for name in VARIANTS}
     runs = {name: records for name, records in runs.items() if records}
     for name in runs:
         if (reference := VARIANTS[name].reference) not in runs:

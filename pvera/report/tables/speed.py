@@ -7,7 +7,6 @@ holds one row per measurement. A new measurement replaces the row of its name; t
 """
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,8 +14,8 @@ import pandas as pd
 
 from pvera.adapters import METHODS
 from pvera.files import read_json, write_atomically
-from pvera.report.table import Table
-from pvera.study import markdown, results
+from pvera.report.table import Table, markdown_table
+from pvera.study import results
 
 SCHEMA = 2
 NAME = ("part", "backbone", "precision", "what")  # which a record has once
@@ -25,12 +24,6 @@ NAME = ("part", "backbone", "precision", "what")  # which a record has once
 #: low, high: quartiles of the ratio over pairs; None for a single measurement.
 NUMBERS = ("value", "bound_value", "ratio", "target", "low", "high")
 COLUMNS = (*NAME, "bound", *NUMBERS)
-
-
-def record_path(folder, device: str, threads: int | None = None) -> Path:
-    """Return the place of a device's record, a separate one for a chosen number of threads."""
-    name = f"speed_{device}" if threads is None else f"speed_{device}_threads_{threads}"
-    return Path(folder) / (re.sub(r"\W+", "_", name.lower()).strip("_") + ".json")
 
 
 def update(path: Path, made_by: dict, rows: Iterable[tuple]) -> None:
@@ -43,26 +36,9 @@ def update(path: Path, made_by: dict, rows: Iterable[tuple]) -> None:
     write_atomically(path.with_suffix(".md"), describe(record))
 
 
-def load_records(folder) -> list[dict]:
-    """Load the records in `folder`, one per device."""
-    return [read_json(path) for path in sorted(Path(folder).glob("speed_*.json"))]
-
-
-def frame(*records: dict) -> pd.DataFrame:
-    """Return a row per measurement with `COLUMNS` and the machine; NaN for None."""
-    rows = [row | {"machine": machine(record)} for record in records for row in record["rows"]]
-    return pd.DataFrame(rows, columns=[*COLUMNS, "machine"]).astype(dict.fromkeys(NUMBERS, float))
-
-
-def machine(record: dict) -> str:
-    """Name the machine of a record."""
-    made_by = record["environment"]
-    return f"{made_by['device']}, {made_by['threads']} thread{'s' * (made_by['threads'] > 1)}"
-
-
 def describe(record: dict) -> str:
     """Format the rows as a Markdown table, with the machine."""
-    rows, made_by = frame(record), record["environment"]
+    rows, made_by = pd.DataFrame(record["rows"], columns=COLUMNS), record["environment"]
     header = ["backbone", "precision", "part", "what", "bound", "time", "time of the bound", "ratio (quartiles)"]
     lines = []
     for row in rows.itertuples():
@@ -74,11 +50,12 @@ def describe(record: dict) -> str:
         place = [row.backbone, row.precision, row.part, row.what, row.bound]
         lines.append([*place, *values, f"{row.ratio:.3f}{quartiles}", *target])
     notes = (
-        f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
+        f"{made_by['device']}, {made_by['threads']} thread{'s' * (made_by['threads'] > 1)}, torch {made_by['torch']}, "
+        f"timm {made_by['timm']}; "
         "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the "
         "pairs, not the quotient of the two medians beside it."
     )
-    return f"{markdown.table([*header, 'target', ''], lines, 'lllllrrrrl')}\n\n{notes}\n"
+    return f"{markdown_table([*header, 'target', ''], lines, 'lllllrrrrl')}\n\n{notes}\n"
 
 
 def _quantity(row, value: float) -> str:

@@ -7,10 +7,11 @@ import pandas as pd
 
 from pvera.report import analyses
 from pvera.report.scores import chosen_member, score_frame
-from pvera.report.statistics import weakest_contrast
+from pvera.report.statistics import rank_sum, weakest_contrast
 from pvera.report.table import Table, interval, number, pivot_text, signed, title
-from pvera.report.tables import components, uncertainty
+from pvera.report.tables import components
 from pvera.report.tables.components import TITLES, TUNED, VERA_DROPOUT, Runs
+from pvera.selective import auroc
 from pvera.study import results
 
 #: Profile -> what its tasks are.
@@ -42,20 +43,29 @@ def load(root, profile: str) -> dict[str, list[dict]]:
     return {name: of for name, of in kept.items() if of}
 
 
-#: Profile -> the experiment whose PVeRA adapters are drawn from; of others the benchmark's.
-DRAWN_FROM = {"vtab_tiny": "tuned"}
+#: Profile -> the analysis of its PVeRA adapters' draws; of others that of the benchmark's.
+DRAWN = {"vtab_tiny": "uncertainty_tuned"}
 
 
 def draws_by_task(root, profile: str) -> pd.DataFrame:
-    """Return `uncertainty.by_task` of the profile's `sets`, with the columns set and backbone; empty without draws."""
-    parts = []
+    """Return error rate (%), Cliff's delta and AUROC of the spread of `DRAWS` draws: a row per data set of the
+    profile's `sets`, mean over seeds, with the columns set and backbone; empty without draws."""
+    rows = []
     for name in sets(profile):
         without = left_out(root, name)
-        runs = analyses.load_draws(root, name, DRAWN_FROM.get(name, "benchmark"))
-        if runs := [run for run in runs if run.record["dataset"] not in without and DRAWS in run.estimates]:
-            origin = {"set": title_of(name), "backbone": runs[0].record["backbone"]}
-            parts.append(uncertainty.by_task(runs, DRAWS).assign(**origin))
-    return pd.concat(parts) if parts else pd.DataFrame(columns=["backbone"])
+        for record, arrays in analyses.load_analyses(root, name, DRAWN.get(name, "uncertainty")):
+            if record["dataset"] not in without:
+                of_draws = analyses.estimates(arrays)[DRAWS]
+                correct, right = of_draws.correct, of_draws.right
+                rows.append({
+                    "dataset": record["dataset"], "set": title_of(name), "backbone": record["backbone"],
+                    "error": 100 * (~right).mean(),
+                    "delta": rank_sum(of_draws.sd[~correct], of_draws.sd[correct]).cliffs_delta,
+                    "auroc": auroc(of_draws.sd, ~right),
+                })  # fmt: skip
+    places = ["dataset", "set", "backbone"]
+    tasks = pd.DataFrame(rows, columns=[*places, "error", "delta", "auroc"])
+    return tasks.groupby(places, sort=False).mean().reset_index(places[1:])
 
 
 # The rule for tasks
@@ -68,7 +78,7 @@ def judges(root, profile: str) -> pd.DataFrame:
     <root>/<profile>/largest_class.csv; empty without that file, or where a judge is not trained.
     """
     shares = Path(root) / profile / "largest_class.csv"
-    runs = results.load_runs(root, profile, "tuned", optional=True)
+    runs = results.load_runs(root, profile, "tuned")
     runs = [run for run in runs if run["method"] in JUDGES and run["seed"] == 0]
     if {run["method"] for run in runs} != {*JUDGES} or not shares.exists():
         return pd.DataFrame(columns=["left out"])
@@ -131,7 +141,7 @@ def rates(root, profile: str) -> Table | None:
     variants = {experiment: name for name, (*_, experiment) in TUNED.items() if experiment != "tuned"}
     rows = []
     for experiment in ("tuned", *variants):
-        for run in results.load_runs(root, profile, experiment, optional=True):
+        for run in results.load_runs(root, profile, experiment):
             if run["seed"] == 0 and run["chosen"]:
                 name = variants.get(experiment, run["method"])
                 tried = sorted(member["grid"]["learning_rate"] for member in run["members"])

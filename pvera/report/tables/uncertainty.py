@@ -12,7 +12,7 @@ import pandas as pd
 from statsmodels.regression.linear_model import OLS
 from statsmodels.tools import add_constant
 
-from pvera.report.analyses import Draws, Uncertainty
+from pvera.report.analyses import Uncertainty
 from pvera.report.published import Published
 from pvera.report.scores import place
 from pvera.report.statistics import LEVEL, rank_sum
@@ -36,22 +36,11 @@ def datasets(runs: Runs) -> list[str]:
     return list(dict.fromkeys(run.record["dataset"] for run in ordered(runs)))
 
 
-def shown_draws(runs: Runs) -> list[int]:
-    """Return the paper's numbers of draws that the runs have; else the fewest and the most."""
-    known = list(runs[0].estimates)
-    return [k for k in DRAWS if k in known] or sorted({min(known), max(known)})
-
-
 # Spread of the scores, widths of the intervals
 
 
 def images(runs: Runs, k: int, value: str, right: str) -> pd.DataFrame:
-    """Return a row per image and adapter: dataset, seed, and `value` and `right` of its estimates with k draws.
-
-    `Untestable` for a number of draws that was not taken.
-    """
-    if k not in runs[0].estimates:
-        raise Untestable(f"no results with {k} draws")
+    """Return a row per image and adapter: dataset, seed, and `value` and `right` of its estimates with k draws."""
     frames = []
     for run in runs:
         columns = {"value": getattr(run.estimates[k], value), "right": getattr(run.estimates[k], right)}
@@ -101,7 +90,7 @@ RIGHT_AND_WRONG = {
 def compared(runs: Runs, values_of: Callable) -> pd.DataFrame:
     """Compare the values of correct and incorrect images: one row per number of draws and group."""
     rows = []
-    for k in shown_draws(runs):
+    for k in DRAWS:
         frame = values_of(runs, k)
         for name in (ALL, *datasets(runs)):
             part = frame if name == ALL else frame[frame["dataset"] == name]
@@ -195,33 +184,19 @@ def times_as_wide(runs: Runs, k: int) -> Gaps:
 
 @contrast
 def gain(runs: Runs, k: int) -> Gaps:
-    """Return how far the AUROC of k draws lies above that of one pass. `Untestable` as `images`."""
+    """Return how far the AUROC of k draws lies above that of one pass."""
     aurocs = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
-    if (SD, k) not in aurocs:
-        raise Untestable(f"no results with {k} draws")
     return {"": aurocs[SD, k] - aurocs[SINGLE, 0]}
 
 
 # The spread against the error rate
 
 
-def by_task(runs: Sequence[Draws], k: int) -> pd.DataFrame:
-    """Return error rate (%), Cliff's delta and AUROC of the spread of k draws: a row per data set, mean over seeds."""
-    rows = []
-    for run in runs:
-        estimates = run.estimates[k]
-        rows.append({
-            "dataset": run.record["dataset"], "error": 100 * (~estimates.right).mean(),
-            "delta": delta(spread_of([run], k)), "auroc": auroc(estimates.sd, ~estimates.right),
-        })  # fmt: skip
-    return pd.DataFrame(rows).groupby("dataset", sort=False).mean()
-
-
 def line(tasks: pd.DataFrame, value: str, errors: Iterable[float] | None = None) -> pd.DataFrame:
     """Return the least-squares line of `value` against the error rate: mean, low, high, verdict and error.
 
-    tasks: of `by_task`; those of the same images are one point. errors: where, by default the lowest and the highest
-    error rate of a task.
+    tasks: of `tuned.draws_by_task`; those of the same images are one point. errors: where, by default the lowest and
+    the highest error rate of a task.
     """
     at = pd.Series(tasks["error"].agg(["min", "max"]) if errors is None else errors).reset_index(drop=True)
     units = tasks[["error", value]].groupby(tasks.index.map(unit), sort=False).mean()

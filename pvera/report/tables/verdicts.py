@@ -57,10 +57,9 @@ class Claim:
     is missing, or to an `Answer`. The claim holds if all differences are positive on average. It raises `Untestable`
     where results are missing. effect: how the smallest mean reads, with its {signed} value or its {size}. convert: a
     difference in the units of the words, where they are others; it keeps the order. units: what is replicated; "seeds"
-    for a claim about these data sets alone. limit: the largest difference that the measure allows: where no smaller one
-    could be shown, the claim is not testable. margin: where the interval lies within ± this, the two are equal. page:
-    the claim stands on the page of all claims, of this backbone alone where one is named; otherwise only in its
-    notebook. place: where the paper has it, if it is not the topic's place.
+    for a claim about these data sets alone. margin: where the interval lies within ± this, the two are equal. page: the
+    claim stands on the page of all claims, of this backbone alone where one is named; otherwise only in its notebook.
+    place: where the paper has it, if it is not the topic's place.
     """
 
     topic: str
@@ -70,7 +69,6 @@ class Claim:
     digits: int = 1
     convert: Callable[[float], float] = float
     units: str = "data sets"
-    limit: float = np.inf
     margin: float = 0
     page: bool | str = True
     place: str = ""
@@ -109,11 +107,6 @@ class Claim:
             scopes["these_"] = effect.these
         if not scopes:
             raise Untestable(f"fewer than two {self.units}: no interval")
-        if sample.detectable >= self.limit:
-            raise Untestable(
-                f"the measure ends {plain(self.limit, self.digits)} from zero, and no difference below "
-                f"{plain(sample.detectable, self.digits)} could be shown with {sample.units} {self.units}"
-            )
         mean = self.convert(effect.mean)
         read = self.effect.format(size=plain(abs(mean), self.digits), signed=signed(mean, self.digits))
         row = {"reading": f"{effect.name}: {read}" if effect.name else read, "difference": mean}
