@@ -250,7 +250,7 @@ NUMBERS = [
     ("which trains 8 to 15 times as many parameters", TIMES),
     ("chance is 0.5", [1 / 2]),
     ("at 24 % errors", [table("uncertainty_by_error")["error"].min()]),
-    ("at 87 %,", [table("uncertainty_by_error")["error"].max()]),
+    ("at 87 %, by a line", [table("uncertainty_by_error")["error"].max()]),
     ("figures, in 7 to 12 minutes", minutes("bash run_all.sh")),
     ("the tests, in 6 to 10 minutes", minutes("bash run_tests.sh")),
     ("trains 30,720 numbers", [parameters("pvera")]),

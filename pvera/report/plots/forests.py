@@ -66,10 +66,11 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         ax.axhline(len(labels) - 1.5, color="0.8", linewidth=0.6)
         if place == 0:
             ax.set_title(name, fontsize=7)
-    note(figure, "Difference of test accuracy (points); right of zero, the first is better")
+    scales = "; each set has a scale of its own" * several
+    note(figure, f"Difference of test accuracy (points); right of zero, the first is better{scales}")
     key(figure, [entry("one seed", "o", colour=pvera.colour, markersize=2, markeredgewidth=0),
                  entry("mean over seeds", pvera.marker, colour=pvera.colour),
-                 entry("mean over tasks, 95 % interval (thin: other tasks)", "D", "-", colour="black")])  # fmt: skip
+                 entry("mean over tasks; 95 %: new seeds (thin: new tasks)", "D", "-", colour="black")])  # fmt: skip
     return figure
 
 
