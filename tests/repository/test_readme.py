@@ -227,7 +227,7 @@ SIZES = {
 TIMES = [end(SIZES["adaptformer"]) / max(SIZES["pvera"]) for end in (min, max)]
 
 
-def average(component: str, name: str = "components") -> float:
+def average(component: str, name: str) -> float:
     return rows(name, component=component)["mean"].mean()
 
 

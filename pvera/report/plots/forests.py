@@ -26,7 +26,7 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
     """Draw contrasts of PVeRA's components in a panel each: a row per task, dots for seeds, markers for their means.
 
     sets: name of a set of tasks -> its runs. A set has a scale of its own, and ends in its mean over tasks with the
-    95 % interval for other seeds; a thin one, which takes three tasks, is for other tasks. names: of `CONTRASTS`, at
+    95 % interval for other seeds; a thin one, which takes three units, is for other tasks. names: of `CONTRASTS`, at
     most four for several sets; those are drawn that a set has runs of.
     """
     accuracies = [values(runs) for runs in sets.values()]
@@ -54,8 +54,9 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         else:
             effect = weakest_contrast({"": gaps.to_numpy()})
             mean = {"mean": effect.mean, "low": effect.these.low, "high": effect.these.high}
-            if effect.units > 2:  # of two tasks the interval for others spans the figure
-                sample = mean_interval(pooled(gaps))
+            units = pooled(gaps).dropna(how="all")
+            if len(units) > 2:  # of two the interval for other tasks spans the figure
+                sample = mean_interval(units)
                 ax.plot([sample["low"], sample["high"]], [len(labels) - 1] * 2, color="black", linewidth=0.5)
         forest(
             ax,

@@ -7,9 +7,9 @@ import pandas as pd
 
 from pvera.report import analyses
 from pvera.report.scores import chosen_member, score_frame
-from pvera.report.statistics import rank_sum, weakest_contrast
+from pvera.report.statistics import weakest_contrast
 from pvera.report.table import Table, interval, number, pivot_text, signed, title
-from pvera.report.tables import components
+from pvera.report.tables import components, uncertainty
 from pvera.report.tables.components import TITLES, TUNED, VERA_DROPOUT, Runs
 from pvera.selective import auroc
 from pvera.study import results
@@ -56,12 +56,11 @@ def draws_by_task(root, profile: str) -> pd.DataFrame:
         for record, arrays in analyses.load_analyses(root, name, DRAWN.get(name, "uncertainty")):
             if record["dataset"] not in without:
                 of_draws = analyses.estimates(arrays)[DRAWS]
-                correct, right = of_draws.correct, of_draws.right
+                spread = pd.DataFrame({"value": of_draws.sd, "right": of_draws.correct})
                 rows.append({
                     "dataset": record["dataset"], "set": title_of(name), "backbone": record["backbone"],
-                    "error": 100 * (~right).mean(),
-                    "delta": rank_sum(of_draws.sd[~correct], of_draws.sd[correct]).cliffs_delta,
-                    "auroc": auroc(of_draws.sd, ~right),
+                    "error": 100 * (~of_draws.right).mean(),
+                    "delta": uncertainty.delta(spread), "auroc": auroc(of_draws.sd, ~of_draws.right),
                 })  # fmt: skip
     places = ["dataset", "set", "backbone"]
     tasks = pd.DataFrame(rows, columns=[*places, "error", "delta", "auroc"])
