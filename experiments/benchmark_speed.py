@@ -11,8 +11,8 @@ Each part and its bound take turns, after a warm-up; a ratio is the median over 
     memory             what a step saves for its backward pass, against what the frozen backbone saves
 
 peft and memory take transformers' DINOv2 with the sizes of ViT-S and four layers, whatever --backbones says. Writes
-<output>/speed_<device>.json and .md; rows of other parts, backbones and precisions stay. OMP_NUM_THREADS sets the
-threads of a CPU; another --output keeps their times apart.
+<output>/speed_<device>.csv, a row per measurement; rows of other parts, backbones and precisions stay.
+OMP_NUM_THREADS sets the threads of a CPU; another --output keeps their times apart.
 """
 
 import copy
@@ -26,6 +26,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from options import RESULTS, Parser, read_profile
 from torch.nn.functional import cross_entropy
@@ -35,9 +36,8 @@ from pvera import IA3, DoRA, LoRA, PVeRA, VeRA, adapt, backbones, cost, export_p
 from pvera.adapters import Method
 from pvera.encoders import encode_images, input_shape
 from pvera.errors import optional, run_script
-from pvera.files import require_writable
+from pvera.files import require_writable, write_atomically
 from pvera.hooks import training_attention
-from pvera.report.tables import speed
 from pvera.study import training
 from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
@@ -45,11 +45,12 @@ from pvera.study.runs import candidate, environment, most_chosen
 
 CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
 MEMBERS = 3  # of the timed grid of PVeRA
-#: The largest ratios that meet their targets.
-STEP = {"pvera": 1.25, "vera": 1.20} | dict.fromkeys(("lora", "dora", "ia3", "bottleneck", "adaptformer"), 1.15)
-EVALUATE, SAMPLE = 1.02, 1.15
 PARALLEL = ("bottleneck", "adaptformer")  # they cannot be merged
 BETA = 1e-6
+#: Columns that name a measurement. value, bound_value: medians of seconds, or of bytes in the part memory. ratio: the
+#: median over pairs of part and bound, with its quartiles.
+NAME = ["part", "backbone", "precision", "what"]
+COLUMNS = ["device", "threads", "torch", "timm", *NAME, "bound", "value", "bound_value", "ratio", "low", "high"]
 BESIDE_PEFT = "dinov2_s_4"  # transformers' DINOv2 of SIZES
 SIZES = {"hidden_size": 384, "num_attention_heads": 6, "num_hidden_layers": 4, "image_size": 224, "patch_size": 14}
 
@@ -65,8 +66,9 @@ def main() -> None:
     options = parser.parse_args()
     require_writable(options.output)
     made_by = environment(options.device)
+    machine = [made_by[column] for column in COLUMNS[:4]]
     device = re.sub(r"\W+", "_", made_by["device"].lower()).strip("_")
-    path = options.output / f"speed_{device}.json"
+    path = options.output / f"speed_{device}.csv"
     work = []
     for part, precision in product(options.parts, options.precisions):
         if PARTS[part] is beside_peft:
@@ -74,8 +76,11 @@ def main() -> None:
         work += [(b, precision, part) for b in ([BESIDE_PEFT] if PARTS[part] is beside_peft else options.backbones)]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
         for row in measure(Bench(backbone, precision, options.device), part, options.repeats):
-            speed.update(path, made_by, [(part, backbone, precision, *row)])
-    print(path.with_suffix(".md").read_text(encoding="utf-8"))
+            rows = pd.DataFrame([(*machine, part, backbone, precision, *row)], columns=COLUMNS)
+            if path.exists():
+                rows = pd.concat([pd.read_csv(path), rows]).drop_duplicates(NAME, keep="last")
+            write_atomically(path, rows.to_csv(index=False, float_format="%.6g"))
+    print(pd.read_csv(path)[[*NAME, "ratio", "low", "high"]].to_string(index=False))
 
 
 class Bench:
@@ -98,7 +103,8 @@ class Bench:
         #: The adapters with the profile's most chosen hyperparameters, by key.
         self.methods: dict[str, Method] = {
             key: candidate(profile, key, most_chosen(profile, key), CORRECTED).method
-            for key in filter(STEP.get, profile.methods)
+            for key in profile.methods
+            if key != "linear"
         }
 
     def seconds(self, function: Callable) -> float:
@@ -145,14 +151,13 @@ class Bench:
 
 
 def measure(bench: Bench, part: str, repeats: int) -> Iterator[tuple]:
-    """Time a part and its bound in turn. Yield what is measured, its bound, the median seconds of both, the median of
-    their ratio, its target, and quartiles; bytes of memory in the place of seconds."""
+    """Measure a part and its bound in turn. Yield the last `COLUMNS`, from what is measured on."""
     amount, repeats = (bench.saved, 1) if part == "memory" else (bench.seconds, repeats)
-    for what, bound, function, frozen, target, factor in PARTS[part](bench):
+    for what, bound, function, frozen, factor in PARTS[part](bench):
         frozen(), function()
         seconds, of_bound = np.transpose([(amount(function), factor * amount(frozen)) for _ in range(repeats)])
         ratio, low, high = np.quantile(seconds / of_bound, [0.5, 0.25, 0.75]).tolist()
-        yield what, bound, float(np.median(seconds)), float(np.median(of_bound)), ratio, target, low, high
+        yield what, bound, float(np.median(seconds)), float(np.median(of_bound)), ratio, low, high
 
 
 def title(method: Method) -> str:
@@ -161,7 +166,7 @@ def title(method: Method) -> str:
     return method.title + "".join(f", {name} = {value}" for name, value in size.items() if value)
 
 
-# The parts: each yields what is measured, its bound, functions for both, the target, and a factor of the bound
+# The parts: each yields what is measured, its bound, functions for both, and a factor of the bound
 
 
 def step(bench: Bench) -> Iterator[tuple]:
@@ -179,7 +184,7 @@ def step(bench: Bench) -> Iterator[tuple]:
             optimizers = [training.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members]
             of_step = (model, model, bench.images, bench.labels, [BETA] * len(grid), optimizers, CORRECTED)
             frozen = bench.frozen(1, len(grid), backward=True)
-            yield what, bound, partial(training.step, *of_step), frozen, STEP[grid[0].key], factor
+            yield what, bound, partial(training.step, *of_step), frozen, factor
 
 
 def evaluate(bench: Bench) -> Iterator[tuple]:
@@ -187,7 +192,7 @@ def evaluate(bench: Bench) -> Iterator[tuple]:
         if method.key not in PARALLEL:
             with bench.model(method) as model, torch.inference_mode():
                 function = partial(model.eval().merge_(), bench.images)
-                yield f"{title(method)}, merged", "frozen forward", function, bench.frozen(), EVALUATE, 1.0
+                yield f"{title(method)}, merged", "frozen forward", function, bench.frozen(), 1.0
 
 
 def draws(bench: Bench) -> Iterator[tuple]:
@@ -196,7 +201,7 @@ def draws(bench: Bench) -> Iterator[tuple]:
         with bench.model(method) as model:
             model.eval().last_mlp_on_class_token = True
             function = partial(sample, model, bench.images, k)
-            yield f"{title(method)}, {k} draws", f"{k} frozen passes", function, bench.frozen(k), SAMPLE, 1.0
+            yield f"{title(method)}, {k} draws", f"{k} frozen passes", function, bench.frozen(k), 1.0
 
 
 def beside_peft(bench: Bench) -> Iterator[tuple]:
@@ -220,7 +225,7 @@ def beside_peft(bench: Bench) -> Iterator[tuple]:
             if isinstance(method, PVeRA):
                 steps[", KL term"] = training_step(model, partial(loss_here, BETA))
             for name, function in steps.items():
-                yield title(method) + name, "frozen forward and backward", function, frozen, None, 1.0
+                yield title(method) + name, "frozen forward and backward", function, frozen, 1.0
 
 
 def training_step(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], float]:
