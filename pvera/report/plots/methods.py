@@ -1,19 +1,15 @@
-"""Figures of the methods' trainings: accuracy against cost, calibration, ablations, learning curves."""
+"""Figures of the methods' trainings: accuracy against cost, calibration, ablations."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pvera.cost import GIGA
-from pvera.metrics import Reliability
 from pvera.report.plots import COLUMN, PAGE, PVERA_MEAN, SEED, dot, entry, forest, key, looks_key, panels, style
-from pvera.report.table import signed, title
 from pvera.report.tables.ablations import above, by_seed, counterparts, failed, losses
-from pvera.report.tables.duration import LIMIT
 
 # Accuracy against cost (Figure 3)
 
@@ -68,8 +64,6 @@ def efficiency(points: pd.DataFrame) -> Figure:
 
 # Calibration (Figure 4)
 
-FEW = 10  # images; a bin with fewer has no point
-
 
 def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
     """Draw the geometric means of ACE and of ECE (`tables.calibration.geometric_means`) side by side."""
@@ -80,33 +74,6 @@ def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
         ax.set_xlim(left=0)
     figure.supxlabel("Calibration error (%), lower is better")
     key(figure, [SEED, PVERA_MEAN, entry("mean, 95 % interval", "o", "-")])
-    return figure
-
-
-def diagrams(bins: dict[str, Reliability]) -> Figure:
-    """Draw accuracy against confidence of each method, for bins of equal width with at least `FEW` images.
-
-    Bars: share of the images in each bin. Number: mean confidence minus accuracy (points), positive if overconfident.
-    """
-    figure, axes = panels(len(bins), 4, COLUMN, 0.9, 0.65, sharex=True, sharey=True)
-    for ax, (method, of_method) in zip(axes, bins.items(), strict=True):
-        look, share = style(method), of_method.count / of_method.count.sum()
-        ax.bar(np.linspace(0, 1, len(share) + 1)[:-1], share, 1 / len(share), align="edge", color="0.85")
-        enough = of_method.count >= FEW
-        confidence, accuracy = of_method.confidence[enough], of_method.accuracy[enough]
-        ax.plot([0, 1], [0, 1], color="0.5", linewidth=0.6, linestyle=(0, (4, 3)))
-        ax.fill_between(confidence, confidence, accuracy, color=look.colour, alpha=0.25, linewidth=0)
-        ax.plot(confidence, accuracy, color=look.colour, linewidth=1, marker="o", markersize=1.8, mew=0)
-        over = 100 * np.nansum(share * (of_method.confidence - of_method.accuracy))
-        ax.text(0.05, 0.95, signed(over, 1), transform=ax.transAxes, va="top")
-        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        ax.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
-        ax.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
-        ax.set_title(look.title, fontsize=7)
-    figure.supxlabel("Confidence (number: mean confidence − accuracy, points)", fontsize=7)
-    figure.supylabel("Accuracy")
-    bars = Patch(color="0.85", label="share of images")
-    key(figure, [entry("accuracy per bin", "o", "-", markersize=2), entry("calibrated", line="--", colour="0.5"), bars])
     return figure
 
 
@@ -153,37 +120,4 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.Series, name:
     if useless.any():
         entries.append(entry("n learned nothing", "$n×$", colour=FAILED, markersize=7))
     key(figure, entries, columns=2)
-    return figure
-
-
-# Learning curves
-
-
-def learning(losses: dict[str, dict[str, tuple[pd.DataFrame, float]]]) -> Figure:
-    """Draw the lowest validation loss up to each epoch on logarithmic axes of epochs, a panel per data set.
-
-    losses: `tables.duration.curves`. Band: range over seeds. A marker stands at the chosen epoch (median over seeds).
-    The dashed line is `LIMIT`.
-    """
-    figure, axes = panels(len(losses), 3, PAGE, 1.6, 1.0)
-    for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=True):
-        ax.axvline(LIMIT, color="0.5", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
-        for method, (loss, chosen) in of_dataset.items():
-            look, front, mean = style(method), method == "pvera", loss.mean(axis=1)
-            ax.fill_between(loss.index, loss.min(axis=1), loss.max(axis=1), color=look.colour,
-                            alpha=0.25 if front else 0.1, linewidth=0)  # fmt: skip
-            ax.plot(loss.index, mean, color=look.colour, linewidth=1.4 if front else 0.9)
-            dot(ax, chosen, np.interp(chosen, loss.index, mean), look, markersize=4)
-        ax.set_xscale("log")
-        ax.xaxis.set_major_formatter("{x:g}")
-        ax.margins(x=0.02)
-        ax.grid()
-        ax.set_title(title(dataset))
-    figure.supylabel("Lowest validation loss so far (nats)")
-    figure.supxlabel("Epochs")
-    methods = dict.fromkeys(method for of_dataset in losses.values() for method in of_dataset)
-    key(figure, [
-        *looks_key(map(style, methods)), entry("mean over seeds", line="-"), Patch(color="0.8", label="range of seeds"),
-        entry("chosen epoch (median)", "o"), entry(f"limit of {LIMIT} epochs", line="--", colour="0.5"),
-    ], columns=6)  # fmt: skip
     return figure

@@ -1,6 +1,6 @@
 """Figures of the draws: violins of their spread and of interval widths, both by number of draws, images with their
-intervals (Section 4.3, Appendix C), and scores of draws and of other ways by the passes that they take; and of the last
-layer's latents: detection of other data sets, and maps over patches (Section 4.4)."""
+intervals (Section 4.3, Appendix C); and of the last layer's latents: detection of other data sets, and maps over
+patches (Section 4.4)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -17,10 +17,9 @@ from matplotlib.transforms import Bbox
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
 from pvera.report.analyses import Example
-from pvera.report.plots import COLUMN, PAGE, doubling, entry, key, note, panels, picture, style
+from pvera.report.plots import COLUMN, doubling, entry, key, note, panels, picture, style
 from pvera.report.statistics import rank_sum
 from pvera.report.table import signed, title
-from pvera.report.tables import baselines
 from pvera.report.tables import uncertainty as tables
 from pvera.report.tables.out_of_distribution import KINDS, Analysed
 
@@ -229,45 +228,6 @@ def teaser(images: Sequence[Example]) -> Figure:
         entry("draw, another class", "o", colour="0.55", **look),
         entry("95 % interval of the mean, predicted class (bold)", "|", "-", "black", linewidth=1.6),
     ], columns=1)  # fmt: skip
-    return figure
-
-
-# Draws against baselines
-
-#: Way -> name, line and marker; the colour is the method's, lighter with dropout.
-LOOKS = {
-    "pass": ("one pass", "-", "o"),
-    "laplace": ("Laplace", "-.", "s"),
-    "draws": ("draws (pale: of dropout)", "--", "^"),
-    "ensemble": ("ensemble of seeds", ":", "D"),
-}
-#: Way -> factor of its place on the axis of passes, so that ways of one pass stand side by side.
-SIDE = {"pass": 0.93, "laplace": 1.07}
-#: Title of a panel -> column of `Comparison.measures`.
-SCORES = {"NLL (nats)": "nll", "ACE (%)": "ace", "AUROC of errors": "auroc score"}
-
-
-def scores_against_cost(comparison: baselines.Comparison) -> Figure:
-    """Draw scores by forward passes per image: markers for means over data sets and seeds; lines join draws."""
-    scores = baselines.means(comparison.measures)
-    scores = scores[[source == "rivals" or way == "draws" for _, _, source, way in scores.index]]
-    scores = scores.loc[baselines.ordered(scores.index)]
-    methods = [style(method) for method in scores.index.unique("method")]
-    figure, axes = panels(len(SCORES), len(SCORES), PAGE, 2.4)
-    for ax, (name, column) in zip(axes, SCORES.items(), strict=True):
-        for (method, source, way), part in scores[column].groupby(level=["method", "source", "way"], sort=False):
-            places = part.index.get_level_values("passes") * SIDE.get(way, 1)
-            _, line, marker = LOOKS[way]
-            ax.plot(places, part, linestyle=line, marker=marker, color=style(method).colour, linewidth=0.8, mew=0,
-                    alpha=1.0 if source == "rivals" else 0.5)  # fmt: skip
-        doubling(ax, sorted(scores.index.unique("passes")), "Forward passes per image")
-        ax.set_title(name)
-    entries = [entry(of_method.title, "s", colour=of_method.colour) for of_method in methods]
-    there = scores.index.unique("way")
-    entries += [entry(name, marker, line) for way, (name, line, marker) in LOOKS.items() if way in there]
-    key(figure, entries, columns=len(entries))
-    note(figure, "ways of one pass stand side by side; of the methods with dropout only the draws are shown; the "
-                 "tables have all ways")  # fmt: skip
     return figure
 
 

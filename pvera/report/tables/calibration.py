@@ -32,18 +32,6 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     return np.exp(means.join(seeds))
 
 
-def pooled(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Load confidence and correctness of each test image per method, pooled over data sets and seeds.
-
-    InputError where the predictions of a run are not below `root`.
-    """
-    parts: dict[str, list] = {method: [] for method in score_frame(runs)}
-    for run in runs:
-        if run["test"]:
-            parts[run["method"]].append(metrics.top_label(*read_predictions(path_of(root, run))))
-    return {name: tuple(map(np.concatenate, zip(*part, strict=True))) for name, part in parts.items() if part}
-
-
 def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
     """Return the "ace" and "ece" of each run if it were calibrated: geometric means over drawn labels.
 

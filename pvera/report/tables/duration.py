@@ -1,12 +1,10 @@
 """Trainings that run until their patience ends, and what a limit on their epochs would have cost."""
 
-from itertools import product
-
 import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.report.scores import chosen_member, score_frame
+from pvera.report.scores import chosen_member
 from pvera.report.table import Table
 from pvera.report.tables.benchmark import describe_runs
 from pvera.study.training import History, TrainingConfig, stop_early
@@ -86,21 +84,3 @@ def duration_table(runs: list[dict]) -> Table:
         "then over data sets."
     )
     return Table("duration", caption, {"": means}, SPEC, data, describe_runs(runs))
-
-
-def curves(runs: list[dict]) -> dict[str, dict[str, tuple[pd.DataFrame, float]]]:
-    """Return data set -> method -> losses and epoch of the runs that did not diverge, in the order of tables.
-
-    losses: the lowest on the validation split up to each epoch, from 1 (rows), of each seed (columns); a training that
-    has ended keeps its best. epoch: the chosen one, median over seeds.
-    """
-    scores = score_frame(runs)
-    by_dataset: dict[str, dict[str, tuple[pd.DataFrame, float]]] = {}
-    for dataset, method in product(scores.index.unique("dataset"), scores):
-        trained = [run for run in runs if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)]
-        if trained:
-            losses = {run["seed"]: pd.Series(validation(chosen_member(run), "loss")) for run in trained}
-            loss = pd.DataFrame(losses).cummin().ffill().rename(index=lambda epoch: epoch + 1)
-            chosen = float(np.median([run["chosen"]["epoch"] + 1 for run in trained]))
-            by_dataset.setdefault(dataset, {})[method] = loss, chosen
-    return by_dataset
