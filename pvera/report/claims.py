@@ -145,7 +145,7 @@ _text = partial(Claim, "Language", effect="{signed} points")
 #: The first of a topic is its primary question.
 CLAIMS = (
     _alike("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA"), place="Table 1"),
-    _alike("The noise makes PVeRA more accurate (β = 0)", components.gap("noise − no noise, no KL term")),
+    _alike("The noise makes PVeRA more accurate (β = 0)", components.gap("noise − no noise (β = 0)")),
     _alike("PVeRA is more accurate than VeRA with half of its latent dropped",
            components.gap("PVeRA − VeRA with dropout"), margin=1),
     _alike("Half of its latent dropped, VeRA is more accurate", components.gap("VeRA with dropout − VeRA"), page=False),
@@ -178,7 +178,7 @@ CLAIMS = (
     Claim("Published protocol", "PVeRA has the highest average of four methods, trained as the published program does",
           lead("pvera"), "{signed} points", page=False),
     _part("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA"), place="Table 1"),
-    _part("The noise makes PVeRA more accurate (β = 0)", components.gap("noise − no noise, no KL term")),
+    _part("The noise makes PVeRA more accurate (β = 0)", components.gap("noise − no noise (β = 0)")),
     _part("Noise of fixed size, σ = 1, makes PVeRA more accurate (β = 0)",
           components.gap("σ = 1 − no noise (β = 0)"), page=False),
     _part("Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0)",

@@ -27,7 +27,6 @@ from pvera.report.statistics import (
 from pvera.report.table import title
 from pvera.report.tables.verdicts import EQUAL, FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim
 from pvera.selective import auroc
-from pvera.study.protocol import VARIANTS
 from pvera.text_encoders import NAMES as TEXT_ENCODERS
 from pvera.uncertainty import t_interval
 
@@ -200,12 +199,11 @@ def test_a_claim_about_many_differences_needs_all_of_them():
     assert judge(-1.4)["verdict"] == FAILS and judge(*np.linspace(3, 4, 19), -1.4)["verdict"] == UNDECIDED
 
 
-def test_every_backbone_encoder_and_switch_has_a_full_name():
+def test_every_backbone_and_encoder_has_a_full_name():
     assert all(title(key) != key for key in (*NAMES, *TEXT_ENCODERS))
-    measured = {name for name in VARIANTS if not name.startswith("corrected")}
-    assert measured == set(forests.SWITCHES)
-    titles = [forests.look(name).title for name in measured]
-    assert len(set(titles)) == len(titles) and not any("_" in name for name in titles)
+
+
+def test_a_switch_has_the_colour_of_its_method():
     assert forests.look("shuffle").colour == "black" and forests.look("vera_init").colour == style("vera").colour
 
 

@@ -12,7 +12,6 @@ from scipy.stats import t
 
 from pvera import METHODS
 from pvera.report import published
-from pvera.report.plots import methods as plots
 from pvera.report.scores import score_frame
 from pvera.report.tables import ablations, calibration, duration, protocol
 from pvera.study import results
@@ -193,5 +192,3 @@ def test_trainings_that_learned_nothing_are_counted():
     """With ten classes, equal scores have the loss log 10 = 2.303; a training above 95 % of it learned nothing."""
     runs = ablation_runs({"digits": [[1.0, 2.18, 1.2, 2.3], [1.1, 2.2, 1.1, 1.0]]})
     assert parsed(ablations.ablation(runs, "rank", RANK))["failed"].tolist() == [0, 1, 0, 1]
-    here, _ = plots.ablation(runs, "rank", RANK["loss"], "Rank r").axes
-    assert [(text.get_position()[0], text.get_text()) for text in here.texts] == [(1, "1×"), (3, "1×")]

@@ -1,7 +1,7 @@
 """Figures. Functions that take Axes draw on them and return them; `save` writes PNG and PDF."""
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,7 +89,10 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
             ax.plot([row["low"], row["high"]], [place, place], color=looks.colour, linewidth=1.2)
         ax.plot(row[seeds], np.full(len(seeds), place + 0.36), "o", color=looks.colour, markersize=2, mew=0)
         dot(ax, row["mean"], place, looks)
-    name_rows(ax, [look(name).title or name for name in frame.index])
+    ax.set_yticks(range(len(frame)), [look(name).title or name for name in frame.index])
+    ax.set_ylim(len(frame) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
     if "pvera" in frame.index:
         colour = look("pvera").colour
         ax.axvline(frame.at["pvera", "mean"], color=colour, linewidth=0.8, alpha=0.6, zorder=1)
@@ -98,17 +101,9 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
     return ax
 
 
-def dot(ax: Axes, x: float, y: float, look: Style, markersize: float = 4.2) -> None:
+def dot(ax: Axes, x: float, y: float, look: Style) -> None:
     """Draw the marker of `look` with a white edge."""
-    ax.plot(x, y, look.marker, color=look.colour, markersize=markersize, mec="white", mew=0.4, zorder=3)
-
-
-def name_rows(ax: Axes, names: Sequence[str]) -> None:
-    """Name the rows of axes from top to bottom."""
-    ax.set_yticks(range(len(names)), names)
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x")
+    ax.plot(x, y, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
 
 
 def picture(ax: Axes, pixels: np.ndarray, **scale) -> None:
@@ -124,11 +119,6 @@ def entry(label: str, marker: str = "", line: str = "", colour: str = "0.3", **l
     return Line2D([], [], color=colour, marker=marker, linestyle=line, label=label, **{"linewidth": 0.8} | look)
 
 
-def looks_key(looks: Iterable[Style]) -> list[Line2D]:
-    """Return the entries of a key that name looks, most often methods', by marker and colour."""
-    return [entry(look.title, look.marker, colour=look.colour) for look in looks]
-
-
 def key(figure: Figure, entries: Iterable[Artist], columns: int = 3) -> None:
     """Add the key of a figure above its axes."""
     figure.legend(handles=list(entries), loc="outside upper center", ncols=columns)
@@ -142,15 +132,6 @@ PVERA_MEAN = entry("PVeRA's mean", line="-", colour=style("pvera").colour, alpha
 def note(figure: Figure, text: str) -> None:
     """Add a small line below the axes that explains what a key cannot show."""
     figure.supxlabel(text, fontsize=6, color="0.3")
-
-
-def doubling(ax: Axes, counts: Sequence[int], label: str) -> None:
-    """Set a logarithmic horizontal axis with a tick at each of `counts`."""
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(counts, map(str, counts))
-    ax.minorticks_off()
-    ax.set_xlabel(label)
-    ax.grid(axis="y")
 
 
 def benchmark(scores: pd.DataFrame) -> Figure:

@@ -1,4 +1,4 @@
-"""Figures that are forests: the components of PVeRA, the text tasks (Appendix D), the protocols' differences."""
+"""Figures that are forests: the components of PVeRA, and the protocols' differences."""
 
 from collections.abc import Iterable, Mapping
 from itertools import product
@@ -9,9 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from pvera.data import glue
-from pvera.data.tasks import TASKS
-from pvera.report.plots import PAGE, PLAIN, PVERA_MEAN, SEED, Style, entry, forest, key, note, panels, style
+from pvera.report.plots import PAGE, PLAIN, Style, entry, forest, key, note, panels, style
 from pvera.report.statistics import mean_interval, weakest_contrast
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
@@ -75,59 +73,10 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
     return figure
 
 
-SCORES = {"accuracy": "Accuracy (%)", "matthews": "Matthews correlation (%)"}
-
-
-def language(scores: pd.DataFrame, majority: Mapping[str, float], published: pd.DataFrame) -> Figure:
-    """Draw the scores of each text task in percent, three tasks in a row at page width: a `forest` of methods each.
-
-    scores: `scores.score_frame` of `tables.language.score`. majority: `tables.language.majority_class`, shares.
-    published: `Published.language`, whose scores are hollow, since they are of a larger encoder.
-    """
-    datasets, methods = scores.index.unique("dataset"), list(scores)
-    figure, axes = panels(len(datasets), 3, PAGE * min(len(datasets), 3) / 3, 0.5 + 0.14 * len(methods), sharey=True)
-    for ax, name in zip(axes, datasets, strict=True):
-        seeds = 100 * scores.xs(name, level="dataset").droplevel("category").T.add_prefix("seed")
-        forest(ax, seeds.assign(mean=seeds.mean(axis=1)))
-        printed = published[(published["task"] == TASKS[name].title) & published["method"].isin(methods)]
-        for method, score in zip(printed["method"], printed["score"], strict=True):
-            look, row = style(method), methods.index(method)
-            ax.plot(score, row, look.marker, color=look.colour, mfc="white", markersize=3.5, mew=0.7)
-        ax.axvline(100 * majority.get(name, np.nan), color="0.3", linewidth=0.8, linestyle="--", zorder=1)
-        ax.set_title(TASKS[name].title)
-        ax.set_xlabel(SCORES[glue.GLUE[name].metric], fontsize=7)
-    entries = [SEED, entry("mean over seeds", "o"), PVERA_MEAN, entry("the paper, DeBERTa-V3-base", "o", mfc="white")]
-    key(figure, [*entries, entry("majority class", line="--")], columns=5)
-    return figure
-
-
-#: Switch (`protocol.VARIANTS`) -> what the published program does there.
-SWITCHES = {
-    "published": "all differences at once",
-    "softmax_in_loss": "softmax taken twice",
-    "shuffle": "images never shuffled",
-    "own_draws": "other random numbers",
-    "joint_stop": "grid stops together",
-    "bottleneck_near_identity": "default start",
-    "adaptformer_near_identity": "default start",
-    "adaptformer_inside_layer_scale": "inside the layer scale",
-    "dora_norm": "norm per input column",
-    "dora_train_magnitude": "frozen magnitude",
-    "dora_scaled": "no α/r",
-    "dora_transpose": "update not transposed",
-    "lora_same_draw": "same start in every layer",
-    "vera_init": "uniform A and B",
-    "pvera_init": "uniform A and B",
-    "pvera_kl": "KL term as a mean",
-}
-
-
 def look(switch: str) -> Style:
-    """Return the looks of a switch: the colour of its method, black for all methods."""
+    """Return the looks of a switch (`protocol.VARIANTS`): the colour of its method, black for all methods."""
     method = VARIANTS[switch].method
-    if method is None:
-        return Style(SWITCHES[switch].capitalize(), "black", "D")
-    return Style(f"{title(method)}: {SWITCHES[switch]}", style(method).colour, "D")
+    return Style("", style(method).colour if method else "black", "D")
 
 
 def effects(pairs: pd.DataFrame) -> Figure:

@@ -17,7 +17,7 @@ from matplotlib.transforms import Bbox
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
 from pvera.report.analyses import Example
-from pvera.report.plots import COLUMN, doubling, entry, key, note, panels, picture, style
+from pvera.report.plots import COLUMN, entry, key, note, panels, picture, style
 from pvera.report.statistics import rank_sum
 from pvera.report.table import signed, title
 from pvera.report.tables import uncertainty as tables
@@ -109,7 +109,11 @@ def detection(runs: tables.Runs) -> Figure:
     ax.axhline(of_seeds[tables.SINGLE].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
     ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
     ax.annotate("chance", (1.01, 0.5), xycoords=ax.get_yaxis_transform(), va="center", fontsize=6, color="0.4")
-    doubling(ax, list(runs[0].estimates), "Draws")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(counts := list(runs[0].estimates), map(str, counts))
+    ax.minorticks_off()
+    ax.set_xlabel("Draws")
+    ax.grid(axis="y")
     ax.set_ylabel("AUROC, incorrect predictions")
     figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=2.4)
     note(figure, "line: mean over data sets and seeds; band: range of seeds")

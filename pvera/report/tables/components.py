@@ -46,7 +46,7 @@ CONTRASTS = {
     "PVeRA − VeRA with dropout": ("pvera", VERA_DROPOUT),
     "VeRA with dropout − VeRA": (VERA_DROPOUT, "vera"),
     "z = μ − VeRA": ("no_noise", "vera"),
-    "noise − no noise, no KL term": ("no_kl", "no_noise"),
+    "noise − no noise (β = 0)": ("no_kl", "no_noise"),
     "σ = 1 − no noise (β = 0)": ("fixed_sigma", "no_noise"),
     "σ learned − σ = 1 (β = 0)": ("no_kl", "fixed_sigma"),
     "with KL term − without": ("pvera", "no_kl"),
