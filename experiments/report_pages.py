@@ -18,8 +18,8 @@ from pvera.files import write_atomically
 #: The pages, and what they link to.
 FILES = ("*.md", "LICENSE", "*.toml", "*.lock", "docs/*", "mkdocs/assets/*", "pvera/**/*.py", "pvera/**/*.md",
          "experiments/**/*.py", "experiments/**/*.yaml", "tests/golden/*.py", "tests/slurm/*", "results/**/*.md",
-         "results/published/audit.csv", "results/bfloat16/**/*.json", "results/mini/benchmark/**/*.safetensors",
-         "figures/mini/*.png")  # fmt: skip
+         "results/published/audit.csv", "results/performance/*.csv", "results/bfloat16/**/*.json",
+         "results/mini/benchmark/**/*.safetensors", "figures/mini/*.png")  # fmt: skip
 
 
 def main() -> None:
