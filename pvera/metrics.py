@@ -1,10 +1,8 @@
 """Accuracy, calibration and proper scores of class probabilities (N, C) against labels (N,).
 
-The *confidence* of a prediction is its highest probability. Both calibration errors sum over the bins of `reliability`,
-n_b of the N predictions in bin b: Σ_b n_b/N · |accuracy(b) − confidence(b)|, in [0, 1] (Section 4.3; top label, L1).
+The *confidence* of a prediction is its highest probability. Both calibration errors sum over bins of the predictions
+by confidence, n_b of N in bin b: Σ_b n_b/N · |accuracy(b) − confidence(b)|, in [0, 1] (Section 4.3; top label, L1).
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,18 +13,18 @@ DRAWS = 200  # of labels, for the errors of a calibrated model
 TOLERANCE = 5e-3  # of the sum over classes: stored probabilities are fp16, each with a relative error of up to 5e-4
 
 
-def evaluate(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> dict[str, float | int]:
+def evaluate(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float | int]:
     """Return every metric of this module but `matthews`, and the numbers of images and of correct predictions."""
     correct = int(top_label(probabilities, labels)[1].sum())
     return {
         "images": len(labels),
         "correct": correct,
         "accuracy": correct / len(labels),
-        "ece": ece(probabilities, labels, bins),
-        "ace": ace(probabilities, labels, bins),
+        "ece": ece(probabilities, labels),
+        "ace": ace(probabilities, labels),
         "nll": nll(probabilities, labels),
         "brier": brier(probabilities, labels),
-        "bins": bins,
+        "bins": BINS,
     }
 
 
@@ -37,53 +35,35 @@ def matthews(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def ece(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
-    """Return the expected calibration error (Naeini et al., 2015): bins of equal width, see `reliability`."""
-    return reliability(*top_label(probabilities, labels), bins).error
+    """Return the expected calibration error (Naeini et al., 2015): bins of equal width, see `calibration_error`."""
+    return calibration_error(*top_label(probabilities, labels), bins)
 
 
 def ace(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
-    """Return the adaptive calibration error of the top label: bins of equal mass, see `reliability`.
+    """Return the adaptive calibration error of the top label: bins of equal mass, see `calibration_error`.
 
     Mukhoti et al. (2020) call it adaptive ECE. Others use the name ACE for a mean over all classes.
     """
-    return reliability(*top_label(probabilities, labels), bins, adaptive=True).error
+    return calibration_error(*top_label(probabilities, labels), bins, adaptive=True)
 
 
-@dataclass(frozen=True)
-class Reliability:
-    """Per-bin count, accuracy and mean confidence of a reliability diagram; NaN for empty bins."""
-
-    count: np.ndarray
-    accuracy: np.ndarray
-    confidence: np.ndarray
-
-    @property
-    def error(self) -> float:
-        """Σ_b n_b/N · |accuracy(b) − confidence(b)|: the ECE or ACE, depending on the bins."""
-        gap = np.abs(self.accuracy - self.confidence)
-        return float(np.nansum(self.count * gap) / self.count.sum())
-
-
-def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, adaptive: bool = False) -> Reliability:
-    """Return the bins of predictions by confidence (N,); `correct` (N,) holds 1 or 0 for each.
+def calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, adaptive: bool = False) -> float:
+    """Return the calibration error of predictions with these confidences (N,); `correct` (N,) holds 1 or 0 for each.
 
     Bins have equal width over [0, 1]. Each holds its lower edge, the last one also 1. `adaptive` bins have equal mass:
     `numpy.array_split` of the predictions in order of confidence, so that sizes differ by one at most. Where an edge
     parts predictions of equal confidence, both sides get the same share of correct ones, whatever their order.
     """
     confidence, correct = np.asarray(confidence, np.float64), np.asarray(correct)
-    bin_of = _bins(confidence, bins, adaptive)
     if adaptive:
         _, tied = np.unique(confidence, return_inverse=True)
         correct = (np.bincount(tied, correct) / np.bincount(tied))[tied]
-    count = np.bincount(bin_of, minlength=bins)
-    with np.errstate(invalid="ignore"):  # 0 / 0 in empty bins
-        accuracy, mean = (np.bincount(bin_of, values, minlength=bins) / count for values in (correct, confidence))
-    return Reliability(count, accuracy, mean)
+    gaps = np.bincount(_bins(confidence, bins, adaptive), correct - confidence)  # n_b (accuracy(b) − confidence(b))
+    return float(np.abs(gaps).sum() / len(confidence))
 
 
 def _bins(confidence: np.ndarray, bins: int, adaptive: bool) -> np.ndarray:
-    """Return the bin of each prediction (N,), see `reliability`."""
+    """Return the bin of each prediction (N,), see `calibration_error`."""
     if not adaptive:
         return np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence, side="right")
     bin_of = np.empty(len(confidence), np.int64)

@@ -59,18 +59,6 @@ def test_ties_share_their_answers_over_the_bins_they_span():
     assert metrics.ace(mixed, np.array([1, 0, 0, 1]), bins=2) == pytest.approx((0.05 / 3 + 2.5 / 3) / 4)
 
 
-def test_reliability_by_hand():
-    confidence, correct = metrics.top_label(*HAND)
-    for bins, adaptive, count, accuracy, mean in (
-        (4, False, [0, 0, 2, 2], [np.nan, np.nan, 0.5, 0.5], [np.nan, np.nan, 0.6, 0.85]),
-        (3, True, [2, 1, 1], [0.5, 0, 1], [0.6, 0.8, 0.9]),
-    ):
-        reliability = metrics.reliability(confidence, correct, bins, adaptive)
-        np.testing.assert_array_equal(reliability.count, count)
-        np.testing.assert_allclose(reliability.accuracy, accuracy)
-        np.testing.assert_allclose(reliability.confidence, mean)
-
-
 def test_bin_edges_belong_to_the_upper_bin():
     probabilities = np.array([[0.5, 0.5, 0.0], [0.49, 0.49, 0.02]])  # the first right, the second wrong
     # Apart: (.5 + .49) / 2. In one bin: |1 - .99| / 2
@@ -113,12 +101,12 @@ def test_stored_predictions_in_half_precision():
 
 @pytest.mark.parametrize("rounding", [3, 1])  # of confidences, for ties across the edges of equal-mass bins
 def test_a_calibrated_model_has_its_floor(rounding):
-    """Errors of labels drawn by this test, from `reliability`, have the same mean and spread as the floor's."""
+    """Errors of labels drawn by this test have the same mean and spread as the floor's."""
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.3, 1, 400).round(rounding)
     errors = metrics.calibrated_errors(confidence, draws=1000)
     for name, adaptive in (("ece", False), ("ace", True)):
-        drawn = [metrics.reliability(confidence, rng.random(400) < confidence, adaptive=adaptive).error
+        drawn = [metrics.calibration_error(confidence, rng.random(400) < confidence, adaptive=adaptive)
                  for _ in range(1000)]  # fmt: skip
         assert errors[name].mean() == pytest.approx(np.mean(drawn), rel=0.04)
         assert errors[name].std() == pytest.approx(np.std(drawn), rel=0.12)
