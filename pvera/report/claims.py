@@ -87,8 +87,6 @@ TOPICS = {
     "Uncertainty by error rate": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
                                        "analyse --experiments uncertainty", _analysed(
                                            tuned.draws_by_task, lambda tasks: dict(list(tasks.groupby("backbone"))))),
-    "Components": Topic("not in the paper", "components", "components",
-                        "train --experiments components equal_budget", _analysed(components.load, _components)),
     "Published protocol": Topic("Table 1", "protocol", "published", "train --experiments published",
                                 _trained(lambda runs: 100 * score_frame(runs), "published")),
     "Main table": Topic("Table 1", "main_table", "main", "train",
@@ -99,11 +97,11 @@ TOPICS = {
                       _trained(partial(ablations.losses, hyperparameter="targets"), "position")),
     "Cost": Topic("Section 4.3, Figure 3", "computational_efficiency", "cost", "cost", cost.of_profile),
     "Calibration": Topic("Section 4.3, Figure 4", "calibration", "calibration", "train",
-                         _trained(logarithms, "benchmark", "components_vera", "components_pvera")),
+                         _trained(logarithms, "benchmark")),
     "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
                          "analyse --experiments uncertainty", _analysed(analyses.load_uncertainty)),
-    "Uncertainty against rivals": Topic("not in the paper", "uncertainty_baselines", "rivals",
-                                       "analyse --experiments rivals", _analysed(baselines.load, lambda comparison: (
+    "Uncertainty against baselines": Topic("not in the paper", "uncertainty_baselines", "baselines",
+                                       "analyse --experiments baselines", _analysed(baselines.load, lambda comparison: (
                                            {comparison.record["backbone"]: comparison} if comparison else {}))),
     "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "analyse --experiments uncertainty",
                        _analysed(analyses.load_uncertainty)),
@@ -131,12 +129,11 @@ AUROC, NATS, NLL = "AUROC {signed}", "{signed} nats", "NLL gain {signed}"
 _alike = partial(Claim, TUNED[0], effect="{signed} points")
 _alike_calibrated = partial(Claim, TUNED[1], effect="ACE lower by {signed} points")
 _main = partial(Claim, "Main table", effect="{signed} points")
-_part = partial(Claim, "Components", effect="{signed} points")
 _calibrated = partial(
     Claim, "Calibration", effect="ACE {signed} %", convert=lambda log_ratio: 100 * float(np.expm1(log_ratio))
 )
 _spread = partial(Claim, "Uncertainty", effect="Cliff's delta {signed}", digits=2)
-_against = partial(Claim, "Uncertainty against rivals", digits=3, page=False)
+_against = partial(Claim, "Uncertainty against baselines", digits=3, page=False)
 _wider = partial(Claim, "Intervals", effect="Cliff's delta {signed}", digits=2)
 _out = partial(Claim, "Out-of-distribution detection", digits=3, units="models")
 _maps = partial(Claim, "Latents", effect="AUROC {signed}", digits=3)
@@ -161,6 +158,7 @@ CLAIMS = (
     Claim("Uncertainty by error rate", "The spread of 16 draws marks errors where the model is mostly correct",
           draws.marks_errors, digits=2),
     _main("PVeRA has the highest average", lead("pvera")),
+    _main("PVeRA is more accurate than VeRA", lead("pvera", "vera")),
     _main("DoRA has the second highest average", benchmark.second("dora", "pvera"), page=False),
     _main("Linear probing has the lowest average", below("linear"), page=False),
     _main("On natural data sets linear probing is above Bottleneck and AdaptFormer",
@@ -177,17 +175,6 @@ CLAIMS = (
           lead("pvera", "vera"), "{signed} points"),
     Claim("Published protocol", "PVeRA has the highest average of four methods, trained as the published program does",
           lead("pvera"), "{signed} points", page=False),
-    _part("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA"), place="Table 1"),
-    _part("The noise makes PVeRA more accurate (β = 0)", components.gap("noise − no noise (β = 0)")),
-    _part("Noise of fixed size, σ = 1, makes PVeRA more accurate (β = 0)",
-          components.gap("σ = 1 − no noise (β = 0)"), page=False),
-    _part("Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0)",
-          components.gap("σ learned − σ = 1 (β = 0)"), margin=1),
-    _part("The KL term makes PVeRA more accurate", components.gap("with KL term − without"), margin=1),
-    _part("The KL term makes PVeRA more accurate where the search chose one",
-          components.gap("with KL term − without", where="kl_term_chosen"), margin=1, page=False),
-    _part("PVeRA is more accurate than VeRA with an equal budget", components.gap("PVeRA − VeRA, equal budget"),
-          page=False),
     Claim("Rank", partial(ablations.of_ranks, "{0} has the lowest loss", [[256]]),
           ablations.lower("rank", [256], [64, 128, 512]), NATS, 3, page=False),
     Claim("Rank", partial(ablations.of_ranks, "{0} lose less than {1}", [[128, 512], [64]]),
@@ -246,12 +233,9 @@ CLAIMS = (
 def judged(root, profile: str, notebook: str = "") -> pd.DataFrame:
     """Judge the claims, of one notebook or all, on the results of a profile below `root`: a row per claim and backbone.
 
-    Columns: topic, place, backbone ("" without results), notebook, `FIELDS`, digits, the effect of each seed, and what
-    a person wrote of it into <root>/<profile>/findings.csv. A claim without results is not testable, with the command
-    that makes them.
+    Columns: topic, place, backbone ("" without results), notebook, `FIELDS`, digits, and the effect of each seed. A
+    claim without results is not testable, with the command that makes them.
     """
-    by_hand = Path(root) / profile / "findings.csv"
-    comments = pd.read_csv(by_hand, index_col="claim")["found"] if by_hand.exists() else {}
     rows = []
     for name, topic in TOPICS.items():
         if notebook not in ("", topic.notebook):
@@ -264,8 +248,7 @@ def judged(root, profile: str, notebook: str = "") -> pd.DataFrame:
             for claim in (claim for claim in CLAIMS if claim.topic == name):
                 own = {"place": claim.place or topic.place, "cut": cut, "page": claim.page in (True, backbone)}
                 rows.append(place | claim.judge(data, missing) | own)
-    rows = pd.DataFrame(rows)
-    return rows.assign(found=[comments.get(claim, "") for claim in rows["claim"]])
+    return pd.DataFrame(rows)
 
 
 #: The rule stands once, on the page of claims.
@@ -305,12 +288,12 @@ def page(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, 
     usual = rows["backbone"].iloc[0]
     other = [title(name) if name not in ("", usual) else "" for name in rows["backbone"]]
     scale = [", ".join(filter(None, both)) for both in zip(other, rows["scale"], strict=True)]
-    columns = ["Claim", *(["Found"] if rows["found"].any() else []), *(heading for heading, _ in SHOWN.values())]
-    cells = texts(rows.assign(scale=scale), SHOWN).assign(Claim=rows["link"], Found=rows["found"])[columns]
+    cells = texts(rows.assign(scale=scale), SHOWN)
+    cells.insert(0, "Claim", rows["link"])
     note = (
         f"{UNTESTABLE.capitalize()}: results or a definition are missing, or no result could decide; the effect says "
         "which. Intervals are not corrected for the number of claims. Further claims stand in the notebooks, to which "
-        "the links lead. What learning σ adds was asked of the paper's search after trials had suggested the answer."
+        "the links lead."
     )
     if usual:
         note = f"The backbone is {title(usual)} where no other is named. {note}"

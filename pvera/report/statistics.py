@@ -114,13 +114,13 @@ def over_units(differences: np.ndarray, level: float = LEVEL) -> float:
     return float(np.fmax(half, over_repeats(differences, level)))
 
 
-def mean_interval(values: pd.DataFrame) -> dict[str, float]:
+def mean_interval(values: pd.DataFrame, over: Callable[[np.ndarray], float] = over_units) -> dict[str, float]:
     """Return mean, low and high: the mean over units (rows) of their means over repeats (columns), with its interval.
 
-    The interval is that of `over_units`; a unit without a value does not count.
+    over: `over_units` or `over_repeats`. A unit without a value does not count.
     """
     values = values.dropna(how="all")
-    mean, half = values.mean(axis=1).mean(), over_units(values.to_numpy())
+    mean, half = values.mean(axis=1).mean(), over(values.to_numpy())
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 

@@ -77,7 +77,7 @@ def compared(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     datasets = [name for name in profile.baselines.datasets or profile.datasets if name in profile.datasets]
     profile = profile.with_(backbones=profile.backbones[:1], datasets=datasets)
     settings = {"shifts": True} | profile.baselines.model_dump(exclude={"datasets"})
-    along_beta = name == "beta_rivals"
+    along_beta = name == "beta_baselines"
     if along_beta:
         settings |= {"shifts": False, "draws": [k for k in settings["draws"] if k <= settings["shift_draws"]]}
     seeds_of: dict[tuple, list[Run]] = {}
@@ -105,7 +105,7 @@ ANALYSES: dict[str, tuple[Callable[[Profile, object, str, str], list[Analysis]],
     "out_of_distribution": (out_of_distribution, "benchmark"),
     "latents": (latent_maps, "benchmark"),
     "focus": (focus, "benchmark"),
-    "rivals": (compared, "benchmark"),
-    "dropout_rivals": (compared, "dropout"),
-    "beta_rivals": (compared, "beta_effects"),
+    "baselines": (compared, "benchmark"),
+    "dropout_baselines": (compared, "dropout"),
+    "beta_baselines": (compared, "beta_effects"),
 }

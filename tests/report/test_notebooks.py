@@ -112,9 +112,9 @@ def pages(tmp_path_factory):
 
 
 def test_a_notebook_becomes_a_page_without_code(pages):
-    text = (pages / "analysis/components.md").read_text()
+    text = (pages / "analysis/tuned.md").read_text()
     assert "## Answer" in text and "| PVeRA is more accurate than VeRA |" in text and "import" not in text
-    (picture,) = re.findall(r"!\[components\]\(([^)]+)\)", text)
+    picture, *_ = re.findall(r"!\[tuned\]\(([^)]+)\)", text)
     assert (pages / "analysis" / picture).stat().st_size > 10_000
 
 

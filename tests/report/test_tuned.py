@@ -75,8 +75,8 @@ def test_saturated_is_judged_by_the_worst_of_the_three(root, monkeypatch):
 
 
 def test_edges_of_the_searches_are_counted(root):
-    table = tuned.rates(root, "mine")
-    assert table.data.query("searched == 'VeRA with dropout'")["rate"].tolist() == [1e-3] * 3
+    table = tuned.choices(root, "mine")
+    assert table.data.query("searched == 'VeRA with dropout'")["chosen"].tolist() == [1e-3] * 3
     assert not table.data[["lowest", "highest"]].any(axis=None)
     assert "| VeRA, half of its latent dropped | 10⁻³ | 10⁻³ | 10⁻³ | 0 of 3 | 0 of 3 |" in table.markdown()
 
@@ -101,7 +101,7 @@ def test_claims_about_tuned_methods(root):
 def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
     names = pd.Index(["eurosat", "dsprites_loc", "dsprites_ori", "cifar"], name="dataset")
     gaps = pd.DataFrame({0: [1.0, 4.0, 6.0, 3.0], 1: [1.2, 4.1, 5.9, 2.8]}, names).rename_axis(columns="seed")
-    row = verdicts.Claim("Components", "better", lambda data: {"": gaps.stack()}).judge(0)
+    row = verdicts.Claim("Tuned alike", "better", lambda data: {"": gaps.stack()}).judge(0)
     means = [1.1, 5.0, 2.9]
     low, high = stats.t.interval(0.95, 2, sum(means) / 3, stats.sem(means))
     assert (row["low"], row["high"]) == pytest.approx((low, high))
@@ -203,6 +203,6 @@ def test_an_adapter_that_is_always_right(recwarn):
 def test_a_way_that_a_data_set_lacks_has_no_mean():
     """Else it would be compared on other data sets, as if a seed of LoRA's ensemble had diverged on one."""
     measures = baselines.load(RESULTS, "mini").measures
-    way = (3, "lora", "rivals", "ensemble")
+    way = (3, "lora", "baselines", "ensemble")
     means = baselines.means(measures.drop((*way, "vessels", baselines.ALL_SEEDS)))["nll"]
     assert list(means.index[means.isna()]) == [way]

@@ -37,7 +37,7 @@ def test_a_killed_call_resumes_and_ends_with_the_results_of_one_worker(folder):
     whole = numbers(folder, "whole")
     assert len(whole) == 1 + 3 * 2
 
-    process = start(folder, "killed", "--workers", 3)
+    process = start(folder, "killed", "--workers", 2)
     until(lambda: list((folder / "killed").rglob("*.json")), process)
     process.send_signal(signal.SIGKILL)
     process.wait()

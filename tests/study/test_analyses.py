@@ -148,7 +148,7 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
     """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
     profile = make_profile(tmp_path, ["digits"])
     make_adapters(profile, tmp_path / "results")
-    run = list_runs(profile.with_(baselines=Baselines()), "rivals", tmp_path / "results")[0]
+    run = list_runs(profile.with_(baselines=Baselines()), "baselines", tmp_path / "results")[0]
     path = run.trained[-1].path
     record, arrays, adapter = results.read(path), results.read_predictions(path), run.adapters[-1].read_bytes()
     path.with_suffix(".safetensors").unlink()
@@ -200,27 +200,27 @@ EXPERIMENTS = {
 
 
 @pytest.fixture(scope="module")
-def rivals_folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("rivals")
+def baselines_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("baselines")
 
 
 @pytest.fixture(scope="module")
-def rivals_profile(rivals_folder):
+def baselines_profile(baselines_folder):
     settings = {"methods": METHODS, "experiments": EXPERIMENTS, "baselines": SETTINGS}
-    rivals_profile = make_profile(rivals_folder, ["digits", "textures", "vessels"], **settings)
+    baselines_profile = make_profile(baselines_folder, ["digits", "textures", "vessels"], **settings)
     for experiment in EXPERIMENTS:
-        make_adapters(rivals_profile, rivals_folder / "results", experiment)
-    return rivals_profile
+        make_adapters(baselines_profile, baselines_folder / "results", experiment)
+    return baselines_profile
 
 
 @pytest.fixture(scope="module")
-def executed(rivals_profile, rivals_folder):
+def executed(baselines_profile, baselines_folder):
     """Execute each kind of analysis on the first data set; return (run, frames) by experiment and method."""
     results_by_kind = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ImageData, "evaluation_batch", 16)
-        for experiment in ("rivals", "dropout_rivals", "beta_rivals"):
-            for run in list_runs(rivals_profile, experiment, rivals_folder / "results"):
+        for experiment in ("baselines", "dropout_baselines", "beta_baselines"):
+            for run in list_runs(baselines_profile, experiment, baselines_folder / "results"):
                 if run.dataset == "digits" and (experiment, run.method) not in results_by_kind:
                     run.execute()
                     results_by_kind[experiment, run.method] = run, baselines.read_frames(run.path)
@@ -241,13 +241,13 @@ def test_ways_and_their_passes(executed):
     single = {("pass", 1, 0), ("pass", 1, 1), ("ensemble", 2, -1)}
     laplace = {("laplace", 1, 0), ("laplace", 1, 1)}
     draws = {("draws", k, seed) for k in (1, 2, 3) for seed in (0, 1)}
-    assert ways(("rivals", "lora")) == single
-    assert ways(("rivals", "linear")) == ways(("rivals", "vera")) == single | laplace
-    assert ways(("rivals", "pvera")) == ways(("dropout_rivals", "lora")) == single | draws
-    assert ways(("beta_rivals", "pvera")) == {way for way in single | draws if way[1] < 3}
+    assert ways(("baselines", "lora")) == single
+    assert ways(("baselines", "linear")) == ways(("baselines", "vera")) == single | laplace
+    assert ways(("baselines", "pvera")) == ways(("dropout_baselines", "lora")) == single | draws
+    assert ways(("beta_baselines", "pvera")) == {way for way in single | draws if way[1] < 3}
     for key, (_, frames) in executed.items():
         shifts = frames["shift"]
-        assert shifts.empty == (key[0] == "beta_rivals")
+        assert shifts.empty == (key[0] == "beta_baselines")
         if not shifts.empty:
             assert {*shifts["severity"]} == {0, 1, 2, 3, 4, 5} and shifts["corruption"].nunique() == 4
             assert {*frames["out"]["other"]} == {"textures", "vessels"}
@@ -268,7 +268,7 @@ def test_one_pass_is_the_benchmarks(executed):
 
 def test_draws_are_those_of_the_library(executed, monkeypatch):
     monkeypatch.setattr(ImageData, "evaluation_batch", 16)
-    for key in (("rivals", "pvera"), ("dropout_rivals", "vera")):
+    for key in (("baselines", "pvera"), ("dropout_baselines", "vera")):
         run, frames = executed[key]
         model, test, split = opened(run, 1)
         parts = [pvera.sample(model, test[s : s + 16], 3, derive(1, "uncertainty", s)) for s in (0, 16, 32)]
@@ -280,7 +280,7 @@ def test_draws_are_those_of_the_library(executed, monkeypatch):
 
 
 def test_laplace_is_the_librarys(executed):
-    run, frames = executed["rivals", "vera"]
+    run, frames = executed["baselines", "vera"]
     frozen = backbones.load("tiny")
     model = pvera.load(frozen.model, run.adapters[0]).eval()
     parts = {}
@@ -321,7 +321,7 @@ def test_as_many_images_are_told_apart_as_others_are_given():
 
 
 def test_time_grows_with_the_passes(executed):
-    scores = executed["rivals", "pvera"][1]["scores"]
+    scores = executed["baselines", "pvera"][1]["scores"]
     draws = chosen(scores, way="draws", seed=0, scaled=False).set_index("passes")["milliseconds"]
     assert draws[1] > 0 and draws[3] == pytest.approx(3 * draws[1])
     single, ensemble = (chosen(scores, way=way, scaled=False)["milliseconds"] for way in ("pass", "ensemble"))
@@ -329,7 +329,7 @@ def test_time_grows_with_the_passes(executed):
 
 
 def test_severity_0_are_the_images_before(executed):
-    run, frames = executed["rivals", "vera"]
+    run, frames = executed["baselines", "vera"]
     model, test, split = opened(run)
     probabilities = training.predict(model, test)[:10]
     model.unload()

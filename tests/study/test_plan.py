@@ -195,15 +195,15 @@ def test_analyses_are_listed_when_their_adapters_are_there(tmp_path):
     for run in list_runs(described, "benchmark", tmp_path):
         if run.method == "pvera" and run.seed == 0:
             finish(run, None)
-    compared = {run.dataset: run for run in list_runs(described, "rivals", tmp_path)}
+    compared = {run.dataset: run for run in list_runs(described, "baselines", tmp_path)}
     seeds = {name: [training.seed for training in run.trained] for name, run in compared.items()}
     assert seeds == {"digits": [1], "vessels": [1]}, "seed 0 diverged"
     assert compared["digits"].tested == ("digits", "vessels") and compared["digits"].fitted
     for _ in described.seeds:
         for run in list_runs(described, "beta_effects", tmp_path):
             finish(run)
-    along = list_runs(described, "beta_rivals", tmp_path)
-    assert keys(along, "experiment", "dataset") == {("beta_rivals_0", "digits"), ("beta_rivals_0", "vessels")}
+    along = list_runs(described, "beta_baselines", tmp_path)
+    assert keys(along, "experiment", "dataset") == {("beta_baselines_0", "digits"), ("beta_baselines_0", "vessels")}
     assert keys(along[0].trained, "seed") == {(0,), (1,)}
     assert not along[0].settings["shifts"] and along[0].tested == ("digits",) and along[0].settings["draws"] == [1]
 

@@ -1,4 +1,4 @@
-"""Figures that are forests: the components of PVeRA, and the protocols' differences."""
+"""Figures that are forests: differences of methods and variants, and the protocols' differences."""
 
 from collections.abc import Iterable, Mapping
 from itertools import product
@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pvera.report.plots import PAGE, PLAIN, Style, entry, forest, key, note, panels, style
-from pvera.report.statistics import mean_interval, weakest_contrast
+from pvera.report.statistics import mean_interval, over_repeats
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
 from pvera.report.tables.protocol import METRICS, per_pair, summary
@@ -21,7 +21,7 @@ MEAN = "Mean over tasks"
 
 
 def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Figure:
-    """Draw contrasts of PVeRA's components in a panel each: a row per task, dots for seeds, markers for their means.
+    """Draw contrasts of methods and variants in a panel each: a row per task, dots for seeds, markers for their means.
 
     sets: name of a set of tasks -> its runs. A set has a scale of its own, and ends in its mean over tasks with the
     95 % interval for other seeds; a thin one, which takes three units, is for other tasks. names: of `CONTRASTS`, at
@@ -50,8 +50,7 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
             ax.text(0.5, 0.5, "not run", transform=ax.transAxes, fontsize=6, color="0.4", ha="center")
             mean = {}
         else:
-            effect = weakest_contrast({"": gaps.to_numpy()})
-            mean = {"mean": effect.mean, "low": effect.these.low, "high": effect.these.high}
+            mean = mean_interval(gaps, over_repeats)
             units = pooled(gaps).dropna(how="all")
             if len(units) > 2:  # of two the interval for other tasks spans the figure
                 sample = mean_interval(units)

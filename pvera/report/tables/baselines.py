@@ -22,8 +22,8 @@ from pvera.study import results
 from pvera.study.baselines import ALL_SEEDS, COVERAGE, FRAMES, METRICS, read_frames
 
 #: Experiment -> what is added to the titles of its methods.
-SOURCES = {"rivals": "", "dropout_rivals": " with dropout"}
-ALONG_BETA = "beta_rivals_"  # the experiments' names begin so, and end in β
+SOURCES = {"baselines": "", "dropout_baselines": " with dropout"}
+ALONG_BETA = "beta_baselines_"  # the experiments' names begin so, and end in β
 KEY = ["passes", "method", "source", "way"]
 WAYS = ["pass", "laplace", "draws", "ensemble"]
 #: Frame -> what its numbers depend on beside way, data set and seed.
@@ -154,13 +154,13 @@ DETECTION = {
 
 #: Name of a table -> its columns, its frame of `Comparison.frames`, and its caption.
 TABLES = {
-    "rivals": (SCORES, "scores", (
+    "baselines": (SCORES, "scores", (
         "Scores on the test split, mean over data sets and seeds. NLL in nats. ECE and ACE in points, their floor in "
         "brackets: the mean error of labels that are drawn from the predictions. T: after temperature scaling, fitted "
         "on the validation split, which changes no accuracy. ms: milliseconds per image, measured beside other "
         "processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
     )),
-    "rivals_detection": (DETECTION, "detection", (
+    "baselines_detection": (DETECTION, "detection", (
         "Detection of incorrect predictions within each data set, mean over data sets and seeds. AUROC (0.5: chance) "
         "by 1 − the highest score, by the entropy of the mean prediction, by the mutual information of label and draw "
         "(or member), and by the standard deviation of the highest score over draws. By 1 − the highest score: AURC "
@@ -209,7 +209,7 @@ def shift_table(comparison: Comparison) -> Table:
     measured = [*METRICS, "auroc", "fpr"]
     kept = list(data.columns.drop([*measured, "corruption", "seed"]))
     data = data.groupby(kept, sort=False, dropna=False)[measured].mean().reset_index()
-    return Table("rivals_shift", caption, panels, SHIFT, data, describe_runs(comparison))
+    return Table("baselines_shift", caption, panels, SHIFT, data, describe_runs(comparison))
 
 
 BETA = {
@@ -260,7 +260,7 @@ DIFFERENCES = {
     "AUROC of errors": "auroc score",
     "AUGRC × 1000": "augrc score",
 }
-REFERENCE = (1, "pvera", "rivals", "pass")
+REFERENCE = (1, "pvera", "baselines", "pass")
 
 
 def compared(comparison: Comparison, name: str) -> pd.Series:
@@ -290,15 +290,15 @@ def differences_table(comparison: Comparison) -> Table:
         "t over data sets. Above zero is better for AUROC, below zero for all others. An ensemble of all seeds is "
         "compared with each of them."
     )
-    return Table("rivals_differences", caption, by_passes(cells), data=data, source=describe_runs(comparison))
+    return Table("baselines_differences", caption, by_passes(cells), data=data, source=describe_runs(comparison))
 
 
 #: Short name -> method, source and way.
 SHORT = {
-    "mean": ("pvera", "rivals", "pass"),
-    "draws": ("pvera", "rivals", "draws"),
-    "ensemble": ("vera", "rivals", "ensemble"),
-    "dropout": ("vera", "dropout_rivals", "draws"),
+    "mean": ("pvera", "baselines", "pass"),
+    "draws": ("pvera", "baselines", "draws"),
+    "ensemble": ("vera", "baselines", "ensemble"),
+    "dropout": ("vera", "dropout_baselines", "draws"),
 }
 
 

@@ -12,14 +12,11 @@ from pvera.study import results
 SHARED = "tuned"  # these trainings shared their cores with other work, so their times say nothing
 #: Experiments with their titles. Those whose names begin alike share a row; others have their own names as titles.
 TITLES = {
-    "tuned": "Tuned alike",
     "beta": "Search of β",
     "alpha": "Search of α",
     "benchmark": "Benchmark",
-    "components": "Components",
     "noise": "Noise of fixed size",
     "published": "Published protocol",
-    "equal_budget": "Equal budget",
     "rank": "Ablation of the rank",
     "position": "Ablation of positions",
     "protocol": "Differences of the protocols",
@@ -29,10 +26,9 @@ TITLES = {
     "focus": "Focus",
     "dropout": "Dropout",
     "beta_effects": "Effects of β",
-    "rivals": "Rivals",
-    "dropout_rivals": "Rivals, dropout",
-    "beta_rivals": "Rivals along β",
-    "language_beta": "Search of β, text",
+    "baselines": "Baselines",
+    "dropout_baselines": "Baselines, dropout",
+    "beta_baselines": "Baselines along β",
     "language": "Text",
     "full_sets": "Text, full sets",
 }

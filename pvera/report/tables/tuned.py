@@ -7,7 +7,7 @@ import pandas as pd
 
 from pvera.report import analyses
 from pvera.report.scores import chosen_member, score_frame
-from pvera.report.statistics import weakest_contrast
+from pvera.report.statistics import mean_interval, over_repeats
 from pvera.report.table import Table, interval, number, pivot_text, signed, title
 from pvera.report.tables import components, uncertainty
 from pvera.report.tables.components import TITLES, TUNED, VERA_DROPOUT, Runs
@@ -22,6 +22,8 @@ ARCHITECTURE = "vtab_small"
 COMPARED = [("pvera", "vera"), (VERA_DROPOUT, "vera"), ("pvera", VERA_DROPOUT), ("pvera", "lora")]
 #: The methods that say whether a task can tell methods apart.
 JUDGES = ("linear", "lora", "bottleneck")
+#: Searches of a hyperparameter of one method -> their row among the choices.
+OWN = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
 DRAWS = 16
 CHANCE, SATURATED = 5, 95  # points above the largest class's share, and per cent
 
@@ -38,7 +40,7 @@ def title_of(profile: str) -> str:
 
 def load(root, profile: str) -> dict[str, list[dict]]:
     """Load the records of the methods and variants, without the tasks that `left_out` names."""
-    without, runs = left_out(root, profile), components.load(root, profile, TUNED)
+    without, runs = left_out(root, profile), components.load(root, profile)
     kept = {name: [run for run in of if run["dataset"] not in without] for name, of in runs.items()}
     return {name: of for name, of in kept.items() if of}
 
@@ -120,9 +122,7 @@ def differences(runs: Runs) -> Table:
     accuracies, rows = components.values(runs).droplevel("category"), {}
     for first, second in COMPARED:
         gaps = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
-        effect = weakest_contrast({"": gaps.to_numpy()})
-        values = {"mean": effect.mean, "low": effect.these.low, "high": effect.these.high}
-        rows[f"{TITLES[first]} − {TITLES[second]}"] = gaps.mean(axis=1).to_dict() | values
+        rows[f"{TITLES[first]} − {TITLES[second]}"] = gaps.mean(axis=1).to_dict() | mean_interval(gaps, over_repeats)
     data = pd.DataFrame(rows).T.rename_axis("difference")
     spec = {
         **{dataset: (title(dataset), lambda row, of=dataset: signed(row[of], 1)) for dataset in gaps.index},
@@ -135,30 +135,30 @@ def differences(runs: Runs) -> Table:
 # What the searches chose
 
 
-def rates(root, profile: str) -> Table | None:
-    """Build the table of the learning rates that the searches chose; None without."""
-    variants = {experiment: name for name, (*_, experiment) in TUNED.items() if experiment != "tuned"}
+def choices(root, profile: str) -> Table | None:
+    """Build the table of what the searches chose, learning rates before α and β; None without."""
+    named = {experiment: name for name, (*_, experiment) in TUNED.items() if experiment != "tuned"}
     rows = []
-    for experiment in ("tuned", *variants):
+    for experiment in ("tuned", *named, *OWN):
+        key = experiment if experiment in OWN else "learning_rate"
         for run in results.load_runs(root, profile, experiment):
             if run["seed"] == 0 and run["chosen"]:
-                name = variants.get(experiment, run["method"])
-                tried = sorted(member["grid"]["learning_rate"] for member in run["members"])
-                rate = run["chosen"]["grid"]["learning_rate"]
-                rows.append((name, run["dataset"], rate, rate == tried[0], rate == tried[-1]))
+                tried, value = [member["grid"][key] for member in run["members"]], run["chosen"]["grid"][key]
+                name = (named | OWN).get(experiment, run["method"])
+                rows.append((name, run["dataset"], value, value == min(tried), value == max(tried)))
     if not rows:
         return None
-    data = pd.DataFrame(rows, columns=["searched", "dataset", "rate", "lowest", "highest"])
+    data = pd.DataFrame(rows, columns=["searched", "dataset", "chosen", "lowest", "highest"])
     data = pd.concat([part for _, part in data.groupby("searched", sort=False)])
-    cells = pivot_text(data, "searched", "dataset", lambda row: number(row["rate"]))
+    cells = pivot_text(data, "searched", "dataset", lambda row: number(row["chosen"]))
     edges = data.groupby("searched", sort=False)[["lowest", "highest"]].agg(["sum", "size"])
     for edge in ("lowest", "highest"):
         cells[f"At the {edge}"] = [f"{n} of {size}" for n, size in edges[edge].itertuples(index=False)]
     caption = (
-        f"{title_of(profile)}: the learning rate that seed 0 chose by its validation loss. The last columns "
-        "count how often it is the lowest or the highest tried."
+        f"{title_of(profile)}: what seed 0 chose by its validation loss; learning rates but for α and β. "
+        "The last columns count how often it is the lowest or the highest tried."
     )
-    return Table("tuned_rates", caption, {"": cells.rename(TITLES)}, data=data)
+    return Table("tuned_choices", caption, {"": cells.rename(TITLES)}, data=data)
 
 
 def by_accuracy(runs: Runs, profile: str) -> str:
