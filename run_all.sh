@@ -8,7 +8,7 @@ for argument in "$@"; do
         cat <<'TEXT'
 usage: bash run_all.sh [demo|mini|vtab_tiny|vtab_small|rehearsal|paper] [options of experiments/train.py]
 
-Sets up .venv on first use, trains the profile's missing runs, analyses their adapters (uncertainty and its rivals, out
+Sets up .venv on first use, trains the profile's missing runs, analyses their adapters (uncertainty and its baselines, out
 of distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo       three small tasks, no download (default): 7 to 12 minutes on two cores, set-up included
