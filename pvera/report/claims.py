@@ -32,11 +32,11 @@ class Topic(NamedTuple):
     load: Callable[[Path, str], Results]
 
 
-def _trained(make: Callable[[list[dict]], Any], *experiments: str) -> Callable[..., Results]:
-    """Return the loader of the trainings of some experiments; `make` computes what contrasts take."""
+def _trained(make: Callable[[list[dict]], Any], experiment: str) -> Callable[..., Results]:
+    """Return the loader of the trainings of an experiment; `make` computes what contrasts take."""
 
     def load(root, profile: str) -> Results:
-        runs = by_backbone(results.load_runs(root, profile, *experiments))
+        runs = by_backbone(results.load_runs(root, profile, experiment))
         return {backbone: (trainings, make(trainings)) for backbone, trainings in runs.items()}
 
     return load
@@ -101,8 +101,9 @@ TOPICS = {
     "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
                          "analyse --experiments uncertainty", _analysed(analyses.load_uncertainty)),
     "Uncertainty against baselines": Topic("not in the paper", "uncertainty_baselines", "baselines",
-                                       "analyse --experiments baselines", _analysed(baselines.load, lambda comparison: (
-                                           {comparison.record["backbone"]: comparison} if comparison else {}))),
+                                           "analyse --experiments baselines", _analysed(
+                                               baselines.load, lambda comparison: (
+                                                   {comparison.record["backbone"]: comparison} if comparison else {}))),
     "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "analyse --experiments uncertainty",
                        _analysed(analyses.load_uncertainty)),
     "Out-of-distribution detection": Topic("Section 4.4, Figure 6", "out_of_distribution", "out_of_distribution",
