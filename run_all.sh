@@ -11,7 +11,7 @@ usage: bash run_all.sh [demo|mini|vtab_tiny|vtab_small|rehearsal|paper] [options
 Sets up .venv on first use, trains the profile's missing runs, analyses their adapters (uncertainty and its baselines, out
 of distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
-  demo       three small tasks, no download (default): 7 to 12 minutes on two cores, set-up included
+  demo       three small tasks, no download (default): 7 to 20 minutes on two cores, set-up included
   mini       twelve tasks with full grids, no download: days on two cores
   vtab_tiny  VTAB-1k at 32 pixels on the small backbone: days on two cores; --datasets names some of the 19
   vtab_small VTAB-1k at 98 pixels on DINOv2 ViT-S/14: needs a GPU, or patience

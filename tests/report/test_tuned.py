@@ -57,7 +57,7 @@ def test_a_task_at_chance_or_saturated_is_left_out_and_named(root):
     assert tuned.left_out(root, "mine") == {}
 
 
-def test_differences_on_a_larger_model(root):
+def test_differences(root):
     text = tuned.differences(tuned.load(root, "mine")).markdown()
     for row in (
         "| PVeRA − VeRA | +5.0 | +10.0 | +7.5 [7.5, 7.5] |",

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from pvera.adapters import PAPER_METHODS
 from pvera.report import analyses
 from pvera.report.scores import chosen_member, score_frame
 from pvera.report.statistics import mean_interval, over_repeats
@@ -18,8 +19,11 @@ from pvera.study import results
 SETS = {"mini": "Drawn tasks", "vtab_tiny": "Images of VTAB-1k"}
 #: The profile with the paper's architecture, a block of its own.
 ARCHITECTURE = "vtab_small"
-#: What is compared there: the first minus the second.
-COMPARED = [("pvera", "vera"), (VERA_DROPOUT, "vera"), ("pvera", VERA_DROPOUT), ("pvera", "lora")]
+#: What is compared: the first minus the second.
+COMPARED = [
+    *(("pvera", name) for name in (*PAPER_METHODS, VERA_DROPOUT) if name != "pvera"),
+    (VERA_DROPOUT, "vera"),
+]
 #: The methods that say whether a task can tell methods apart.
 JUDGES = ("linear", "lora", "bottleneck")
 #: Searches of a hyperparameter of one method -> their row among the choices.
@@ -114,13 +118,13 @@ def rule_table(root, profile: str) -> Table | None:
     return Table("tuned_tasks", caption, {"": scores.rename_axis("dataset")}, spec)
 
 
-# The paper's architecture
+# The differences
 
 
 def differences(runs: Runs) -> Table:
     """Build the table of the differences `COMPARED`: a column per data set, and their mean with its interval."""
     accuracies, rows = components.values(runs).droplevel("category"), {}
-    for first, second in COMPARED:
+    for first, second in (pair for pair in COMPARED if runs.keys() >= {*pair}):
         gaps = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
         rows[f"{TITLES[first]} − {TITLES[second]}"] = gaps.mean(axis=1).to_dict() | mean_interval(gaps, over_repeats)
     data = pd.DataFrame(rows).T.rename_axis("difference")
@@ -128,8 +132,11 @@ def differences(runs: Runs) -> Table:
         **{dataset: (title(dataset), lambda row, of=dataset: signed(row[of], 1)) for dataset in gaps.index},
         "mean": ("Mean", lambda row: f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}"),
     }
-    caption = "Differences of test accuracy (points), and their mean with its 95 % interval if seeds were drawn anew."
-    return Table("architecture_differences", caption, {"": data}, spec)
+    caption = (
+        "Differences of test accuracy (points) on the seeds that both have, and their mean with its 95 % interval if "
+        "seeds were drawn anew."
+    )
+    return Table("tuned_differences", caption, {"": data}, spec)
 
 
 # What the searches chose
