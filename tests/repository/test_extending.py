@@ -209,6 +209,6 @@ def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes(checkout, 
     assert all("ehearsal" in path.read_text().partition("\n")[0] for path in tables)
     main = (tmp_path / "results/rehearsal/tables/main.md").read_text()
     assert "seeds 0, 1" in main and "48 runs" in main
-    assert {"main_test_vit.png", "rank.png", "main_table.ipynb"} <= {
+    assert {"main_test_vit.png", "calibration_test_vit.png", "main_table.ipynb"} <= {
         path.name for path in (tmp_path / "figures/rehearsal").iterdir()
     }

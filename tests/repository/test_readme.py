@@ -232,7 +232,7 @@ def minutes(command: str) -> list[int]:
 
 #: Words of README, and where the numbers among them come from, in README's order.
 NUMBERS = [
-    ("a tiny ViT (0.5 million", [rows("cost", backbone="tiny")["backbone_parameters"].max() / 1e6]),
+    ("The tiny ViT has 0.5 million", [rows("cost", backbone="tiny")["backbone_parameters"].max() / 1e6]),
     ("it trains 38 times as many", [parameters("lora") / parameters("pvera")]),
     ("Dropout was 0.5, not tuned", [DROPOUT]),
     ("AdaptFormer trains 8 to 15 times as many", TIMES),

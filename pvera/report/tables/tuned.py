@@ -23,6 +23,7 @@ ARCHITECTURE = "vtab_small"
 COMPARED = [
     *(("pvera", name) for name in (*PAPER_METHODS, VERA_DROPOUT) if name != "pvera"),
     (VERA_DROPOUT, "vera"),
+    ("fixed_sigma", "vera"),
 ]
 #: The methods that say whether a task can tell methods apart.
 JUDGES = ("linear", "lora", "bottleneck")
