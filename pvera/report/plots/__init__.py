@@ -52,7 +52,7 @@ class Style(NamedTuple):
 
 
 #: A row that is no method, e.g. a mean.
-PLAIN = Style("", "black", "D")
+PLAIN = Style("", "black", "d")
 
 
 def style(name: str) -> Style:
@@ -86,7 +86,7 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
     for place, (name, row) in enumerate(frame.iterrows()):
         looks = look(name)
         if "low" in frame:
-            ax.plot([row["low"], row["high"]], [place, place], color=looks.colour, linewidth=1.2)
+            ax.plot([row["low"], row["high"]], [place, place], color=looks.colour, linewidth=1.8)
         ax.plot(row[seeds], np.full(len(seeds), place + 0.36), "o", color=looks.colour, markersize=2, mew=0)
         dot(ax, row["mean"], place, looks)
     ax.set_yticks(range(len(frame)), [look(name).title or name for name in frame.index])

@@ -52,7 +52,7 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         else:
             mean = mean_interval(gaps, over_repeats)
             units = pooled(gaps).dropna(how="all")
-            if len(units) > 2:  # of two the interval for other tasks spans the figure
+            if len(units) > 2:  # of two the interval for new tasks spans the figure
                 sample = mean_interval(units)
                 ax.plot([sample["low"], sample["high"]], [len(labels) - 1] * 2, color="black", linewidth=0.5)
         forest(
@@ -60,7 +60,7 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
             pd.concat([tasks, pd.DataFrame(mean, labels[-1:])]),
             lambda label: PLAIN if label.startswith(MEAN) else task,
         )
-        ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
+        ax.axvline(0, color="0.3", linewidth=0.6, zorder=1)
         ax.axhline(len(labels) - 1.5, color="0.8", linewidth=0.6)
         if place == 0:
             ax.set_title(name, fontsize=7)
@@ -68,7 +68,8 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
     note(figure, f"Difference of test accuracy (points); right of zero, the first is better{scales}")
     key(figure, [entry("one seed", "o", colour=pvera.colour, markersize=2, markeredgewidth=0),
                  entry("mean over seeds", pvera.marker, colour=pvera.colour),
-                 entry("mean over tasks; 95 %: new seeds (thin: new tasks)", "D", "-", colour="black")])  # fmt: skip
+                 entry("mean over tasks; 95 %: new seeds (thin: new tasks)", "d", "-", "black", linewidth=1.8),
+                ])  # fmt: skip
     return figure
 
 

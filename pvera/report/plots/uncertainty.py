@@ -57,32 +57,23 @@ def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> No
     ax.text((left + right) / 2, height + 0.01, text, transform=at, ha="center", va="bottom", fontsize=6)
 
 
-def pairs(runs: tables.Runs, values_of: Callable, label: str, definition: str, highest: float = np.inf) -> Figure:
-    """Draw violins of correct and incorrect images for each of the paper's numbers of draws, on one scale up to at most
-    `highest`, with the significance that incorrect images have the higher values.
+def pairs(runs: tables.Runs, values_of: Callable, label: str, definition: str) -> Figure:
+    """Draw violins of correct and incorrect images for each of the paper's numbers of draws, on one scale, with the
+    significance that incorrect images have the higher values.
 
-    values_of: `tables.spread_of` or `tables.width_of`. definition: when an image counts as correct. The figure says
-    which share of the values lies above `highest`.
+    values_of: `tables.spread_of` or `tables.width_of`. definition: when an image counts as correct.
     """
-    values = {k: tables.parted(values_of(runs, k)) for k in tables.DRAWS}
-    figure, axes = panels(len(values), len(values), COLUMN, 2.5, 0, sharey=True)
-    top, beyond = 0.0, []
-    for ax, (k, (correct, incorrect)) in zip(axes, values.items(), strict=True):
+    figure, axes = panels(len(tables.DRAWS), len(tables.DRAWS), COLUMN, 2.5, 0, sharey=True)
+    for ax, k in zip(axes, tables.DRAWS, strict=True):
+        correct, incorrect = tables.parted(values_of(runs, k))
         violins(ax, (correct, incorrect), ("Correct", "Incorrect"), (CORRECT, INCORRECT))
         ax.set_title(f"{k} draws", pad=14)
         test = rank_sum(incorrect, correct)
         if np.isfinite(test.p_value):
             bracket(ax, 0, 1, 1.02, f"{stars(test.p_value)}   δ = {signed(test.cliffs_delta, 2)}")
-        every = np.concatenate([correct, incorrect])
-        top = max(top, every.max(initial=0))
-        if (every > highest).any():
-            beyond.append(f"{100 * (every > highest).mean():.1f} % of {k}")
     axes[0].set_ylabel(label)
-    axes[0].set_ylim(0, min(highest, 1.05 * top) or 1)
-    text = f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher\n{definition}"
-    if beyond:
-        text += f"\nnot drawn: widths above {highest:g}, {' and '.join(beyond)} draws"
-    note(figure, text)
+    axes[0].set_ylim(bottom=0)
+    note(figure, f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher\n{definition}")
     return figure
 
 
@@ -93,7 +84,7 @@ spread = partial(
 )  # fmt: skip
 widths = partial(
     pairs, values_of=tables.width_of, label="Width of the 95 % interval of the mean\nscore of the predicted class",
-    definition="correct: the class that most draws predict is the true one", highest=1,
+    definition="correct: the class that most draws predict is the true one",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ ARCHITECTURE = "vtab_small"
 COMPARED = [
     *(("pvera", name) for name in (*PAPER_METHODS, VERA_DROPOUT) if name != "pvera"),
     (VERA_DROPOUT, "vera"),
-    ("fixed_sigma", "vera"),
+    *(("fixed_sigma", name) for name in ("vera", VERA_DROPOUT, "lora")),
 ]
 #: The methods that say whether a task can tell methods apart.
 JUDGES = ("linear", "lora", "bottleneck")
