@@ -23,6 +23,7 @@ Where every member diverged, chosen and test are null.
 The record of an analysis (`analyses`) lacks members, chosen and test; the numbers are in the arrays beside it.
 """
 
+import functools
 import hashlib
 import io
 import json
@@ -93,10 +94,9 @@ def write(path, record: dict, probabilities=None, labels=None, adapter: bytes | 
     if adapter is not None:
         contents[ADAPTER] = adapter
     record["files"] = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
-    lines = [
-        f"{json.dumps(name)}: {json.dumps(part, ensure_ascii=False, allow_nan=False)}" for name, part in record.items()
-    ]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"  # a line for each part: most are lists of numbers
+    # A line for each part, and no spaces within it: most are lists of numbers.
+    dumps = functools.partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = "{\n" + ",\n".join(f"{dumps(name)}: {dumps(part)}" for name, part in record.items()) + "\n}\n"
     # While what lies beside it is replaced there is no record that it could contradict.
     with writing(path):
         for suffix in (".json", ARRAYS, ADAPTER):

@@ -55,7 +55,7 @@ def test_numbers_in_the_file(tmp_path):
     assert member["best_validation_loss"] is None
     assert member["curve"] == {"train_loss": [0.333333, None, 123457000.0], "kl": [0.0, 0.0, 0.0]}
     assert results.read(path)["note"] == record["note"]
-    assert '"train_loss": [0.333333, null, 123457000.0]' in path.read_text()
+    assert '"train_loss":[0.333333,null,123457000.0]' in path.read_text()
     assert "NaN" not in path.read_text() and "Infinity" not in path.read_text()
 
 
