@@ -39,6 +39,7 @@ DEFAULTS = {
     "legend.frameon": False,
     "legend.handletextpad": 0.5,
     "lines.markersize": 4,
+    "lines.solid_capstyle": "butt",  # an interval ends where its line ends
     "pdf.fonttype": 42,  # text stays text
 }
 

@@ -23,9 +23,9 @@ MEAN = "Mean over tasks"
 def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Figure:
     """Draw contrasts of methods and variants in a panel each: a row per task, dots for seeds, markers for their means.
 
-    sets: name of a set of tasks -> its runs. A set has a scale of its own, and ends in its mean over tasks with the
-    95 % interval for other seeds; a thin one, which takes three units, is for other tasks. names: of `CONTRASTS`, at
-    most four for several sets; those are drawn that a set has runs of.
+    sets: name of a set of tasks -> its runs. A set ends in its mean over tasks with the 95 % interval for other seeds;
+    a thin one, which takes three units, is for other tasks. names: of `CONTRASTS`, at most four for several sets;
+    those are drawn that a set has runs of.
     """
     accuracies = [values(runs) for runs in sets.values()]
     there = [name for name in names if any({*CONTRASTS[name]} <= runs.keys() for runs in sets.values())]
@@ -34,9 +34,8 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         for name, frame in zip(sets, accuracies, strict=True)
     ]
     lines = [len(labels) for labels in rows for _ in range(-(-len(there) // 4))]  # of each row of panels
-    height, several = 0.3 + 0.17 * np.mean(lines), len(sets) > 1
     figure, axes = panels(
-        len(there) * len(sets), min(len(there), 4), PAGE, height, 0.6, sharex="row" if several else "all", sharey="row",
+        len(there) * len(sets), min(len(there), 4), PAGE, 0.25 + 0.12 * np.mean(lines), 0.6, sharex="all", sharey="row",
         height_ratios=lines,
     )  # fmt: skip
     pvera = style("pvera")
@@ -64,8 +63,7 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         ax.axhline(len(labels) - 1.5, color="0.8", linewidth=0.6)
         if place == 0:
             ax.set_title(name, fontsize=7)
-    scales = "; each set has a scale of its own" * several
-    note(figure, f"Difference of test accuracy (points); right of zero, the first is better{scales}")
+    note(figure, "Difference of test accuracy (points); right of zero, the first is better")
     key(figure, [entry("one seed", "o", colour=pvera.colour, markersize=2, markeredgewidth=0),
                  entry("mean over seeds", pvera.marker, colour=pvera.colour),
                  entry("mean over tasks; 95 %: new seeds (thin: new tasks)", "d", "-", "black", linewidth=1.8),

@@ -45,10 +45,9 @@ def wall_times(root, profile: str) -> pd.DataFrame:
 
 def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
     """Build the table of `wall_times` per experiment, the longest first."""
-    sums = data.groupby("experiment")["seconds"].agg(runs="size", minutes="sum", each="mean")
-    sums = sums.sort_values("minutes", ascending=False).rename(TITLES)
-    sums["share"] = 100 * sums["minutes"] / sums["minutes"].sum()
-    sums["minutes"] /= 60
+    sums = data.groupby("experiment")["seconds"].agg(runs="size", total="sum", each="mean").rename(TITLES)
+    sums = sums.sort_values("total", ascending=False)
+    sums = sums.assign(minutes=sums["total"] / 60, share=100 * sums["total"] / sums["total"].sum())
     spec = {"runs": ("Runs", 0), "minutes": ("Minutes", 1), "share": ("Share (%)", 1), "each": ("Seconds per run", 1)}
     caption = "Wall time that the runs recorded, summed over runs, parallel or not. A run includes its test."
     return Table("spent", caption, {"": sums}, spec, data, f"Profile {profile}: {len(data)} runs.")
