@@ -240,7 +240,7 @@ NUMBERS = [
     ("by 1.7 points on nine", gain("_vtab_tiny")),
     ("by 6.0 on twelve", gain("")),
     ("gain of 1.4 points", [LEAD]),
-    ("It trains 1,024 parameters", sizes("vera")[:1]),
+    ("The first trains 1,024 parameters", sizes("vera")[:1]),
     ("it trains 5 to 18 times as many", sizes("adaptformer") / sizes("vera")),
     ("dropout (0.5, not searched)", [DROPOUT]),
     (
