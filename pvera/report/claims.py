@@ -79,7 +79,8 @@ def logarithms(runs: list[dict]) -> pd.DataFrame:
         return np.log(score_frame(runs, "ace"))
 
 
-TUNED = ("Tuned alike", "Tuned alike, calibration")
+#: Topics whose claims stand side by side for all sets of tasks.
+SIDE_BY_SIDE = ("Tuned alike", "Tuned alike, calibration", "Published protocol")
 _tuned = partial(Topic, "not in the paper", "tuned", "tuned", "train --experiments tuned_vera tuned_pvera")
 TOPICS = {
     "Tuned alike": _tuned(_analysed(tuned.load, _components)),
@@ -127,8 +128,8 @@ def calibrated(of: Sequence[str], *over: str) -> Contrast:
 
 AUROC, NATS, NLL = "AUROC {signed}", "{signed} nats", "NLL gain {signed}"
 
-_alike = partial(Claim, TUNED[0], effect="{signed} points")
-_alike_calibrated = partial(Claim, TUNED[1], effect="ACE lower by {signed} points")
+_alike = partial(Claim, SIDE_BY_SIDE[0], effect="{signed} points")
+_alike_calibrated = partial(Claim, SIDE_BY_SIDE[1], effect="ACE lower by {signed} points")
 _main = partial(Claim, "Main table", effect="{signed} points")
 _calibrated = partial(
     Claim, "Calibration", effect="ACE {signed} %", convert=lambda log_ratio: 100 * float(np.expm1(log_ratio))
@@ -273,17 +274,19 @@ def tables(root, profile: str, notebook: str) -> list[Table]:
 def page(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, pd.DataFrame]) -> str:
     """Return the page of claims without its title.
 
-    notebooks: their folder as seen from the page. others: rows of the claims about methods tuned alike, on other sets
-    of tasks, by the set's name. A claim that has the same text under the paper's own search stands once, with both.
+    notebooks: their folder as seen from the page. others: rows of the claims on other sets of tasks, by the set's name;
+    `SIDE_BY_SIDE` are shown. A claim that has the same text under the paper's own search stands once, with both.
     """
     rows = rows.assign(
         link="[" + rows["claim"] + f"]({notebooks}" + rows["notebook"] + ".ipynb) (" + rows["place"] + ")"
     )
-    is_alike = rows["topic"].isin(TUNED)
+    is_alike = rows["topic"].isin(SIDE_BY_SIDE)
     repeated = ~is_alike & rows["claim"].isin(rows.loc[is_alike, "claim"])
     own = tuned.title_of(profile)
-    alike = {own: rows[is_alike]} | dict(others)
-    sets = {f"{name}, tuned alike": part[part["page"]] for name, part in alike.items()}
+    alike = {own: rows} | dict(others)
+    sets = {
+        f"{name}, tuned alike": part[part["page"] & part["topic"].isin(SIDE_BY_SIDE)] for name, part in alike.items()
+    }
     sets[f"{own}, the paper's search"] = rows[repeated]
     rows = rows[rows["page"] & ~is_alike & ~repeated]
     usual = rows["backbone"].iloc[0]
@@ -326,8 +329,8 @@ def _cell(row: pd.Series) -> str:
 
 
 def on_other_sets(root, profile: str) -> dict[str, pd.DataFrame]:
-    """Judge the claims about methods tuned alike on the other sets of tasks that a profile's pages show, by set."""
-    return {tuned.SETS[name]: judged(root, name, "tuned") for name in tuned.sets(profile) if name != profile}
+    """Judge the claims on the other sets of tasks that a profile's pages show, by set."""
+    return {tuned.SETS[name]: judged(root, name) for name in tuned.sets(profile) if name != profile}
 
 
 def write(rows: pd.DataFrame, root, profile: str, others: Mapping[str, pd.DataFrame]) -> None:

@@ -63,10 +63,11 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         ax.axhline(len(labels) - 1.5, color="0.8", linewidth=0.6)
         if place == 0:
             ax.set_title(name, fontsize=7)
-    note(figure, "Difference of test accuracy (points); right of zero, the first is better")
+    note(figure, "Difference of test accuracy (points); right of zero, the first of the two is better")
     key(figure, [entry("one seed", "o", colour=pvera.colour, markersize=2, markeredgewidth=0),
                  entry("mean over seeds", pvera.marker, colour=pvera.colour),
-                 entry("mean over tasks; 95 %: new seeds (thin: new tasks)", "d", "-", "black", linewidth=1.8),
+                 entry("mean over tasks; 95 % interval: thick for new seeds, thin for new tasks", "d", "-", "black",
+                       linewidth=1.8),
                 ])  # fmt: skip
     return figure
 

@@ -1,4 +1,4 @@
-"""Version 3 of the experiment (docs/design.md): every method tuned alike, on drawn tasks and on images of VTAB-1k."""
+"""Version 3 of the experiment (docs/design.md): methods tuned alike, on synthetic tasks and images of VTAB-1k."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pvera.selective import auroc
 from pvera.study import results
 
 #: Profile -> what its tasks are.
-SETS = {"mini": "Drawn tasks", "vtab_tiny": "Images of VTAB-1k"}
+SETS = {"mini": "Synthetic tasks", "vtab_tiny": "Images of VTAB-1k"}
 #: The profile with the paper's architecture, a block of its own.
 ARCHITECTURE = "vtab_small"
 #: What is compared: the first minus the second.
