@@ -232,15 +232,15 @@ CLAIMS = (
 )  # fmt: skip
 
 
-def judged(root, profile: str, notebook: str = "") -> pd.DataFrame:
-    """Judge the claims, of one notebook or all, on the results of a profile below `root`: a row per claim and backbone.
+def judged(root, profile: str, *notebooks: str) -> pd.DataFrame:
+    """Judge the claims, of some notebooks or all, on a profile's results below `root`: a row per claim and backbone.
 
     Columns: topic, place, backbone ("" without results), notebook, `FIELDS`, digits, and the effect of each seed. A
     claim without results is not testable, with the command that makes them.
     """
     rows = []
     for name, topic in TOPICS.items():
-        if notebook not in ("", topic.notebook):
+        if notebooks and topic.notebook not in notebooks:
             continue
         script, *options = topic.command.split(" ", 1)
         missing = " ".join([f"no results: python experiments/{script}.py --profile {profile}", *options])
@@ -274,21 +274,19 @@ def tables(root, profile: str, notebook: str) -> list[Table]:
 def page(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, pd.DataFrame]) -> str:
     """Return the page of claims without its title.
 
-    notebooks: their folder as seen from the page. others: rows of the claims on other sets of tasks, by the set's name;
-    `SIDE_BY_SIDE` are shown. A claim that has the same text under the paper's own search stands once, with both.
+    notebooks: their folder as seen from the page. others: the rows of `on_other_sets`. A claim that has the
+    same text under the paper's own search stands once, with both.
     """
     rows = rows.assign(
         link="[" + rows["claim"] + f"]({notebooks}" + rows["notebook"] + ".ipynb) (" + rows["place"] + ")"
     )
-    is_alike = rows["topic"].isin(SIDE_BY_SIDE)
-    repeated = ~is_alike & rows["claim"].isin(rows.loc[is_alike, "claim"])
+    beside = rows["topic"].isin(SIDE_BY_SIDE)
+    repeated = ~beside & rows["claim"].isin(rows.loc[beside, "claim"])
     own = tuned.title_of(profile)
-    alike = {own: rows} | dict(others)
-    sets = {
-        f"{name}, tuned alike": part[part["page"] & part["topic"].isin(SIDE_BY_SIDE)] for name, part in alike.items()
-    }
+    sets = {own: rows[beside]} | dict(others)
+    sets = {f"{name}, tuned alike": part[part["page"]] for name, part in sets.items()}
     sets[f"{own}, the paper's search"] = rows[repeated]
-    rows = rows[rows["page"] & ~is_alike & ~repeated]
+    rows = rows[rows["page"] & ~beside & ~repeated]
     usual = rows["backbone"].iloc[0]
     other = [title(name) if name not in ("", usual) else "" for name in rows["backbone"]]
     scale = [", ".join(filter(None, both)) for both in zip(other, rows["scale"], strict=True)]
@@ -329,8 +327,9 @@ def _cell(row: pd.Series) -> str:
 
 
 def on_other_sets(root, profile: str) -> dict[str, pd.DataFrame]:
-    """Judge the claims on the other sets of tasks that a profile's pages show, by set."""
-    return {tuned.SETS[name]: judged(root, name) for name in tuned.sets(profile) if name != profile}
+    """Judge the claims `SIDE_BY_SIDE` on the other sets of tasks that a profile's pages show, by set."""
+    notebooks = {TOPICS[topic].notebook for topic in SIDE_BY_SIDE}
+    return {tuned.SETS[name]: judged(root, name, *notebooks) for name in tuned.sets(profile) if name != profile}
 
 
 def write(rows: pd.DataFrame, root, profile: str, others: Mapping[str, pd.DataFrame]) -> None:
