@@ -46,6 +46,10 @@ for argument in "$@"; do
             echo "error: $argument is for experiments/train.py; here results lie in results/$profile" >&2
             exit 2
             ;;
+        --profile*)
+            echo "error: name the profile first: bash run_all.sh PROFILE [options]" >&2
+            exit 2
+            ;;
     esac
 done
 

@@ -26,7 +26,7 @@ make_environment() {
     "$python" -m venv --clear .venv
     # Compiling modules that are never imported would take a third of the time.
     .venv/bin/python -m pip install -qq --no-compile --disable-pip-version-check \
-        -r requirements.lock -e '.[dev,language,notebooks,onnx,report,slurm,study,test]'
+        -r requirements.lock -e '.[dev,language,notebooks,onnx,report,slurm,study,test]' || return
     echo "$made_from" >.venv/complete
     echo "Done in $((SECONDS - start)) s." >&2
 }

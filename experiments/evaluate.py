@@ -129,6 +129,7 @@ def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
         raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
     root = options.data or ROOTS[suite]
     if folder:
+        require_unseen(record, custom.split(folder)[1], name)  # before it takes the place of another folder
         print(custom.describe(name, custom.install(root, name, folder)), flush=True)
     classes = image_folders.class_names(name, root)
     if record:
@@ -152,13 +153,13 @@ def require_unseen(record: dict, described: dict | None, name: str) -> None:
     trained = record.get("own_data")
     if trained is None or described is None:
         return
-    advice = "--data-set NEW=FOLDER"
     same_pictures = described["pictures_sha256"] == trained["pictures_sha256"]
     if same_pictures and described["split"] != trained["split"]:
-        raise InputError(f"{name} is split otherwise than in the adapter's training: give it a new name, {advice}")
+        raise InputError(f"{name} is split otherwise than in the adapter's training: split it as then, or train again")
     if name == record["dataset"] and not same_pictures:
-        changed = f"the pictures of {name} have changed since the adapter's training"
-        raise InputError(f"{changed}: restore them, or give new ones a new name, {advice}")
+        raise InputError(
+            f"the pictures of {name} have changed since the adapter's training: restore them, or train again"
+        )
 
 
 def predict(

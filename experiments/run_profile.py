@@ -82,8 +82,8 @@ def lacking(profile: Profile, options: Namespace, texts: bool) -> Iterator[str]:
         return
     if lacks_data(profile, options):
         yield "missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY."
-    files = {name: backbones.weights_file(backbones.shapes(name).pretrained_cfg) for name in profile.backbones}
-    absent = [name for name, file in files.items() if not (file or name in profile.weights)]
+    names = [name for name in options.backbones or profile.backbones if name not in profile.weights]
+    absent = [name for name in names if not backbones.weights_file(backbones.shapes(name).pretrained_cfg)]
     if absent and not options.weights:
         typed = " ".join(f"--weights {name}=FILE" for name in absent)
         yield f"missing: weights of DINOv2, without network. Type {typed}."

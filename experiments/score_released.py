@@ -3,8 +3,8 @@
     python experiments/score_released.py --data data/vtab-1k --device cuda
 
 Downloads facebook/dinov2-base and leoflx/pvera_dinov2_b_<name> for each data set, or takes the adapters from a folder
-of such folders (--source). PVeRA takes its mean. Writes results/released/accuracy.csv, a row for each data set. The
-data come from experiments/prepare_vtab.py. Takes minutes for each data set on a GPU, and hours on a CPU.
+of such folders (--source). PVeRA takes its mean. Writes results/released/accuracy.csv, a row for each data set; others
+stay. The data come from experiments/prepare_vtab.py. Takes minutes for each data set on a GPU, and hours on a CPU.
 """
 
 from pathlib import Path
@@ -55,16 +55,17 @@ def main() -> None:
     folders = {name: fetch(name, options.source) for name in options.datasets}
     frozen = load_backbone(options.backbone, options.device)
     paper = published.load(RESULTS / "published").accuracies().loc["pvera"]
-    rows = []
+    file = options.output / "accuracy.csv"
     for name, folder in folders.items():
         split = image_folders.load_split(options.data, name, "test", SIZE)
         with pvera.import_peft(folder, frozen.model).eval() as model:
             predicted = predict(model, split.data(frozen, torch.device(options.device), in_memory=False)).argmax(1)
         accuracy = 100 * float((predicted == split.labels).mean())
-        copy = copy_name(options.data, name)
-        rows.append((name, paper[name], options.backbone, copy, accuracy, len(predicted)))
-        table = pd.DataFrame(rows, columns=["dataset", "paper", "backbone", "copy", "accuracy", "test_images"])
-        write_atomically(options.output / "accuracy.csv", table.to_csv(index=False))
+        row = (name, paper[name], options.backbone, copy_name(options.data, name), accuracy, len(predicted))
+        table = pd.DataFrame([row], columns=["dataset", "paper", "backbone", "copy", "accuracy", "test_images"])
+        if file.exists():
+            table = pd.concat([pd.read_csv(file), table]).drop_duplicates(["dataset", "backbone"], keep="last")
+        write_atomically(file, table.to_csv(index=False))
     print(table.to_string(index=False, float_format="{:.1f}".format))
 
 

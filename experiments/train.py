@@ -84,7 +84,7 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
     weights = "file of a backbone's weights, instead of the hub's; may be given several times"
     parser.add_argument("--weights", **several, metavar="NAME=FILE", help=weights)
     parser.count("--images", metavar="N", help="for trials: the first N images of each split")
-    parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
+    parser.add_argument("--data", type=os.path.abspath, help="folder of the data sets, instead of the profile's")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
     parser.device(more=" (--workers take the GPUs in turn)")
     parser.count("--workers", metavar="N", help="processes side by side (default: one per core, one on a GPU)")
@@ -169,14 +169,14 @@ def with_own_pictures(options: Namespace, script: str) -> Namespace:
 
     if options.datasets:
         raise InputError("--datasets and --data-set: known data sets and your own pictures train in separate calls")
-    root, names = Path(options.data or ROOTS["own"]).absolute(), []
+    root, names = options.data or str(ROOTS["own"]), []
     for text in options.data_set:
         name, _, source = text.partition("=")
         if not (name and source):
             raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
         print(custom.describe(name, custom.install(root, name, source)), flush=True)
         names.append(name)
-    options = Namespace(**vars(options) | {"datasets": names, "data": str(root)})
+    options = Namespace(**vars(options) | {"datasets": names, "data": root})
     options.profile = options.profile or ("own" if options.backbones in (None, ["tiny"]) else "own_large")
     options.protocol = options.protocol or "corrected"
     if script == "train":

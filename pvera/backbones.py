@@ -171,5 +171,5 @@ def weights_file(config: dict) -> Path | None:
 def seeded(seed: int) -> Iterator[None]:
     """Make timm's initialisation inside, which draws from the global generator, a function of `seed`."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # of the CPU alone
         yield

@@ -84,7 +84,7 @@ class AdaptedModel(nn.Module):
         require_residual_layers(encoder, self._layers)
         members = [Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
         self.members = cast(Sequence[Member], nn.ModuleList(members))
-        if len({frozenset(member.layers[0].sites) for member in self.members}) > 1:
+        if len({tuple(frozenset(a.sites) for a in member.layers) for member in self.members}) > 1:
             raise InputError("the members of a grid must adapt the same places of the layer")
         self.backbone = encoder.requires_grad_(False)
         self.pool = pool
@@ -140,7 +140,7 @@ class AdaptedModel(nn.Module):
         if self._merged is not None and self.active != self._merged:
             raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
         self._require_layers()
-        adapts = not self.merged and bool(self.members[0].layers[0].sites)
+        adapts = not self.merged and any(adapter.sites for adapter in self.members[0].layers)
         active = self.active if adapts else self.active[:1]  # one pass where no adapter changes the backbone
         if not isinstance(inputs, Tensor):
             return self._text_features(inputs, active)
@@ -205,8 +205,12 @@ class AdaptedModel(nn.Module):
         linears = [linear for layer in self._layers for linear in layer.linears]
         if member.layers[0].sites and (why := next(filter(None, map(not_plain, linears)), "")):
             raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
-        for layer, adapter in zip(self._layers, member.layers, strict=True):
-            merge(layer, adapter, self._replaced)
+        try:
+            for layer, adapter in zip(self._layers, member.layers, strict=True):
+                merge(layer, adapter, self._replaced)
+        except BaseException:  # such as a GPU without memory for the originals
+            self.unmerge_()
+            raise
         self._merged = list(self.active)
         return self.eval()
 
@@ -442,10 +446,11 @@ class Member(nn.Module):
         self.head = linear(dim, num_classes, seed, "head") if num_classes else nn.Identity()
         frozen = layers[0].projections[0][0].weight
         self.to(frozen.device, torch.promote_types(frozen.dtype, torch.float32))
+        self._trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
 
     def trained(self) -> dict[str, nn.Parameter]:
-        """Return the trainable tensors by name; a saved adapter holds these."""
-        return {n: p for n, p in self.named_parameters() if p.requires_grad}
+        """Return the trainable tensors by name, also while they are frozen; a saved adapter holds these."""
+        return {n: p for n, p in self.named_parameters() if n in self._trainable or n.startswith("head.")}
 
     @torch.no_grad()
     def fill(self, tensors: Mapping[str, Tensor]) -> None:

@@ -56,9 +56,11 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     if "train" in part_of.values():
         if others := [folder.name for folder, part in part_of.items() if part is None]:
             raise InputError(f"{source} has folders of splits, so {others[0]!r} beside them cannot be a class")
-        if "test" not in part_of.values():
-            raise InputError(f"{source} has splits, but none is named test; add it, or give all pictures without")
         classes = [(part, of_class) for folder, part in part_of.items() for of_class in _folders(folder)]
+        if "test" not in dict(classes):
+            raise InputError(
+                f"{source} has splits, but none is named test and has a folder per class; add it, or give all without"
+            )
     if not classes:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
     rows, left_out = [], Counter[str]()
@@ -256,7 +258,7 @@ def _draw(label: str, contents: list[str], shares: dict[str, float]) -> dict[str
         raise InputError(
             f"class {label!r} has {len(contents)} distinct pictures to split, and needs {len(shares) + 1} at least"
         )
-    order = np.random.default_rng([SEED, *label.encode()]).permutation(len(contents))
+    order = np.random.default_rng([SEED, *os.fsencode(label)]).permutation(len(contents))
     parts = dict.fromkeys(contents, "train")
     for part, share in shares.items():
         count = max(1, round(share * len(contents)))

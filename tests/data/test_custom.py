@@ -1,6 +1,7 @@
 """The user's own pictures: every form on disk, checks, splits; training, analyses and tables on them."""
 
 import json
+import os
 import re
 import shutil
 
@@ -70,6 +71,7 @@ def test_a_class_is_split_alike_for_ever():
     drawn = custom._draw("cat", list("abcdefghij"), custom.SHARES)
     assert "".join(part[1] for part in drawn.values()) == "rrrraeearr"  # of train, validation, test
     assert drawn != custom._draw("dog", list("abcdefghij"), custom.SHARES)
+    assert custom._draw(os.fsdecode(b"caf\xe9"), list("abc"), custom.SHARES), "a name that is not UTF-8"
 
 
 def test_splits_that_are_given_stay(copy, tmp_path):
@@ -139,6 +141,9 @@ WRONG = {
     "equal pictures with different labels (": lambda f: shutil.copy(f / "cat/grey1.png", f / "coffee/a.png") and None,
     "has no training picture of cat": without_training_pictures,
     "has splits, but none is named test": lambda f: splits_of(f, "train", "val"),
+    "has splits, but none is named test and has a folder per class": lambda f: (
+        splits_of(f, "train", "val") or (f / "test").mkdir()
+    ),
     "cat/grey1.png cannot be read: ": lambda f: (f / "cat/grey1.png").write_text("cat") and None,
 }
 
@@ -192,6 +197,10 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(pict
     Image.new("RGB", (8, 8)).save(next(renamed.glob("cat/*.png")))
     changed = scripts.refusal("evaluate", capsys, *elsewhere[:-2])
     assert "the pictures of photos have changed since the adapter's training: restore them" in changed
+    before = image_folders.manifest(tmp_path / "data", "photos")
+    known = (command.split()[0], "--data", tmp_path / "data", "--data-set")
+    assert "have changed" in scripts.refusal("evaluate", capsys, *known, f"photos={renamed}")
+    assert image_folders.manifest(tmp_path / "data", "photos") == before, "what is refused replaces nothing"
     (renamed / "cat").rename(renamed / "lion")
     elsewhere = (*elsewhere[:-1], f"zoo={renamed}")
     assert "it does not know the classes of zoo" in scripts.refusal("evaluate", capsys, *elsewhere)

@@ -75,6 +75,14 @@ def test_round_trip(tmp_path, images, method):
         assert (tmp_path / "merged.safetensors").read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize("frozen", [lambda model: model, lambda model: model.members[0].head], ids=["all", "head"])
+def test_what_was_trained_is_saved_while_it_is_frozen(path, tmp_path, frozen):
+    model = trained()
+    frozen(model).requires_grad_(False)
+    pvera.save(model, tmp_path / "frozen.safetensors")
+    assert (tmp_path / "frozen.safetensors").read_bytes() == path.read_bytes()
+
+
 def test_one_member_of_a_grid(tmp_path, images):
     methods = [PVeRA(rank=4), PVeRA(rank=8)]
     grid, path = adapted(methods, seed=[0, 1]).eval(), tmp_path / "a.safetensors"

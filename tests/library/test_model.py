@@ -7,9 +7,11 @@ import pytest
 import torch
 from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 import pvera
 from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA
+from pvera.adapters.base import Adapter
 
 #: Three members each, with unequal hyperparameters where the method has any.
 GRIDS = {
@@ -73,6 +75,24 @@ def test_grid_trains_each_member_as_alone(key, seeds):
     together.active = [0, 1, 2]
     together.eval()
     together(images)  # it is computed again once it is active
+
+
+class Late(LoRA):
+    """LoRA from the second layer on."""
+
+    def adapter(self, layer, index, shared, seed):
+        return super().adapter(layer, index, shared, seed) if index else Adapter()
+
+
+def test_a_grid_of_a_method_that_leaves_the_first_layer_alone(images):
+    methods = [Late(rank=2), Late(rank=4)]
+    alone = torch.stack([adapted(method).eval()(images) for method in methods])
+    grid = adapted(methods, seed=[0, 0])
+    for member, method in zip(grid.members, methods, strict=True):
+        member.load_state_dict(adapted(method).members[0].state_dict())
+    torch.testing.assert_close(grid.eval()(images), alone, rtol=0, atol=1e-5)
+    with pytest.raises(InputError, match="must adapt the same places"):
+        adapted([Late(rank=2), LoRA(rank=2)], seed=[0, 0])
 
 
 def test_one_member_of_a_grid_can_be_merged(images):
@@ -186,6 +206,23 @@ def test_inference_merges_where_it_can_and_leaves_the_model_as_it_was(method, im
     with model.eval().inference():
         pass
     assert not model.training
+
+
+def test_a_merge_that_fails_changes_nothing(images, monkeypatch):
+    model = adapted().eval()
+    expected, adapter = model(images), model.members[0].layers[1]
+    monkeypatch.setattr(adapter, "merge_projection", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model.merge_()
+    assert not model.merged and torch.equal(model(images), expected)
+
+
+def test_a_pruned_backbone_is_not_merged():
+    """Its pass makes the weights anew from others."""
+    vit = make_vit()
+    prune.l1_unstructured(vit.blocks[0].attn.qkv, "weight", 0.5)
+    with pytest.raises(InputError, match="cannot be merged: Linear holds torch.float32 in Tensor"):
+        pvera.adapt(vit, METHODS["pvera"], CLASSES).merge_()
 
 
 def test_inference_on_a_merged_model_leaves_it_merged():

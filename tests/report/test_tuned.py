@@ -111,7 +111,7 @@ def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
 
 def test_the_line_of_the_spread_is_scipys():
     tasks = pd.DataFrame({"error": [20.0, 30, 50, 70], "delta": [0.3, 0.1, -0.1, -0.35]}, ["a", "b", "c", "d"])
-    line, fit = uncertainty.line(tasks, "delta", [20, 70]), stats.linregress(tasks["error"], tasks["delta"])
+    line, fit = uncertainty.line(tasks, [20, 70]), stats.linregress(tasks["error"], tasks["delta"])
     assert line["mean"].tolist() == pytest.approx([fit.intercept + fit.slope * error for error in (20, 70)])
     deviations = tasks["error"] - tasks["error"].mean()
     residuals = tasks["delta"] - fit.intercept - fit.slope * tasks["error"]

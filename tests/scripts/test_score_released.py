@@ -100,13 +100,20 @@ def arguments(tmp_path, data, backbone):
     return [*folders, "--device", "cpu"]
 
 
+COLUMNS = "dataset,paper,backbone,copy,accuracy,test_images"
+
+
 @pytest.mark.parametrize("layout", ["head file", "redrawn"])
 def test_layouts(tmp_path, arguments, capsys, layout):
     write(tmp_path, layout)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "accuracy.csv").write_text(f"{COLUMNS}\nkitti,1,mine,none,1,9\n")
     status, output, errors = outcome("score_released", capsys, *arguments, "--datasets", "dmlab")
     assert status == 0, errors
     assert output.splitlines()[-1].split()[-2:] == ["100.0", "32"]
-    row = pd.read_csv(tmp_path / "out" / "accuracy.csv").set_index("dataset").loc["dmlab"]
+    table = pd.read_csv(tmp_path / "out" / "accuracy.csv").set_index("dataset")
+    row, other = table.loc["dmlab"], table.loc["kitti"]
+    assert other["accuracy"] == 1.0, "the row of another data set stays"
     assert (row["accuracy"], row["paper"], row["test_images"], row["copy"]) == (100, 48.6, 32, "differs from VTAB-1k")
 
 

@@ -180,6 +180,7 @@ def test_mini_has_text_and_committed_notebooks(steps, tmp_path):
 def test_paper_installs_what_is_not_there_before_it_trains(steps, tmp_path):
     assert [*steps("paper")][:2] == ["prepare_vtab", "train"] and steps("paper")["make_texts"] == (Path("data/text"),)
     assert "prepare_vtab" not in steps("paper", "--data", "elsewhere")
+    assert run_profile.train.parse("", ["--data", "x"]).data == str(Path.cwd() / "x"), "not the repository's"
     (tmp_path / "data/vtab-1k").mkdir(parents=True)
     (tmp_path / "data/vtab-1k/vtab-1k.json").touch()
     assert [*steps("paper")][0] == "train"
@@ -200,6 +201,7 @@ def test_all_that_the_paper_lacks_is_said_at_once(steps, monkeypatch, capsys):
     assert missing() == [gpu, data, weights, "GLUE, without network"]
     assert missing("--slurm") == missing("--device=cpu") == [data, weights]
     assert missing("--data", "x") == [gpu, weights]
+    assert missing("--data", "x", "--backbones", "dinov2_s") == [gpu], "the weights that are asked for"
     assert "train" in steps("paper", "--slurm", "--data", "x", "--weights", "dinov2_b=a")
     monkeypatch.setattr(run_profile, "online", lambda: True)
     assert missing() == [gpu]
