@@ -81,38 +81,38 @@ def logarithms(runs: list[dict]) -> pd.DataFrame:
 
 #: Topics whose claims stand side by side for all sets of tasks.
 SIDE_BY_SIDE = ("Tuned alike", "Tuned alike, calibration", "Published protocol")
-_tuned = partial(Topic, "not in the paper", "tuned", "tuned", "train --experiments tuned_vera tuned_pvera")
+_tuned = partial(Topic, "not in the paper", "tuned", "tuned", "train.py --experiments tuned_vera tuned_pvera")
 TOPICS = {
     "Tuned alike": _tuned(_analysed(tuned.load, _components)),
     "Tuned alike, calibration": _tuned(_analysed(tuned.load, partial(_components, metric="ace", sign=-1))),
     "Uncertainty by error rate": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
-                                       "analyse --experiments uncertainty", _analysed(
+                                       "analyse.py --experiments uncertainty", _analysed(
                                            tuned.draws_by_task, lambda tasks: dict(list(tasks.groupby("backbone"))))),
-    "Published protocol": Topic("Table 1", "protocol", "published", "train --experiments published",
+    "Published protocol": Topic("Table 1", "protocol", "published", "train.py --experiments published",
                                 _trained(lambda runs: 100 * score_frame(runs), "published")),
-    "Main table": Topic("Table 1", "main_table", "main", "train",
+    "Main table": Topic("Table 1", "main_table", "main", "train.py",
                         _trained(lambda runs: 100 * score_frame(runs), "benchmark")),
-    "Rank": Topic("Table 2", "rank", "rank", "train --experiments rank",
+    "Rank": Topic("Table 2", "rank", "rank", "train.py --experiments rank",
                   _trained(partial(ablations.losses, hyperparameter="rank"), "rank")),
-    "Position": Topic("Table 3", "position", "position", "train --experiments position",
+    "Position": Topic("Table 3", "position", "position", "train.py --experiments position",
                       _trained(partial(ablations.losses, hyperparameter="targets"), "position")),
-    "Cost": Topic("Section 4.3, Figure 3", "computational_efficiency", "cost", "cost", cost.of_profile),
-    "Calibration": Topic("Section 4.3, Figure 4", "calibration", "calibration", "train",
+    "Cost": Topic("Section 4.3, Figure 3", "computational_efficiency", "cost", "cost.py", cost.of_profile),
+    "Calibration": Topic("Section 4.3, Figure 4", "calibration", "calibration", "train.py",
                          _trained(logarithms, "benchmark")),
     "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
-                         "analyse --experiments uncertainty", _analysed(analyses.load_uncertainty)),
+                         "analyse.py --experiments uncertainty", _analysed(analyses.load_uncertainty)),
     "Uncertainty against baselines": Topic("not in the paper", "uncertainty_baselines", "baselines",
-                                           "analyse --experiments baselines", _analysed(
+                                           "analyse.py --experiments baselines", _analysed(
                                                baselines.load, lambda comparison: (
                                                    {comparison.record["backbone"]: comparison} if comparison else {}))),
-    "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "analyse --experiments uncertainty",
+    "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "analyse.py --experiments uncertainty",
                        _analysed(analyses.load_uncertainty)),
     "Out-of-distribution detection": Topic("Section 4.4, Figure 6", "out_of_distribution", "out_of_distribution",
-                                           "analyse --experiments out_of_distribution",
+                                           "analyse.py --experiments out_of_distribution",
                                            _analysed(ood.load_values, make=ood.comparisons)),
-    "Latents": Topic("Section 4.4, Figure 7", "latents", "latents", "analyse --experiments focus",
+    "Latents": Topic("Section 4.4, Figure 7", "latents", "latents", "analyse.py --experiments focus",
                      _analysed(partial(analyses.load_analyses, experiment="focus"))),
-    "Language": Topic("Appendix D, Table 5", "language", "language", "train_language", _language),
+    "Language": Topic("Appendix D, Table 5", "language", "language", "train_language.py", _language),
 }  # fmt: skip
 
 LORA_BASED = ("lora", "vera", "pvera")  # Section 4.3 leaves DoRA out
@@ -207,7 +207,7 @@ CLAIMS = (
     _against("PVeRA's draws find errors better than VeRA's dropout",
              baselines.better("AUROC of errors", "draws", "dropout"), AUROC),
     _against("PVeRA's draws have a lower NLL than an ensemble of VeRA's seeds",
-             baselines.better("NLL", "draws", "ensemble"), NLL),
+             baselines.better("NLL", "draws", "ensemble"), NLL, units="data sets, over all seeds"),
     _wider("Over all images, incorrect predictions have the wider intervals, 16 draws (paper: 2.65 times as wide)",
            draws.times_as_wide(16), effect="{size} times as wide", units="seeds", page=False,
            convert=lambda log_ratio: float(np.exp(log_ratio))),
@@ -242,8 +242,7 @@ def judged(root, profile: str, *notebooks: str) -> pd.DataFrame:
     for name, topic in TOPICS.items():
         if notebooks and topic.notebook not in notebooks:
             continue
-        script, *options = topic.command.split(" ", 1)
-        missing = " ".join([f"no results: python experiments/{script}.py --profile {profile}", *options])
+        missing = f"no results: python experiments/{topic.command} --profile {profile}"
         for backbone, (runs, data) in (topic.load(root, profile) or {"": ([], None)}).items():
             place = {"topic": name, "backbone": backbone, "notebook": topic.notebook}
             cut = f"{capped(runs)} of {len(runs)} trainings cut short" if capped(runs) else ""
@@ -329,7 +328,7 @@ def _cell(row: pd.Series) -> str:
 def on_other_sets(root, profile: str) -> dict[str, pd.DataFrame]:
     """Judge the claims `SIDE_BY_SIDE` on the other sets of tasks that a profile's pages show, by set."""
     notebooks = {TOPICS[topic].notebook for topic in SIDE_BY_SIDE}
-    return {tuned.SETS[name]: judged(root, name, *notebooks) for name in tuned.sets(profile) if name != profile}
+    return {tuned.title_of(name): judged(root, name, *notebooks) for name in tuned.sets(profile) if name != profile}
 
 
 def write(rows: pd.DataFrame, root, profile: str, others: Mapping[str, pd.DataFrame]) -> None:

@@ -124,7 +124,7 @@ def by_error(tasks: pd.DataFrame) -> Figure:
     """
     figure, (ax,) = panels(1, 1, COLUMN, 2.6, 0.4)
     errors = np.linspace(tasks["error"].min(), tasks["error"].max())
-    line = tables.line(tasks, "delta", errors)
+    line = tables.line(tasks, errors)
     ax.fill_between(errors, line["low"], line["high"], color="0.9", linewidth=0)
     ax.plot(errors, line["mean"], color="0.4", linewidth=1)
     ax.axhline(0, color="0.5", linewidth=0.6, linestyle="--")
@@ -144,7 +144,7 @@ def by_error(tasks: pd.DataFrame) -> Figure:
 #: Where a name may stand beside a marker: alignment, and distance in points, across and upwards.
 SIDES = (
     ("left", 4, "bottom", 1), ("right", -4, "top", -1), ("right", -4, "bottom", 1), ("left", 4, "top", -1),
-    ("center", 0, "bottom", 4), ("center", 0, "top", -4),
+    ("center", 0, "top", -4), ("center", 0, "bottom", 4),
 )  # fmt: skip
 
 

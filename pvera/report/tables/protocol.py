@@ -111,11 +111,11 @@ def switches(runs: dict[str, list[dict]]) -> Table:
     cells.insert(0, "Methods", [title(named[name]) for name in cells.index])
     caption = (
         "Effect of each switch alone: the run as under `published` minus the corrected one, mean over data sets and "
-        "seeds. Brackets: 95 % t-interval over both. ±: range of chance, which the mean of as many runs leaves in 5 of "
-        f"100 cases if only the random numbers change (`{NOISE}`: initial values and noise). Bold: beyond chance, and "
-        "the interval leaves out zero; among this many comparisons a few do so by chance. Square brackets: a loss on "
-        "another scale, because the softmax is taken twice. The two runs of `joint_stop` are equal until a member of "
-        "the grid stops."
+        "seeds. Brackets: 95 % t-interval over all pairs of them. ±: range of chance, which the mean of as many runs "
+        f"leaves in 5 of 100 cases if only the random numbers change (`{NOISE}`: initial values and noise). Bold: "
+        "beyond chance, and the interval leaves out zero; among this many comparisons a few do so by chance. Square "
+        "brackets: a loss on another scale, because the softmax is taken twice. The two runs of `joint_stop` are equal "
+        "until a member of the grid stops."
     )
     return Table("protocol", caption, {"": cells.rename("`{}`".format)}, data=data, source=describe_runs(runs))
 

@@ -10,15 +10,16 @@ from pvera.report import analyses
 from pvera.report.scores import chosen_member, score_frame
 from pvera.report.statistics import mean_interval, over_repeats
 from pvera.report.table import Table, interval, number, pivot_text, signed, title
-from pvera.report.tables import components, uncertainty
+from pvera.report.tables import components
 from pvera.report.tables.components import TITLES, TUNED, VERA_DROPOUT, Runs
 from pvera.selective import auroc
 from pvera.study import results
 
-#: Profile -> what its tasks are.
-SETS = {"mini": "Synthetic tasks", "vtab_tiny": "Images of VTAB-1k"}
-#: The profile with the paper's architecture, a block of its own.
-ARCHITECTURE = "vtab_small"
+#: The profiles of both sets of tasks, and that with the paper's architecture, a block of its own.
+SETS, ARCHITECTURE = ["mini", "vtab_tiny"], "vtab_small"
+#: Profile -> what its tasks are called.
+SET_TITLES = {"mini": "Synthetic tasks", "vtab_tiny": "Images of VTAB-1k",
+              ARCHITECTURE: "ViT-S/14, fine-tuned for saliency"}  # fmt: skip
 #: What is compared: the first minus the second.
 COMPARED = [
     *(("pvera", name) for name in (*PAPER_METHODS, VERA_DROPOUT) if name != "pvera"),
@@ -35,12 +36,12 @@ CHANCE, SATURATED = 5, 95  # points above the largest class's share, and per cen
 
 def sets(profile: str) -> list[str]:
     """Return the profiles whose tasks the pages of a profile show: both `SETS` on those of the first."""
-    return list(SETS) if profile == next(iter(SETS)) else [profile]
+    return SETS if profile == SETS[0] else [profile]
 
 
 def title_of(profile: str) -> str:
     """Return what the tasks of a profile are called; its name where it is no part of the design."""
-    return (SETS | {ARCHITECTURE: "ViT-S/14, fine-tuned for saliency"}).get(profile, profile)
+    return SET_TITLES.get(profile, profile)
 
 
 def load(root, profile: str) -> dict[str, list[dict]]:
@@ -55,22 +56,20 @@ DRAWN = {"vtab_tiny": "uncertainty_tuned"}
 
 
 def draws_by_task(root, profile: str) -> pd.DataFrame:
-    """Return error rate (%), Cliff's delta and AUROC of the spread of `DRAWS` draws: a row per data set of the
-    profile's `sets`, mean over seeds, with the columns set and backbone; empty without draws."""
+    """Return error rate (%) and Cliff's delta of the spread of `DRAWS` draws, incorrect against correct: a row per data
+    set of the profile's `sets`, mean over seeds, with the columns set and backbone; empty without draws."""
     rows = []
     for name in sets(profile):
         without = left_out(root, name)
         for record, arrays in analyses.load_analyses(root, name, DRAWN.get(name, "uncertainty")):
             if record["dataset"] not in without:
                 of_draws = analyses.estimates(arrays)[DRAWS]
-                spread = pd.DataFrame({"value": of_draws.sd, "right": of_draws.correct})
                 rows.append({
                     "dataset": record["dataset"], "set": title_of(name), "backbone": record["backbone"],
-                    "error": 100 * (~of_draws.right).mean(),
-                    "delta": uncertainty.delta(spread), "auroc": auroc(of_draws.sd, ~of_draws.right),
+                    "error": 100 * (~of_draws.right).mean(), "delta": 2 * auroc(of_draws.sd, ~of_draws.right) - 1,
                 })  # fmt: skip
     places = ["dataset", "set", "backbone"]
-    tasks = pd.DataFrame(rows, columns=[*places, "error", "delta", "auroc"])
+    tasks = pd.DataFrame(rows, columns=[*places, "error", "delta"])
     return tasks.groupby(places, sort=False).mean().reset_index(places[1:])
 
 
@@ -157,7 +156,6 @@ def choices(root, profile: str) -> Table | None:
     if not rows:
         return None
     data = pd.DataFrame(rows, columns=["searched", "dataset", "chosen", "lowest", "highest"])
-    data = pd.concat([part for _, part in data.groupby("searched", sort=False)])
     cells = pivot_text(data, "searched", "dataset", lambda row: number(row["chosen"]))
     edges = data.groupby("searched", sort=False)[["lowest", "highest"]].agg(["sum", "size"])
     for edge in ("lowest", "highest"):

@@ -192,15 +192,15 @@ def gain(runs: Runs, k: int) -> Gaps:
 # The spread against the error rate
 
 
-def line(tasks: pd.DataFrame, value: str, errors: Iterable[float] | None = None) -> pd.DataFrame:
-    """Return the least-squares line of `value` against the error rate: mean, low, high, verdict and error.
+def line(tasks: pd.DataFrame, errors: Iterable[float] | None = None) -> pd.DataFrame:
+    """Return the least-squares line of Cliff's delta against the error rate: mean, low, high, verdict and error.
 
     tasks: of `tuned.draws_by_task`; those of the same images are one point. errors: where, by default the lowest and
     the highest error rate of a task.
     """
     at = pd.Series(tasks["error"].agg(["min", "max"]) if errors is None else errors).reset_index(drop=True)
-    units = tasks[["error", value]].groupby(tasks.index.map(unit), sort=False).mean()
-    fit = OLS(units[value], add_constant(units["error"])).fit()
+    units = tasks[["error", "delta"]].groupby(tasks.index.map(unit), sort=False).mean()
+    fit = OLS(units["delta"], add_constant(units["error"])).fit()
     ends = fit.get_prediction(add_constant(at, has_constant="add")).summary_frame(LEVEL).reset_index(drop=True)
     ends = ends.rename(columns={"mean_ci_lower": "low", "mean_ci_upper": "high"})[["mean", "low", "high"]]
     verdicts = [verdict(bounds) for bounds in ends[["low", "high"]].itertuples(index=False)]
@@ -209,8 +209,8 @@ def line(tasks: pd.DataFrame, value: str, errors: Iterable[float] | None = None)
 
 def at_both_ends(tasks: pd.DataFrame) -> Table:
     """Build the table of the lines of Cliff's delta and of AUROC at the lowest and the highest error rate of a task."""
-    aurocs = line(tasks, "auroc")[["mean", "low", "high"]].add_prefix("auroc_")
-    ends = line(tasks, "delta").join(aurocs).set_axis(["Lowest error rate", "Highest error rate"])
+    ends = line(tasks).set_axis(["Lowest error rate", "Highest error rate"])
+    ends = ends.join((ends[["mean", "low", "high"]] / 2 + 0.5).add_prefix("auroc_"))
     spec = {
         "error": ("Incorrect (%)", 1),
         "mean": ("Cliff's delta, 16 draws", lambda row: interval(row["mean"], row["low"], row["high"], 2)),
@@ -220,8 +220,8 @@ def at_both_ends(tasks: pd.DataFrame) -> Table:
     caption = (
         "Does the spread of the draws mark errors? Cliff's delta by a least-squares line through the tasks, with its "
         "95 % interval, at the lowest and the highest error rate of a task. Above zero the spread is higher where the "
-        "prediction is incorrect. AUROC: for detecting incorrect predictions by the spread, in the same way; 0.5 is "
-        "chance."
+        "prediction, the class of most draws, is incorrect. AUROC: for detecting incorrect predictions by the spread; "
+        "0.5 is chance."
     )
     return Table("uncertainty_by_error", caption, {"": ends}, spec)
 
@@ -230,7 +230,7 @@ def marks_errors(tasks: pd.DataFrame) -> Answer:
     """Answer whether the spread marks errors at the lowest error rate of a task; the text has the highest too."""
     if len(tasks) < 4:
         raise Untestable("fewer than four tasks: no line")
-    ends = line(tasks, "delta")
+    ends = line(tasks)
     read = [f"{signed(end['mean'], 2)} at {plain(end['error'], 0)} % errors" for _, end in ends.iterrows()]
     low = ends.iloc[0]
     return Answer(
