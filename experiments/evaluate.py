@@ -117,7 +117,8 @@ def classes_of(record: dict) -> list[str]:
 def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
     """Evaluate the adapter that `options` name on test images.
 
-    InputError as `open_adapter`, `require_unseen` and `predict`, and where images have other classes than the adapter.
+    InputError as `open_adapter`, `custom.split`, `require_unseen` and `predict`, and where images have other classes
+    than the adapter.
     """
     frozen, record = open_adapter(options)
     trained_on = record.get("dataset")

@@ -82,8 +82,11 @@ def lacking(profile: Profile, options: Namespace, texts: bool) -> Iterator[str]:
         return
     if lacks_data(profile, options):
         yield "missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY."
-    names = [name for name in options.backbones or profile.backbones if name not in profile.weights]
-    absent = [name for name in names if not backbones.weights_file(backbones.shapes(name).pretrained_cfg)]
+    absent = [
+        name
+        for name in options.backbones or profile.backbones
+        if name not in profile.weights and not backbones.weights_file(backbones.shapes(name).pretrained_cfg)
+    ]
     if absent and not options.weights:
         typed = " ".join(f"--weights {name}=FILE" for name in absent)
         yield f"missing: weights of DINOv2, without network. Type {typed}."

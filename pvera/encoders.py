@@ -89,7 +89,12 @@ def not_plain(linear: nn.Linear) -> str:
     It is not for 8-bit layers, which hold codes, and for sharded ones, of which a process holds a part.
     """
     weight: Any = linear.weight
-    if type(linear).forward is nn.Linear.forward and type(weight) is nn.Parameter and weight.is_floating_point():
+    if (
+        type(linear).forward is nn.Linear.forward
+        and type(weight) in (Tensor, nn.Parameter)
+        and "weight" in linear._parameters  # torch's pruning makes it anew in each pass
+        and weight.is_floating_point()
+    ):
         return ""
     return f"{type(linear).__name__} holds {weight.dtype} in {type(weight).__name__}"
 

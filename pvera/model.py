@@ -202,8 +202,8 @@ class AdaptedModel(nn.Module):
             return self
         if not member.mergeable:
             raise InputError(f"{member.method.title} is not linear and cannot be merged")
-        linears = [linear for layer in self._layers for linear in layer.linears]
-        if member.layers[0].sites and (why := next(filter(None, map(not_plain, linears)), "")):
+        changed = [layer for layer, adapter in zip(self._layers, member.layers, strict=True) if adapter.sites]
+        if why := next(filter(None, (not_plain(linear) for layer in changed for linear in layer.linears)), ""):
             raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
         try:
             for layer, adapter in zip(self._layers, member.layers, strict=True):

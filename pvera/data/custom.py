@@ -59,7 +59,7 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
         classes = [(part, of_class) for folder, part in part_of.items() for of_class in _folders(folder)]
         if "test" not in dict(classes):
             raise InputError(
-                f"{source} has splits, but none is named test and has a folder per class; add it, or give all without"
+                f"{source} has splits, but none is named test and has a folder per class; add it, or split none"
             )
     if not classes:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
@@ -258,7 +258,7 @@ def _draw(label: str, contents: list[str], shares: dict[str, float]) -> dict[str
         raise InputError(
             f"class {label!r} has {len(contents)} distinct pictures to split, and needs {len(shares) + 1} at least"
         )
-    order = np.random.default_rng([SEED, *os.fsencode(label)]).permutation(len(contents))
+    order = np.random.default_rng([SEED, *label.encode()]).permutation(len(contents))
     parts = dict.fromkeys(contents, "train")
     for part, share in shares.items():
         count = max(1, round(share * len(contents)))

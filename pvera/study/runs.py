@@ -166,7 +166,7 @@ class Run(Job):
 
 
 def environment(device: str) -> dict:
-    """Return versions, device and threads: another one rounds differently, and so may a processor of the same name."""
+    """Return versions, device and threads. Another of them rounds differently; so may a processor of the same name."""
     versions = {m.__name__: m.__version__ for m in (torch, timm, np)}
     return {
         "pvera": __version__,

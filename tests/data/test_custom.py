@@ -1,7 +1,6 @@
 """The user's own pictures: every form on disk, checks, splits; training, analyses and tables on them."""
 
 import json
-import os
 import re
 import shutil
 
@@ -71,7 +70,6 @@ def test_a_class_is_split_alike_for_ever():
     drawn = custom._draw("cat", list("abcdefghij"), custom.SHARES)
     assert "".join(part[1] for part in drawn.values()) == "rrrraeearr"  # of train, validation, test
     assert drawn != custom._draw("dog", list("abcdefghij"), custom.SHARES)
-    assert custom._draw(os.fsdecode(b"caf\xe9"), list("abc"), custom.SHARES), "a name that is not UTF-8"
 
 
 def test_splits_that_are_given_stay(copy, tmp_path):
