@@ -36,8 +36,9 @@ from pvera import IA3, DoRA, LoRA, PVeRA, VeRA, adapt, backbones, cost, export_p
 from pvera.adapters import Method
 from pvera.encoders import encode_images, input_shape
 from pvera.errors import optional, run_script
-from pvera.files import require_writable, write_atomically
+from pvera.files import require_writable
 from pvera.hooks import training_attention
+from pvera.report.table import update_csv
 from pvera.study import training
 from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
@@ -77,9 +78,7 @@ def main() -> None:
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
         for row in measure(Bench(backbone, precision, options.device), part, options.repeats):
             rows = pd.DataFrame([(*machine, part, backbone, precision, *row)], columns=COLUMNS)
-            if path.exists():
-                rows = pd.concat([pd.read_csv(path), rows]).drop_duplicates(NAME, keep="last")
-            write_atomically(path, rows.to_csv(index=False, float_format="%.6g"))
+            update_csv(path, rows, NAME, float_format="%.6g")
     print(pd.read_csv(path)[[*NAME, "ratio", "low", "high"]].to_string(index=False))
 
 

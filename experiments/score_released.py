@@ -19,9 +19,10 @@ from pvera.backbones import Backbone, weights_sha256
 from pvera.data import image_folders
 from pvera.data.vtab import copy_name, require
 from pvera.errors import InputError, explained, optional, run_script
-from pvera.files import require_writable, write_atomically
+from pvera.files import require_writable
 from pvera.peft.folder import CONFIG
 from pvera.report import published
+from pvera.report.table import update_csv
 from pvera.study.training import predict
 from pvera.text_encoders import quiet
 
@@ -55,7 +56,6 @@ def main() -> None:
     folders = {name: fetch(name, options.source) for name in options.datasets}
     frozen = load_backbone(options.backbone, options.device)
     paper = published.load(RESULTS / "published").accuracies().loc["pvera"]
-    file = options.output / "accuracy.csv"
     for name, folder in folders.items():
         split = image_folders.load_split(options.data, name, "test", SIZE)
         with pvera.import_peft(folder, frozen.model).eval() as model:
@@ -63,9 +63,7 @@ def main() -> None:
         accuracy = 100 * float((predicted == split.labels).mean())
         row = (name, paper[name], options.backbone, copy_name(options.data, name), accuracy, len(predicted))
         table = pd.DataFrame([row], columns=["dataset", "paper", "backbone", "copy", "accuracy", "test_images"])
-        if file.exists():
-            table = pd.concat([pd.read_csv(file), table]).drop_duplicates(["dataset", "backbone"], keep="last")
-        write_atomically(file, table.to_csv(index=False))
+        table = update_csv(options.output / "accuracy.csv", table, ["dataset", "backbone"])
     print(table.to_string(index=False, float_format="{:.1f}".format))
 
 

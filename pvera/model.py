@@ -85,7 +85,7 @@ class AdaptedModel(nn.Module):
         members = [Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
         self.members = cast(Sequence[Member], nn.ModuleList(members))
         if len({tuple(frozenset(a.sites) for a in member.layers) for member in self.members}) > 1:
-            raise InputError("the members of a grid must adapt the same places of the layer")
+            raise InputError("the members of a grid must adapt the same places of each layer")
         self.backbone = encoder.requires_grad_(False)
         self.pool = pool
         self.active = list(range(len(methods)))
@@ -202,11 +202,12 @@ class AdaptedModel(nn.Module):
             return self
         if not member.mergeable:
             raise InputError(f"{member.method.title} is not linear and cannot be merged")
-        changed = [layer for layer, adapter in zip(self._layers, member.layers, strict=True) if adapter.sites]
-        if why := next(filter(None, (not_plain(linear) for layer in changed for linear in layer.linears)), ""):
+        pairs = list(zip(self._layers, member.layers, strict=True))
+        linears = [linear for layer, adapter in pairs if adapter.sites for linear in layer.linears]
+        if why := next(filter(None, map(not_plain, linears)), ""):
             raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
         try:
-            for layer, adapter in zip(self._layers, member.layers, strict=True):
+            for layer, adapter in pairs:
                 merge(layer, adapter, self._replaced)
         except BaseException:  # such as a GPU without memory for the originals
             self.unmerge_()

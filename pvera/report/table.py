@@ -105,6 +105,17 @@ class Table:
             write_atomically(Path(folder) / f"{self.name}.{ending}", text)
 
 
+def update_csv(file: Path, rows: pd.DataFrame, key: Sequence[str], **options) -> pd.DataFrame:
+    """Write rows to a CSV file in place of those with the same `key`; others stay. Return them all.
+
+    options: of `pandas.DataFrame.to_csv`.
+    """
+    if file.exists():
+        rows = pd.concat([pd.read_csv(file), rows]).drop_duplicates(key, keep="last")
+    write_atomically(file, rows.to_csv(index=False, **options))
+    return rows
+
+
 def texts(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
     """Return the columns of `spec` that a frame has, as Markdown under their titles."""
     keys = [key for key in spec if key in frame]

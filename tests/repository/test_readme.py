@@ -214,6 +214,7 @@ DEMO, TINY = (Profile.read(ROOT / f"experiments/profiles/{name}.yaml") for name 
 DROPOUT = TINY.experiments["tuned_dropout"].set["dropout"]
 
 
+@functools.cache
 def sizes(method: str) -> np.ndarray:
     """Return the fewest and the most numbers that a method's chosen configurations train on the tiny ViT."""
     files = [

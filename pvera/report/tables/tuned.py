@@ -15,11 +15,11 @@ from pvera.report.tables.components import TITLES, TUNED, VERA_DROPOUT, Runs
 from pvera.selective import auroc
 from pvera.study import results
 
-#: The profiles of both sets of tasks, and that with the paper's architecture, a block of its own.
-SETS, ARCHITECTURE = ["mini", "vtab_tiny"], "vtab_small"
 #: Profile -> what its tasks are called.
 SET_TITLES = {"mini": "Synthetic tasks", "vtab_tiny": "Images of VTAB-1k",
-              ARCHITECTURE: "ViT-S/14, fine-tuned for saliency"}  # fmt: skip
+              "vtab_small": "ViT-S/14, fine-tuned for saliency"}  # fmt: skip
+#: The profiles of both sets of tasks, and that with the paper's architecture, a block of its own.
+*SETS, ARCHITECTURE = SET_TITLES
 #: What is compared: the first minus the second.
 COMPARED = [
     *(("pvera", name) for name in (*PAPER_METHODS, VERA_DROPOUT) if name != "pvera"),
