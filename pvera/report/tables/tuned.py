@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import PAPER_METHODS
 from pvera.report import analyses
 from pvera.report.scores import chosen_member, score_frame
 from pvera.report.statistics import mean_interval, over_repeats
@@ -22,9 +21,9 @@ SET_TITLES = {"mini": "Synthetic tasks", "vtab_tiny": "Images of VTAB-1k",
 *SETS, ARCHITECTURE = SET_TITLES
 #: What is compared: the first minus the second.
 COMPARED = [
-    *(("pvera", name) for name in (*PAPER_METHODS, VERA_DROPOUT) if name != "pvera"),
+    *(("pvera", name) for name in TUNED if name != "pvera"),
     (VERA_DROPOUT, "vera"),
-    *(("fixed_sigma", name) for name in ("vera", VERA_DROPOUT, "lora")),
+    *(("fixed_sigma", name) for name in ("vera", "no_noise", VERA_DROPOUT, "lora")),
 ]
 #: The methods that say whether a task can tell methods apart.
 JUDGES = ("linear", "lora", "bottleneck")
