@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from options import ROOTS, Parser
+from options import DEVICE, ROOTS, Parser
 
 from pvera import backbones, checkpoint, metrics, uncertainty
 from pvera.backbones import Backbone
@@ -25,7 +25,7 @@ from pvera.data import custom, image_folders, inputs
 from pvera.data.image_folders import ImageSplit
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError, run_script
-from pvera.files import plain, require_writable, write_atomically
+from pvera.files import plain, require_file, write_atomically
 from pvera.model import Member
 from pvera.report.table import escape, markdown_table
 from pvera.study import analyses, results, training
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
     options = parser.parse_args()
     for file in filter(None, (options.predictions, options.metrics)):
-        require_writable(file.resolve().parent)
+        require_file(file)
     evaluated = evaluate(options, options.draws)
     method, backbone, name = evaluated.member.method, evaluated.frozen.name, evaluated.dataset
     print(f"{method.title} for {backbone} on {name}: {len(evaluated.table)} images\n\n{markdown_tables(evaluated)}")
@@ -76,7 +76,7 @@ def adapter_parser(description: str, labelled: bool) -> Parser:
     parser.add_argument("adapter", type=Path, metavar="ADAPTER", help="file that pvera.save or a training has written")
     parser.add_argument("--backbone", metavar="B", help="the backbone (default: that of the record beside the adapter)")
     parser.add_argument("--weights", metavar="FILE", help="file of the backbone's weights, instead of the hub's")
-    parser.device()
+    parser.device(DEVICE)
     if labelled:
         data_set = "a known data set, or your own pictures (default: the data set of the record)"
         parser.add_argument("--data-set", metavar="NAME[=FOLDER]", help=data_set)
@@ -100,12 +100,11 @@ def open_adapter(options: Namespace) -> tuple[Backbone, dict]:
     backbone = options.backbone or record.get("backbone")
     if backbone is None:
         raise InputError(f"which backbone is {options.adapter} for? Name it with --backbone")
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if record and device == "cpu":
+    if record and options.device == "cpu":
         torch.set_num_threads(record["environment"]["threads"])  # another number of images rounds sums differently
     size = record["config"]["image_size"] if backbone == record.get("backbone") else None
     frozen = backbones.load(backbone, weights=options.weights, image_size=size)
-    frozen.model.to(device)
+    frozen.model.to(options.device)
     return frozen, record
 
 

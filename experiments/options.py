@@ -10,6 +10,7 @@ from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 #: Folders of the suites' data sets.
 ROOTS = {"demo": ROOT / "data/demo", "vtab": ROOT / "data/vtab-1k", "own": ROOT / "data/own"}
 
@@ -34,8 +35,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*flags, type=number, **options)
 
     def device(self, default: str | None = None, more: str = "") -> None:
-        places = ["cpu", "cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        places = places if torch.cuda.is_available() else ["cpu"]
+        places = dict.fromkeys(["cpu", DEVICE, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
         words = f"cpu, cuda{more}, or one such as cuda:1"
         self.add_argument("--device", choices=places, metavar="DEVICE", default=default, help=words)
 

@@ -1,7 +1,7 @@
-"""Write the card of a saved adapter beside a copy of it, and push both to the Hugging Face hub on request.
+"""Write the card of a saved adapter beside a copy of it, for the Hugging Face hub.
 
-    python experiments/publish.py ADAPTER --output FOLDER                            nothing is sent
-    python experiments/publish.py ADAPTER --output FOLDER --repository USER/NAME     pushed; `hf auth login` comes first
+    python experiments/publish.py ADAPTER --output FOLDER
+    hf upload USER/NAME FOLDER                                `hf auth login` comes first
 
 The card says method, data set and seed, numbers recomputed from the file, and how to load it; add a licence to it. The
 options for backbone and images are those of experiments/evaluate.py. The folder holds README.md (the card),
@@ -13,9 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from evaluate import TITLES, Evaluation, adapter_parser, evaluate, markdown_tables
-from huggingface_hub import EvalResult, ModelCard, ModelCardData, create_repo, upload_folder
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from pvera.errors import InputError, explained, run_script, writing
+from pvera.errors import InputError, run_script, writing
 
 ADAPTER = "adapter.safetensors"
 
@@ -23,27 +23,21 @@ ADAPTER = "adapter.safetensors"
 def main() -> None:
     parser = adapter_parser(__doc__, labelled=True)
     parser.add_argument("--output", type=Path, metavar="FOLDER", required=True, help="new folder for the files")
-    parser.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
     options = parser.parse_args()
     if options.output.exists():
         raise InputError(f"{options.output} exists: --output names a new folder")
-    evaluated = evaluate(options)
+    text = card(evaluate(options), ', weights="FILE"' if options.weights else "")
     with writing(options.output):
         options.output.mkdir(parents=True)
         shutil.copyfile(options.adapter, options.output / ADAPTER)
         if (record := options.adapter.with_suffix(".json")).exists():
             shutil.copyfile(record, options.output / "run.json")
-        card(evaluated).save(options.output / "README.md")
+        text.save(options.output / "README.md")
     print(f"written: {options.output}")
-    if options.repository:
-        with explained(f"cannot push to {options.repository}", "`hf auth login` comes first"):
-            address = create_repo(options.repository, exist_ok=True)
-            upload_folder(repo_id=options.repository, folder_path=options.output)
-        print(f"pushed: {address}")
 
 
-def card(evaluated: Evaluation) -> ModelCard:
-    """Return the card of an adapter."""
+def card(evaluated: Evaluation, weights: str) -> ModelCard:
+    """Return the card of an adapter. weights: the words that load them where they are not the hub's."""
     frozen, member, name, _, scores, _ = evaluated
     title, task = f"{member.method.title} for {frozen.name} on {name}", "image-classification"
     metadata = ModelCardData(
@@ -76,7 +70,7 @@ Numbers on {scores["images"]} test images of {name}, computed from this file by 
 import pvera
 from pvera import backbones
 
-frozen = backbones.load("{frozen.name}", image_size={frozen.image_size})
+frozen = backbones.load("{frozen.name}", image_size={frozen.image_size}{weights})
 model = pvera.load(frozen.model, "{ADAPTER}").eval()
 logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), normalised by frozen.mean and .std
 ```

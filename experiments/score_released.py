@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from huggingface_hub import snapshot_download
-from options import RESULTS, ROOT, Parser
+from options import DEVICE, RESULTS, ROOT, Parser
 
 import pvera
 from pvera.backbones import Backbone, weights_sha256
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=ROOT / "data/vtab-1k", help="prepared data (%(default)s)")
     parser.add_argument("--backbone", default=BACKBONE, help="name on the hub, or folder (%(default)s)")
     parser.add_argument("--output", type=Path, default=RESULTS / "released", help="(%(default)s)")
-    parser.device(default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.device(DEVICE)
     options = parser.parse_args()
 
     for name in options.datasets:

@@ -3,7 +3,7 @@
     python experiments/train.py --profile demo
 
 Each run writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not
-run again, so an interrupted call goes on where it stopped. Several calls at once share the runs.
+run again; the run that an interruption ended starts anew. Several calls at once share the runs.
 
 On a cluster:
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from options import RESULTS, ROOT, ROOTS, Parser, read_profile
+from options import DEVICE, RESULTS, ROOT, ROOTS, Parser, read_profile
 
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
@@ -59,7 +59,7 @@ def start(options: Namespace, script: str) -> None:
         if missing:
             require_writable(plan.root)
             prepare(missing)
-            device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+            device = options.device or DEVICE
             workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
             work_together(plan, missing, workers, device)
         if options.data_set and script == "train":

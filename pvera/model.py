@@ -275,7 +275,8 @@ class AdaptedModel(nn.Module):
     @property
     def pretrained_cfg(self) -> Any:
         """The backbone's configuration, for `timm.data.resolve_model_data_config`: size and normalisation of images."""
-        return self.backbone.pretrained_cfg
+        published: Any = self.backbone.pretrained_cfg
+        return published | {"input_size": input_shape(self.backbone)}  # made with img_size= it has another
 
     def no_weight_decay(self) -> set[str]:
         """Return the names of the adapters' vectors, which timm's optimizers then do not decay.
@@ -405,7 +406,11 @@ class AdaptedModel(nn.Module):
             self._handles += attach(layer, self.members[0].layers[i].sites, partial(self._call, i))
         last, encoder = self._layers[-1].mlp_norm, uncompiled(self.backbone)
         # A plain ViT that takes its class token reads nothing else of the last layer.
-        if last is not None and type(encoder).__name__ == "VisionTransformer" and encoder.global_pool == "token":
+        if (
+            last is not None
+            and type(encoder).__name__ == "VisionTransformer"
+            and getattr(encoder, "global_pool", None) == "token"
+        ):
             self._handles.append(last.register_forward_pre_hook(self._spare_tokens, prepend=True).remove)
 
     def _spare_tokens(self, norm, args):

@@ -36,7 +36,7 @@ SEED = 0  # of the split
 SYSTEM = {"@eadir", "#recycle", "@recycle", "@recently-snapshot", "__macosx", "$recycle.bin", "lost+found",
           "system volume information"}  # fmt: skip
 #: Why `find` leaves files out.
-HIDDEN, NO_SUFFIX = "hidden", "without an image's suffix"
+HIDDEN, NO_SUFFIX, LOOSE = "hidden", "without an image's suffix", "outside the folders of classes"
 
 
 def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
@@ -63,7 +63,9 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
             )
     if not classes:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
-    rows, left_out = [], Counter[str]()
+    places = {source, *(of_class.parent for _, of_class in classes)}
+    loose = [path for place in places for path in place.iterdir() if path.is_file() and not is_hidden(path.name)]
+    rows, left_out = [], Counter([LOOSE] * len(loose))
     for part, of_class in classes:
         pictures, others = find(of_class)
         if not pictures:

@@ -45,7 +45,7 @@ class Page:
     def missing(self, script: str = "train", options: str = "") -> None:
         """Show the command that makes results that are missing."""
         command = f"python experiments/{script}.py --profile {self.profile} {options}".strip()
-        self.say(f"No results yet: `{command}` makes them.")
+        self.say(f"No results yet: `{command}` makes them, if the profile lists them.")
 
     def show(self, table: Table, backbone: str = "", source: bool = False, of: str = "") -> None:
         """Write a table in all formats and show it.

@@ -188,8 +188,8 @@ def test_methods(key, tmp_path):
         torch.testing.assert_close(loaded(images), logits, rtol=1e-4, atol=1e-4)
 
 
-class Own(nn.Module):
-    """DINOv2 of transformers, whose attention has three projections, in a class of one's own."""
+class VisionTransformer(nn.Module):
+    """DINOv2 of transformers, whose attention has three projections, in a class of one's own with timm's name."""
 
     img_size = 32
 
@@ -203,8 +203,11 @@ class Own(nn.Module):
 
 def test_three_projections_compute_what_one_does(register):
     projections = [f"attention.{position}_proj" for position in "qkv"]
-    register(Own, layers="vit.encoder.layer", projections=projections, attention="layer_scale1")
-    models = [perturb(pvera.adapt(encoder, METHODS["pvera"], 5)).eval() for encoder in (make_vit(), Own().eval())]
+    register(VisionTransformer, layers="vit.encoder.layer", projections=projections, attention="layer_scale1")
+    models = [
+        perturb(pvera.adapt(encoder, METHODS["pvera"], 5)).eval()
+        for encoder in (make_vit(), VisionTransformer().eval())
+    ]
     torch.testing.assert_close(models[1](make_images()), models[0](make_images()))
 
 

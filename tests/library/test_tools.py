@@ -148,13 +148,18 @@ def test_without_classes_or_with_a_head_of_ones_own(images, tmp_path):
     assert torch.equal(pvera.load(make_vit(), tmp_path / "own.safetensors").eval()(images), features)
     with pytest.raises(InputError, match="linear head"):
         pvera.export_peft(model, tmp_path / "folder")
+    model = pvera.adapt(make_vit(), METHODS["pvera"], CLASSES)
+    model.members[0].head = head
+    with pytest.raises(InputError, match="the head was replaced"):
+        pvera.save(model, tmp_path / "replaced.safetensors")
 
 
 def test_timm_resolves_the_backbones_data_config():
     vit = timm.create_model("vit_tiny_patch8_32", num_classes=0)
     expected = timm.data.resolve_model_data_config(vit)
-    assert timm.data.resolve_model_data_config(pvera.adapt(vit, METHODS["pvera"], CLASSES)) == expected
-    assert expected["input_size"] == (3, 32, 32)
+    vit = timm.create_model("vit_tiny_patch8_32", img_size=48, num_classes=0)
+    adapted = timm.data.resolve_model_data_config(pvera.adapt(vit, METHODS["pvera"], CLASSES))
+    assert adapted == expected | {"input_size": (3, 48, 48)}
     assert not hasattr(pvera.adapt(make("Dinov2Model"), METHODS["pvera"], CLASSES), "pretrained_cfg")
 
 

@@ -6,13 +6,12 @@ import re
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
-from unittest.mock import MagicMock
 
-import huggingface_hub
 import numpy as np
 import pandas as pd
 import photographs
 import pytest
+import safetensors.torch
 import scripts
 import torch
 import yaml
@@ -216,6 +215,7 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
     assert table.path.tolist() == [rf"{new}/@eaDir/caf\udce9.png"]
     output = ("--output", tmp_path / "refused.csv")
     assert "Name them in the order" in scripts.refusal("predict", capsys, adapter, odd, *BACKBONE, *output)
+    assert "is a folder" in scripts.refusal("predict", capsys, adapter, new, *NAMED, "--output", new)
     for wrong, message in ((tmp_path / "none", "does not exist"), (new / "notes.txt", "cannot be read")):
         assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED, *output)
 
@@ -233,8 +233,9 @@ def alone(tmp_path):
     return (shutil.copy(adapter, tmp_path / "alone.safetensors"), *data)
 
 
-def test_the_card_agrees_with_the_file(alone, tmp_path, monkeypatch):
+def test_the_card_agrees_with_the_file(alone, tmp_path, capsys, monkeypatch):
     scripts.execute("publish", *alone, "--output", tmp_path / "out")
+    assert "exists" in scripts.refusal("publish", capsys, *alone, "--output", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.md", "adapter.safetensors"}
     assert (tmp_path / "out/adapter.safetensors").read_bytes() == Path(alone[0]).read_bytes()
     _, metadata, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
@@ -258,20 +259,6 @@ def test_the_card_agrees_with_the_file(alone, tmp_path, monkeypatch):
     exec(code, names)
     expected = pvera.load(backbones.load("tiny").model, alone[0]).eval()(names["images"])
     assert torch.equal(names["logits"], expected) and expected.shape == (2, 4)
-
-
-def test_it_is_pushed_with_its_card(alone, tmp_path, capsys, monkeypatch):
-    hub, options = MagicMock(), (*alone, "--output", tmp_path / "out", "--repository", "me/a")
-    for name in ("create_repo", "upload_folder"):
-        monkeypatch.setattr(huggingface_hub, name, getattr(hub, name))
-    hub.create_repo.return_value = "https://huggingface.co/me/a"
-    scripts.execute("publish", *options)
-    assert "pushed: https://huggingface.co/me/a" in capsys.readouterr().out
-    hub.create_repo.assert_called_once_with("me/a", exist_ok=True)
-    hub.upload_folder.assert_called_once_with(repo_id="me/a", folder_path=tmp_path / "out")
-    assert f"{tmp_path / 'out'} exists" in scripts.refusal("publish", capsys, *options)
-
-    shutil.rmtree(tmp_path / "out")
-    hub.create_repo.side_effect = OSError("403\nForbidden")
-    refused = scripts.outcome("publish", capsys, *options)
-    assert refused[0] == 2 and refused[2].startswith("error: cannot push to me/a: 403 Forbidden; `hf auth login`")
+    safetensors.torch.save_file(backbones.load("tiny").model.state_dict(), "weights.safetensors")
+    scripts.execute("publish", *alone, "--weights", "weights.safetensors", "--output", "card")
+    assert 'image_size=32, weights="FILE")' in Path("card/README.md").read_text()

@@ -25,10 +25,10 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
 
     sets: name of a set of tasks -> its runs. A set ends in its mean over tasks with the 95 % interval for other seeds;
     a thin one, which takes three units, is for other tasks. names: of `CONTRASTS`, at most four for several sets;
-    those are drawn that a set has runs of.
+    those are drawn that every set has runs of.
     """
     accuracies = [values(runs) for runs in sets.values()]
-    there = [name for name in names if any({*CONTRASTS[name]} <= runs.keys() for runs in sets.values())]
+    there = [name for name in names if all({*CONTRASTS[name]} <= runs.keys() for runs in sets.values())]
     rows = [
         [*map(title, frame.index.unique("dataset")), f"{MEAN}{name}"]
         for name, frame in zip(sets, accuracies, strict=True)
@@ -42,18 +42,13 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
     task = Style("", pvera.colour, pvera.marker)
     for ax, (place, name) in zip(axes, product(range(len(sets)), there), strict=True):
         frame, labels, (first, second) = accuracies[place], rows[place], CONTRASTS[name]
-        scores = frame.reindex(columns=[first, second])
-        gaps = (scores[first] - scores[second]).unstack("seed", sort=False)
+        gaps = (frame[first] - frame[second]).unstack("seed", sort=False)
         tasks = gaps.add_prefix("seed").assign(mean=gaps.mean(axis=1)).set_axis(labels[:-1])
-        if tasks["mean"].isna().all():
-            ax.text(0.5, 0.5, "not run", transform=ax.transAxes, fontsize=6, color="0.4", ha="center")
-            mean = {}
-        else:
-            mean = mean_interval(gaps, over_repeats)
-            units = pooled(gaps).dropna(how="all")
-            if len(units) > 2:  # of two the interval for new tasks spans the figure
-                sample = mean_interval(units)
-                ax.plot([sample["low"], sample["high"]], [len(labels) - 1] * 2, color="black", linewidth=0.5)
+        mean = mean_interval(gaps, over_repeats)
+        units = pooled(gaps).dropna(how="all")
+        if len(units) > 2:  # of two the interval for new tasks spans the figure
+            sample = mean_interval(units)
+            ax.plot([sample["low"], sample["high"]], [len(labels) - 1] * 2, color="black", linewidth=0.5)
         forest(
             ax,
             pd.concat([tasks, pd.DataFrame(mean, labels[-1:])]),
