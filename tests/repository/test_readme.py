@@ -272,7 +272,7 @@ NUMBERS = [
     ("it is 3.3 above on three", gain("_vtab_small")),
     ("(59.8 against 56.5 %)", averages("tuned_vtab_small")),
     ("and 2.6 points on", gain("_vtab_small", "PVeRA, σ = 1 fixed, β = 0")),
-    ("trains only 1,280 besides", sizes("pvera")[:1]),
+    ("trains only 1,280 numbers", sizes("pvera")[:1]),
     ("train 4 to 30 times as many", [LARGER.min(), LARGER.max()]),
     ("gain of 1.4 points", [LEAD]),
     ("GPU, 7 to 20 minutes", minutes("bash run_all.sh")),
