@@ -277,7 +277,7 @@ NUMBERS = [
     ("gain of 1.4 points", [LEAD]),
     ("GPU, 7 to 20 minutes", minutes("bash run_all.sh")),
     ("the tests, in 6 to 10 minutes", minutes("bash run_tests.sh")),
-    ("with dropout, fixed at 0.5)", [DROPOUT]),
+    ("with dropout, rate fixed at 0.5)", [DROPOUT]),
     ("where 24 % of", [table("uncertainty_by_error")["error"].min()]),
     ("where 87 %", [table("uncertainty_by_error")["error"].max()]),
     ("trains 30,720 numbers", [parameters("pvera")]),
