@@ -12,6 +12,7 @@ some of the 19.
 import json
 import shutil
 import sys
+import tarfile
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -174,6 +175,8 @@ def extract(archive: Path, target: Path) -> None:
     print(f"extracting {archive.name}", flush=True)
     # Of zip files, what leaves is left out; the filter of tar files refuses it, links out and devices.
     options = {} if archive.name.endswith(".zip") else {"filter": "data"}
+    if options and not hasattr(tarfile, "data_filter"):
+        raise InputError(f"cannot extract {archive}: this needs Python from 3.10.12 or 3.11.4; give a folder instead")
     try:
         shutil.unpack_archive(archive, target, **options)
     except Exception as error:  # damaged archives fail in many ways, also as an OSError without a number
