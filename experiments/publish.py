@@ -26,18 +26,18 @@ def main() -> None:
     options = parser.parse_args()
     if options.output.exists():
         raise InputError(f"{options.output} exists: --output names a new folder")
-    text = card(evaluate(options), ', weights="FILE"' if options.weights else "")
+    page = card(evaluate(options), options.weights)
     with writing(options.output):
         options.output.mkdir(parents=True)
         shutil.copyfile(options.adapter, options.output / ADAPTER)
         if (record := options.adapter.with_suffix(".json")).exists():
             shutil.copyfile(record, options.output / "run.json")
-        text.save(options.output / "README.md")
+        page.save(options.output / "README.md")
     print(f"written: {options.output}")
 
 
-def card(evaluated: Evaluation, weights: str) -> ModelCard:
-    """Return the card of an adapter. weights: the words that load them where they are not the hub's."""
+def card(evaluated: Evaluation, weights: str | None) -> ModelCard:
+    """Return the card of an adapter. weights: the file of the backbone's, None for the hub's."""
     frozen, member, name, _, scores, _ = evaluated
     title, task = f"{member.method.title} for {frozen.name} on {name}", "image-classification"
     metadata = ModelCardData(
@@ -50,6 +50,7 @@ def card(evaluated: Evaluation, weights: str) -> ModelCard:
             for key, text in TITLES.items()
         ],
     )
+    own = ', weights="FILE"' if weights else ""
     hyperparameters = ", ".join(f"{key} {value}" for key, value in asdict(member.method).items()) or "none"
     return ModelCard(
         f"""---
@@ -70,7 +71,7 @@ Numbers on {scores["images"]} test images of {name}, computed from this file by 
 import pvera
 from pvera import backbones
 
-frozen = backbones.load("{frozen.name}", image_size={frozen.image_size}{weights})
+frozen = backbones.load("{frozen.name}", image_size={frozen.image_size}{own})
 model = pvera.load(frozen.model, "{ADAPTER}").eval()
 logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), normalised by frozen.mean and .std
 ```
