@@ -35,17 +35,17 @@ SEED = 0  # of the split
 #: Folders of Synology, QNAP, macOS, Windows and fsck, in small letters: thumbnails and what was deleted.
 SYSTEM = {"@eadir", "#recycle", "@recycle", "@recently-snapshot", "__macosx", "$recycle.bin", "lost+found",
           "system volume information"}  # fmt: skip
-#: Why `find` leaves files out.
+#: Why files are left out.
 HIDDEN, NO_SUFFIX, LOOSE = "hidden", "without an image's suffix", "outside the folders of classes"
 
 
 def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     """List the pictures of a folder, and read their contents.
 
-    Returns their table, and what `find` left out. Columns: path, label (its name), part (None: still to be drawn), and
-    content (SHA-256 of the file; of files with equal pixels, the smallest). Rows stand in the order of contents, which
-    the names of files and classes do not change: the published program trains in the order of the lists, and
-    `--images` takes their first images.
+    Returns their table, and how many files are left out, by reason. Columns: path, label (its name), part (None: still
+    to be drawn), and content (SHA-256 of the file; of files with equal pixels, the smallest). Rows stand in the order
+    of contents, which the names of files and classes do not change: the published program trains in the order of the
+    lists, and `--images` takes their first images.
     InputError for what has none of the forms above, and for files that are missing or cannot be decoded.
     """
     source = Path(os.path.abspath(source))
@@ -64,8 +64,8 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     if not classes:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
     places = {source, *(of_class.parent for _, of_class in classes)}
-    loose = [path for place in places for path in place.iterdir() if path.is_file() and not is_hidden(path.name)]
-    rows, left_out = [], Counter([LOOSE] * len(loose))
+    loose = (path for place in places for path in place.iterdir() if path.is_file() and not is_hidden(path.name))
+    rows, left_out = [], Counter(LOOSE for _ in loose)
     for part, of_class in classes:
         pictures, others = find(of_class)
         if not pictures:
@@ -96,8 +96,8 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict]:
         for label, contents in table[parts != "test"].groupby("label").content:
             drawn |= _draw(str(label), sorted(set(contents)), shares)
         table["part"] = table.part.where(parts == "test", table.content.map(drawn))
-        described |= {"drawn": dict(shares), "seed": SEED}
-    if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
+        described |= {"drawn": shares, "seed": SEED}
+    if untrained := sorted({*labels} - {*labels[table.part == "train"]}):
         raise InputError(f"{source} has no training picture of {name_errors(untrained)}")
     for column, where in (("label", "with different labels"), ("part", "in two splits")):
         unequal = table.groupby("content")[column].transform("nunique") > 1
@@ -130,20 +130,19 @@ def install(root: str | Path, name: str, source: str | Path) -> dict:
     if folder.exists() and before is None:
         raise InputError(f"{folder} exists and is no data set that --data-set wrote: remove it, or choose another name")
     table, described = split(source)
-    pictures = Path(described["source"])
     lists = {}
     for part, of_part in table.groupby("part"):
         labels = of_part.label.map(described["classes"].index)
         lines = [f"images/{path} {label}\n" for path, label in zip(of_part.path, labels, strict=True)]
         lists[f"{SPLIT_OF[part]}.txt"] = "".join(lines)
-    described["lists_sha256"] = files.digest([str(pictures), lists])
+    described["lists_sha256"] = files.digest([described["source"], lists])
     if described == before:
         return described
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / MANIFEST).unlink(missing_ok=True)
-        (folder / "images").unlink(missing_ok=True)
-        (folder / "images").symlink_to(pictures.resolve(), target_is_directory=True)
+        for written in (MANIFEST, "images"):
+            (folder / written).unlink(missing_ok=True)
+        (folder / "images").symlink_to(Path(described["source"]).resolve(), target_is_directory=True)
     lists[MANIFEST] = json.dumps(described, indent=1, ensure_ascii=False) + "\n"  # last: it says that all is there
     for file, content in lists.items():
         files.write_atomically(folder / file, content)
@@ -180,7 +179,7 @@ def describe(name: str, described: dict) -> str:
 
 
 def describe_left_out(left_out: dict[str, int]) -> str:
-    """Return words for what `find` left out."""
+    """Return words for the files that were left out."""
     return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.study.results import KINDS
+from pvera.study.results import KINDS, path_of, read_predictions
 
 ROWS = ["category", "dataset", "seed"]  # the index of scores
 
@@ -35,6 +35,16 @@ def place(record: dict) -> tuple:
 def capped(runs: Iterable[dict]) -> int:
     """Count the runs whose chosen training was ended by the limit on epochs, before its patience was."""
     return sum(chosen_member(run)["status"] == "epoch limit" for run in runs if run["chosen"])
+
+
+def largest_class(root, runs: Iterable[dict]) -> dict[str, float]:
+    """Return, per data set, the share of the test set's most frequent class, from the labels beside a run."""
+    shares = {}
+    for run in runs:
+        if run["dataset"] not in shares and run["test"]:
+            _, labels = read_predictions(path_of(root, run))
+            shares[run["dataset"]] = np.bincount(labels).max() / len(labels)
+    return shares
 
 
 def chosen_member(run: dict) -> dict:

@@ -6,13 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from hand import cells
-from records import make_record, write_all
+from records import make_record
 from scipy import stats
 
 from pvera.report import claims, published
 from pvera.report.analyses import Example, Uncertainty
 from pvera.report.plots import uncertainty as plots
 from pvera.report.tables import baselines, tuned, uncertainty, verdicts
+from pvera.study import results
 from pvera.uncertainty import Estimates
 
 RATES = {"learning_rate": [1e-2, 1e-3, 1e-4]}
@@ -39,9 +40,9 @@ def root(tmp_path):
                 for place, member in enumerate(record["members"]):
                     member["curve"]["validation_accuracy"] = [0.1, 0.2, 0.3, correct / 100 + 0.02 * place]
                 records.append(record)
-    write_all(tmp_path, records)
-    shares = pd.DataFrame({"dataset": DATASETS, "share": 0.1})
-    shares.to_csv(tmp_path / "mine/largest_class.csv", index=False)
+    for record in records:
+        predictions = (np.zeros((100, 10)), np.arange(100) % 10) if record["method"] == "linear" else ()
+        results.write(results.path_of(tmp_path, record), record, *predictions)
     return tmp_path
 
 
@@ -53,7 +54,8 @@ def test_a_task_at_chance_or_saturated_is_left_out_and_named(root):
         "| Sprites | 10.0 | 12.0 | 12.0 | 12.0 | chance |" in text
         and "| Digits | 10.0 | 12.0 | 40.0 | 30.0 | no |" in text
     )
-    (root / "mine/largest_class.csv").unlink()
+    for predictions in root.glob("mine/tuned/*/*/linear/*.npz"):
+        predictions.unlink()
     assert tuned.left_out(root, "mine") == {}
 
 

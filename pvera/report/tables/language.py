@@ -6,12 +6,11 @@ import pandas as pd
 from pvera.adapters import PAPER_METHODS
 from pvera.data import glue
 from pvera.data.tasks import TASKS
-from pvera.report.scores import score_frame
+from pvera.report.scores import largest_class, score_frame
 from pvera.report.statistics import over_repeats
 from pvera.report.table import MARKED, Table, marks, pivot_text, plain, title
 from pvera.report.tables.benchmark import comparisons, describe_runs, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast, lead
-from pvera.study.results import path_of, read_predictions
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
@@ -21,9 +20,9 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
 
     published: `Published.language`.
     """
-    majority, data = majority_class(root, runs), comparisons(runs, score)
+    data = comparisons(runs, score)
     data["metric"] = [glue.GLUE[name].metric for name in data["dataset"]]
-    data["majority"] = 100 * data["dataset"].map(majority)
+    data["majority"] = 100 * data["dataset"].map(majority_class(root, runs))
     paper = published.assign(dataset=published["task"].map({task.title: name for name, task in glue.GLUE.items()}))
     printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
     data = data.join(printed, on=["dataset", "method"])
@@ -94,14 +93,6 @@ def learned(scores: pd.DataFrame, task: str) -> Gaps:
 
 
 def majority_class(root, runs: list[dict]) -> dict[str, float]:
-    """Return, per task, the `score` of always predicting the most frequent class of the test set.
-
-    That is its share of the test set, or a Matthews correlation of 0.
-    """
-    majority = {}
-    for run in runs:
-        if run["dataset"] not in majority and run["test"]:
-            _, labels = read_predictions(path_of(root, run))
-            accurate = glue.GLUE[run["dataset"]].metric == "accuracy"
-            majority[run["dataset"]] = np.bincount(labels).max() / len(labels) if accurate else 0.0
-    return majority
+    """Return, per task, the `score` of always predicting the test set's most frequent class: a correlation of 0."""
+    shares = largest_class(root, runs).items()
+    return {name: share * (glue.GLUE[name].metric == "accuracy") for name, share in shares}

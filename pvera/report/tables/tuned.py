@@ -1,12 +1,10 @@
 """Version 3 of the experiment (docs/design.md): methods tuned alike, on synthetic tasks and images of VTAB-1k."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
 from pvera.report import analyses
-from pvera.report.scores import chosen_member, score_frame
+from pvera.report.scores import chosen_member, largest_class, score_frame
 from pvera.report.statistics import mean_interval, over_repeats
 from pvera.report.table import Table, interval, number, pivot_text, signed, title
 from pvera.report.tables import components
@@ -78,16 +76,15 @@ def draws_by_task(root, profile: str) -> pd.DataFrame:
 def judges(root, profile: str) -> pd.DataFrame:
     """Return the test accuracy (%) of `JUDGES` with seed 0, and the share (%) of the largest class: a row per data set.
 
-    left out: why the task cannot tell methods apart, at "chance" or "saturated"; else "". The shares stand in
-    <root>/<profile>/largest_class.csv; empty without that file, or where a judge is not trained.
+    left out: why the task cannot tell methods apart, at "chance" or "saturated"; else "". Without a row where one of
+    them is not trained, and empty where no predictions, whose labels are counted, are there.
     """
-    shares = Path(root) / profile / "largest_class.csv"
-    runs = results.load_runs(root, profile, "tuned")
-    runs = [run for run in runs if run["method"] in JUDGES and run["seed"] == 0]
-    if {run["method"] for run in runs} != {*JUDGES} or not shares.exists():
+    runs = [run for run in results.load_runs(root, profile, "tuned") if run["method"] in JUDGES and run["seed"] == 0]
+    there = [run for run in runs if results.path_of(root, run).with_suffix(results.ARRAYS).exists()]
+    if not there:
         return pd.DataFrame(columns=["left out"])
-    accuracies = 100 * score_frame(runs).droplevel(["category", "seed"]).dropna()
-    scores = accuracies.join(100 * pd.read_csv(shares, index_col="dataset")["share"].rename("largest class"))
+    accuracies = 100 * score_frame(runs).droplevel(["category", "seed"]).reindex(columns=JUDGES).dropna()
+    scores = accuracies.join(100 * pd.Series(largest_class(root, there), name="largest class"))
     chance = accuracies.max(axis=1) < scores["largest class"] + CHANCE
     saturated = accuracies.min(axis=1) > SATURATED
     return scores.assign(**{"left out": np.select([chance, saturated], ["chance", "saturated"], "")})
@@ -143,14 +140,14 @@ def differences(runs: Runs) -> Table:
 
 def choices(root, profile: str) -> Table | None:
     """Build the table of what the searches chose, learning rates before α and β; None without."""
-    named = {experiment: name for name, (*_, experiment) in TUNED.items() if experiment != "tuned"}
+    named = {experiment: name for name, (*_, experiment) in TUNED.items() if experiment != "tuned"} | OWN
     rows = []
-    for experiment in ("tuned", *named, *OWN):
+    for experiment in ("tuned", *named):
         key = experiment if experiment in OWN else "learning_rate"
         for run in results.load_runs(root, profile, experiment):
             if run["seed"] == 0 and run["chosen"]:
                 tried, value = [member["grid"][key] for member in run["members"]], run["chosen"]["grid"][key]
-                name = (named | OWN).get(experiment, run["method"])
+                name = named.get(experiment, run["method"])
                 rows.append((name, run["dataset"], value, value == min(tried), value == max(tried)))
     if not rows:
         return None
@@ -158,7 +155,7 @@ def choices(root, profile: str) -> Table | None:
     cells = pivot_text(data, "searched", "dataset", lambda row: number(row["chosen"]))
     edges = data.groupby("searched", sort=False)[["lowest", "highest"]].agg(["sum", "size"])
     for edge in ("lowest", "highest"):
-        cells[f"At the {edge}"] = [f"{n} of {size}" for n, size in edges[edge].itertuples(index=False)]
+        cells[f"At the {edge}"] = [f"{n} of {size}" for n, size in edges[edge].to_numpy()]
     caption = (
         f"{title_of(profile)}: what seed 0 chose by its validation loss; learning rates but for α and β. "
         "The last columns count how often it is the lowest or the highest tried."
@@ -168,16 +165,14 @@ def choices(root, profile: str) -> Table | None:
 
 def by_accuracy(runs: Runs, profile: str) -> str:
     """Say what PVeRA − VeRA is on the validation images where loss, and where accuracy chooses epoch and rate."""
-    means = {}
-    for name in ("vera", "pvera"):
-        of_task = {}
-        for run in runs[name]:
-            if run["seed"] == 0 and run["chosen"]:
-                by_loss = chosen_member(run)["curve"]["validation_accuracy"][run["chosen"]["epoch"]]
-                best = max(max(member["curve"]["validation_accuracy"]) for member in run["members"])
-                of_task[run["dataset"]] = {"loss": 100 * by_loss, "accuracy": 100 * best}
-        means[name] = pd.DataFrame(of_task).T
-    gap = (means["pvera"] - means["vera"]).mean()
+    rows = {}
+    for run in [*runs["vera"], *runs["pvera"]]:
+        if run["seed"] == 0 and run["chosen"]:
+            by_loss = chosen_member(run)["curve"]["validation_accuracy"][run["chosen"]["epoch"]]
+            best = max(max(member["curve"]["validation_accuracy"]) for member in run["members"])
+            rows[run["method"], run["dataset"]] = {"loss": by_loss, "accuracy": best}
+    accuracies = 100 * pd.DataFrame(rows)
+    gap = (accuracies["pvera"] - accuracies["vera"]).mean(axis=1)
     return (
         f"{title_of(profile)}: on the validation images of seed 0, PVeRA − VeRA is {signed(gap['loss'], 1)} "
         f"points where the loss chooses epoch and rate, and {signed(gap['accuracy'], 1)} if the accuracy chose."
