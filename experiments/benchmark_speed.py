@@ -100,7 +100,7 @@ class Bench:
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
         profile = read_profile("mini" if backbone == "tiny" else "paper")
         #: The adapters with the profile's most chosen hyperparameters, by key.
-        self.methods: dict[str, Method] = {
+        self.methods = {
             key: candidate(profile, key, most_chosen(profile, key), CORRECTED).method
             for key in profile.methods
             if key != "linear"

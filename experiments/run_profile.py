@@ -85,9 +85,11 @@ def lacking(profile: Profile, options: Namespace, texts: bool) -> Iterator[str]:
     absent = [
         name
         for name in options.backbones or profile.backbones
-        if name not in profile.weights and not backbones.weights_file(backbones.shapes(name).pretrained_cfg)
+        if name not in profile.weights
+        and not any(text.startswith(f"{name}=") for text in options.weights)
+        and not backbones.weights_file(backbones.shapes(name).pretrained_cfg)
     ]
-    if absent and not options.weights:
+    if absent:
         typed = " ".join(f"--weights {name}=FILE" for name in absent)
         yield f"missing: weights of DINOv2, without network. Type {typed}."
     if of_paper and texts and not has_glue(profile):

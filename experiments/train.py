@@ -60,7 +60,7 @@ def start(options: Namespace, script: str) -> None:
             require_writable(plan.root)
             prepare(missing)
             device = options.device or DEVICE
-            workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
+            workers = options.workers or {"cpu": cores(), "cuda": torch.cuda.device_count()}.get(device, 1)
             work_together(plan, missing, workers, device)
         if options.data_set and script == "train":
             print(*trained(plan.runs()), sep="\n")

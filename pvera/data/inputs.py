@@ -17,6 +17,7 @@ import torch
 from pvera import backbones, text_encoders
 from pvera.backbones import Backbone
 from pvera.data import glue, image_folders, vtab
+from pvera.errors import InputError
 from pvera.text_encoders import Encoder
 
 PARTS = ("train", "validation", "test")  # what a run reads, in this order
@@ -89,8 +90,11 @@ def prepare(runs: Iterable, decode: bool = True) -> None:
     """
     read = dict.fromkeys((run.data_root, run.dataset, _model(run)) for run in runs)
     for root, name, _ in read:
-        if name in vtab.NAMES:
-            vtab.require(root, name)
+        vtab.require(root, name)
+    if {vtab.DIFFERS} < {vtab.copy_name(root, name) for root, name, _ in read}:
+        raise InputError(
+            "data sets of VTAB-1k and those that differ from it share no table: name those of one kind by --datasets"
+        )
     for root, name, model in read:
         frozen = _load_backbone(*model)
         if decode or name in glue.GLUE:
@@ -122,6 +126,8 @@ def _describe(*model) -> dict:
 @lru_cache(maxsize=1)
 def _load_data(model: tuple, root: str, names: tuple, parts: tuple, images: int | None) -> tuple[Split, ...]:
     frozen = _load_backbone(*model)
+    for name in names:
+        vtab.require(root, name)
     return tuple(split for name in names for split in load(root, name, frozen, parts, images))
 
 

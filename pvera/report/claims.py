@@ -282,9 +282,7 @@ def page(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, 
     beside = rows["topic"].isin(SIDE_BY_SIDE)
     repeated = ~beside & rows["claim"].isin(rows.loc[beside, "claim"])
     own = tuned.title_of(profile)
-    sets = {own: rows[beside]} | dict(others)
-    sets = {f"{name}, tuned alike": part[part["page"]] for name, part in sets.items()}
-    sets[f"{own}, the paper's search"] = rows[repeated]
+    sets = {own: rows[beside], **others, f"{own}, the paper's search": rows[repeated]}
     rows = rows[rows["page"] & ~beside & ~repeated]
     usual = rows["backbone"].iloc[0]
     other = [title(name) if name not in ("", usual) else "" for name in rows["backbone"]]
@@ -298,7 +296,10 @@ def page(rows: pd.DataFrame, profile: str, notebooks: str, others: Mapping[str, 
     )
     if usual:
         note = f"The backbone is {title(usual)} where no other is named. {note}"
-    tables = {"Accuracy and calibration": _side_by_side(sets), "Other claims": cells}
+    tables = {
+        "Accuracy and calibration, tuned alike where nothing else is said": _side_by_side(sets),
+        "Other claims, not tuned alike": cells,
+    }
     parts = [f"## {name}\n\n{markdown_table(list(table), table.to_numpy())}"
              for name, table in tables.items() if len(table)]  # fmt: skip
     return "\n\n".join([*parts, RULE, note]) + "\n"
@@ -309,7 +310,7 @@ def _side_by_side(sets: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     rows = pd.concat([part.assign(set=name) for name, part in sets.items()])
     if len(set(rows["backbone"]) - {""}) > 1:
         rows["set"] += [f", {title(name)}" if name else "" for name in rows["backbone"]]
-    tested = rows[rows["verdict"] != UNTESTABLE]
+    tested = rows[rows["page"] & (rows["verdict"] != UNTESTABLE)]
     rows = rows[rows["claim"].isin(tested["claim"]) & rows["set"].isin(tested["set"])]
     cells = pivot_text(rows, "claim", "set", _cell)
     cells.insert(0, "Claim", rows.drop_duplicates("claim").set_index("claim")["link"])

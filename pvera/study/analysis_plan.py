@@ -72,7 +72,7 @@ def compared(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     Along β they are given the test images alone; otherwise corrupted ones too, and those of the next data set of the
     same category and of the next one of another.
     """
-    if not profile.baselines or trained not in profile.experiments:
+    if not profile.baselines:
         return []
     datasets = [name for name in profile.baselines.datasets or profile.datasets if name in profile.datasets]
     profile = profile.with_(backbones=profile.backbones[:1], datasets=datasets)

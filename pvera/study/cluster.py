@@ -1,7 +1,7 @@
 """Workers as the jobs of a SLURM array, through submitit: submission and state.
 
-Jobs carry a name that follows from the profile and the folder of results, so neither ids nor an accounting database are
-needed to find them. Whether a run is done, under way or failed is told by the files at its place (`worker`).
+Jobs carry a name that follows from what they run and the folder of results, so neither ids nor an accounting database
+are needed to find them. Whether a run is done, under way or failed is told by the files at its place (`worker`).
 """
 
 import shutil
@@ -94,8 +94,9 @@ def submit(plan: Plan, site: Site) -> int:
 
 
 def _job_name(plan: Plan) -> str:
-    """Return the name of a profile's jobs, with a hash of the folder of results."""
-    return f"pvera-{plan.profile.name}-{digest({'root': str(plan.root)})[:8]}"
+    """Return the name of a plan's jobs, with a hash of what they run and of the folder of results."""
+    runs = digest([str(plan.root), plan.experiments, plan.profile.model_dump()])[:8]
+    return f"pvera-{plan.profile.name}-{runs}"
 
 
 def active(plan: Plan) -> int:

@@ -160,7 +160,7 @@ def load_runs(root, profile: str, *experiments: str) -> list[dict]:
     runs = [run for experiment in experiments or ("benchmark",) for run in read_all(root, profile, experiment)]
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
     for run in runs:
-        config = {"protocol name": run["protocol"]} | run["config"]
+        config = {"protocol name": run["protocol"], "accepted data": "data_differs" in run} | run["config"]
         if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
             config["data_copy"] = run["data_copy"]
         for key, value in config.items():

@@ -197,7 +197,12 @@ def list_runs(profile: Profile, name: str, root) -> list[Job]:
 
     choose("experiment", name, (*profile.experiments, *ANALYSES))
     lists, trained = ANALYSES[name]
-    return [analysis for each in profile.analyses.get(name, [trained]) for analysis in lists(profile, root, name, each)]
+    return [
+        analysis
+        for each in profile.analyses.get(name, [trained])
+        if each in profile.experiments
+        for analysis in lists(profile, root, name, each)
+    ]
 
 
 def trainings(profile: Profile, root, name: str) -> list[Run]:

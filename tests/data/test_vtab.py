@@ -143,6 +143,8 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
     assert call(*arguments, "--accept", "--datasets", "cifar", "dtd")[0] == 1, "a data set that is named must be there"
     listed = wanted(root, "cifar", "eurosat")
     inputs.prepare(listed)
+    with pytest.raises(InputError, match="share no table"):
+        inputs.prepare(wanted(root, "cifar", "digits"))
     for run in listed:
         run.execute()
     first, second = results.load_runs(root / "results", "mine")
@@ -154,7 +156,7 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
     code, output, _ = call(*arguments, "--datasets", "eurosat")
     assert code == 1 and state(output, "eurosat") == "wrong"
     with pytest.raises(InputError, match="no such folder; `.*prepare_vtab.py .* dtd` installs it from the hub"):
-        vtab.require(root, "dtd")
+        inputs.data_sha256(*wanted(root, "dtd"))
 
 
 def test_the_copies_are_distinguished_by_content(tmp_path):

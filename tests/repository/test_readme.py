@@ -291,7 +291,7 @@ NUMBERS = [
     ("Of 1136 checks of the paper's printed numbers against each other, 32", AUDIT),
     ("accounts for −1.3 and 18.3 points", SOFTMAX),
     (
-        "54 for AdaptFormer, 50 for PVeRA, 43 for VeRA and 40 for Linear",
+        "54 for AdaptFormer, 50 for PVeRA, 43 for VeRA, 40 for Linear",
         [cell("performance/demo", "average", method=name) for name in ("adaptformer", "pvera", "vera", "linear")],
     ),
     ("| 7 to 20 minutes", minutes("bash run_all.sh")),

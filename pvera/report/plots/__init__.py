@@ -110,8 +110,7 @@ def dot(ax: Axes, x: float, y: float, look: Style) -> None:
 def picture(ax: Axes, pixels: np.ndarray, **scale) -> None:
     """Draw a picture (height, width[, 3]) without axes; scale: colours of `Axes.imshow`."""
     ax.imshow(pixels, interpolation="nearest", **scale)
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 
 

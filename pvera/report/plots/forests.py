@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from pvera.report.plots import PAGE, PLAIN, Style, entry, forest, key, note, panels, style
+from pvera.report.plots import PAGE, PLAIN, SEED, Style, entry, forest, key, note, panels, style
 from pvera.report.statistics import mean_interval, over_repeats
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
@@ -59,8 +59,7 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         if place == 0:
             ax.set_title(name, fontsize=7)
     note(figure, "Difference of test accuracy (points); right of zero, the first of the two is better")
-    key(figure, [entry("one seed", "o", colour=pvera.colour, markersize=2, markeredgewidth=0),
-                 entry("mean over seeds", pvera.marker, colour=pvera.colour),
+    key(figure, [SEED, entry("mean over seeds", pvera.marker, colour=pvera.colour),
                  entry("mean over tasks; 95 % interval: thick for new seeds, thin for new tasks", "d", "-", "black",
                        linewidth=1.8),
                 ])  # fmt: skip

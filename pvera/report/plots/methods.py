@@ -45,11 +45,11 @@ def efficiency(points: pd.DataFrame) -> Figure:
         ax.set_title(heading)
         ax.set_xlabel(label.format(unit))
     trained = points["adapter_parameters"]
-    powers = np.log10(trained[trained > 0])
-    first, last = int(np.floor(powers.min())), int(np.floor(powers.max()))
-    axes[0].set_xscale("symlog", linthresh=10**first)
-    axes[0].set_xlim(-(10**first) / 4, 2 * trained.max())
-    axes[0].set_xticks([0, *(10**power for power in range(first, last + 1))])
+    powers = np.log10(trained[trained > 0]).astype(int)
+    decades = 10.0 ** np.arange(powers.min(), powers.max() + 1)
+    axes[0].set_xscale("symlog", linthresh=decades[0])
+    axes[0].set_xlim(-decades[0] / 4, 2 * trained.max())
+    axes[0].set_xticks([0, *decades])
     axes[0].minorticks_off()
     figure.supylabel("Test accuracy (%)")
     key(figure, [

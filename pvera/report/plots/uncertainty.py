@@ -98,8 +98,7 @@ def detection(runs: tables.Runs) -> Figure:
         ax.plot(by_draws["mean"], color=colour, marker=marker, markersize=4.5, mec="white", mew=0.75,
                 linewidth=1.2, label=way)  # fmt: skip
     ax.axhline(of_seeds[tables.SINGLE].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
-    ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
-    ax.annotate("chance", (1.01, 0.5), xycoords=ax.get_yaxis_transform(), va="center", fontsize=6, color="0.4")
+    ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8, label="chance")
     ax.set_xscale("log", base=2)
     ax.set_xticks(counts := list(runs[0].estimates), map(str, counts))
     ax.minorticks_off()
@@ -212,7 +211,7 @@ def teaser(images: Sequence[Example]) -> Figure:
         ax.get_yticklabels()[0].set_fontweight("bold")
         ax.set_ylim(len(classes) - 0.5, -0.95)
         ax.set_xlim(-0.02, 1.02)
-        ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+        ax.set_xticks(np.linspace(0, 1, 5))
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
     grid[-1, 1].set_xlabel("Softmax score")
@@ -304,9 +303,8 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
             axes.extend(row)
         if scale:
             bar = figure.colorbar(axes[0].images[0], ax=axes, pad=0.01, fraction=0.06, aspect=6 * len(axes) / 5)
-            bar.ax.tick_params(labelsize=5.5, length=2)
+            bar.ax.tick_params(labelsize=5.5)
             bar.ax.yaxis.set_major_locator(MaxNLocator(3))
-            bar.outline.set_linewidth(0.4)
     note(figure, "One cell per patch: its query latent in the last layer, on the first\n"
                  "principal component of the mean (no unit); draws, and draws minus the mean")  # fmt: skip
     return figure

@@ -267,11 +267,13 @@ def describe_runs(runs: list[dict]) -> str:
     text = f"{origin(runs)}, at most {config['max_epochs']} epochs"
     if config["precision"] != "float32":
         text += f", {config['precision']}"
+    if runs[0]["experiment"] == "benchmark":
+        text += ", not tuned alike"
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):
         text += f", copy of the data: {copies[0]}"
-    differing = {run["dataset"]: ", ".join(run["data_differs"]) for run in runs if "data_differs" in run}
-    if differing:
-        text += f" ({'; '.join(f'{title(name)} {findings}' for name, findings in differing.items())})"
+    findings = (f"{title(run['dataset'])} {', '.join(run['data_differs'])}" for run in runs if "data_differs" in run)
+    if differing := dict.fromkeys(findings):
+        text += f" ({'; '.join(differing)})"
     if config["images"]:
         text += f", a trial on the first {config['images']} samples of each split"
     if cut := capped(runs):

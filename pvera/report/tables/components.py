@@ -58,8 +58,8 @@ TUNED_CAPTION = (
     f"Each searched its learning rate on each task. VeRA, PVeRA and variants have five seeds, others three. {EXPLAINED}"
 )
 NOISES_CAPTION = (
-    "Test accuracy (%) with noises of several sizes in the latent, mean ± sample standard deviation over seeds. "
-    f"{EXPLAINED}"
+    "Test accuracy (%) with noises of several sizes in the latent, with the paper's search, mean ± sample standard "
+    f"deviation over seeds. {EXPLAINED}"
 )
 
 Runs = Mapping[str, list[dict]]  # component -> records

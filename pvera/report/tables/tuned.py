@@ -8,6 +8,7 @@ from pvera.report.scores import chosen_member, largest_class, score_frame
 from pvera.report.statistics import mean_interval, over_repeats
 from pvera.report.table import Table, interval, number, pivot_text, signed, title
 from pvera.report.tables import components
+from pvera.report.tables.benchmark import describe_runs
 from pvera.report.tables.components import TITLES, TUNED, VERA_DROPOUT, Runs
 from pvera.selective import auroc
 from pvera.study import results
@@ -92,8 +93,7 @@ def judges(root, profile: str) -> pd.DataFrame:
 
 def left_out(root, profile: str) -> dict[str, str]:
     """Return the data sets that cannot tell methods apart, and why."""
-    reasons = judges(root, profile)["left out"]
-    return reasons[reasons != ""].to_dict()
+    return judges(root, profile)["left out"].loc[lambda reasons: reasons != ""].to_dict()
 
 
 def rule_table(root, profile: str) -> Table | None:
@@ -111,7 +111,7 @@ def rule_table(root, profile: str) -> Table | None:
         f"task is left out at chance, where the best is less than {CHANCE} points above that share, and saturated, "
         f"where the worst is above {SATURATED} %."
     )
-    return Table("tuned_tasks", caption, {"": scores.rename_axis("dataset")}, spec)
+    return Table("tuned_tasks", caption, {"": scores}, spec)
 
 
 # The differences
@@ -125,14 +125,14 @@ def differences(runs: Runs) -> Table:
         rows[f"{TITLES[first]} − {TITLES[second]}"] = gaps.mean(axis=1).to_dict() | mean_interval(gaps, over_repeats)
     data = pd.DataFrame(rows).T.rename_axis("difference")
     spec = {
-        **{dataset: (title(dataset), lambda row, of=dataset: signed(row[of], 1)) for dataset in gaps.index},
+        **{dataset: (title(dataset), "+1") for dataset in gaps.index},
         "mean": ("Mean", lambda row: f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}"),
     }
     caption = (
         "Differences of test accuracy (points) on the seeds that both have, and their mean with its 95 % interval if "
         "seeds were drawn anew."
     )
-    return Table("tuned_differences", caption, {"": data}, spec)
+    return Table("tuned_differences", caption, {"": data}, spec, source=describe_runs(sum(runs.values(), [])))
 
 
 # What the searches chose

@@ -17,13 +17,14 @@ EXACT = "counts, exact"
 HOLDS, FAILS, EQUAL, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "equal", "undecided", "not testable here")
 
 RULE = (
-    "Differences are paired by data set and seed. “On these tasks” has the 95 % interval if seeds were drawn anew, “on "
-    "tasks like these” that if other data sets were drawn; there, data sets of the same images count as one. An effect "
-    "above zero speaks for the claim: it holds where the interval lies above zero, fails where it lies below, and is "
-    "undecided otherwise. Two variants are equal where the interval lies within ±1 point. Where several comparisons "
-    "decide, such as the highest of eight, the interval is that of the closest one, and the verdict is stricter: it is "
-    "corrected for their number. Test images stay: others, 2,000 of each data set, would add a standard error of about "
-    "0.7 points on one data set, and 0.2 on the mean of twelve."
+    "Differences are paired by data set and seed. “On these tasks” has the 95 % interval if seeds were drawn anew, "
+    "“on tasks like these” that if these tasks were a random sample of tasks, where those of the same images count as "
+    "one. An effect above zero speaks for the claim: it holds where the interval lies above zero, fails where it lies "
+    "below, and is undecided otherwise. Two variants are equal where the interval lies within ±1 point. Where several "
+    "comparisons decide, such as the highest of eight, the interval is that of the closest one, and the verdict is "
+    "stricter: it is corrected for their number. Test images stay: others, 2,000 of each data set, would add a "
+    "standard error of about 0.7 points on one data set, and 0.2 on the mean of twelve. The design expected 0.4 on "
+    "one."
 )
 #: The columns of a judged claim in CSV files, and their values before it is judged.
 FIELDS: dict[str, Any] = {
