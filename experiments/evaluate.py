@@ -42,6 +42,8 @@ def main() -> None:
     options = parser.parse_args()
     for file in filter(None, (options.predictions, options.metrics)):
         require_file(file)
+        if file.resolve().with_suffix("") == options.adapter.resolve().with_suffix(""):
+            raise InputError(f"{file} would take the place of the adapter or its record: choose another name")
     evaluated = evaluate(options, options.draws)
     method, backbone, name = evaluated.member.method, evaluated.frozen.name, evaluated.dataset
     print(f"{method.title} for {backbone} on {name}: {len(evaluated.table)} images\n\n{markdown_tables(evaluated)}")

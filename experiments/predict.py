@@ -53,13 +53,11 @@ def main() -> None:
 
 def find(places: list[str]) -> tuple[list[str], Counter[str]]:
     """Return the files, and all pictures below the folders; and what `custom.find` left out. InputError for none."""
-    pictures, left_out = dict[str, None](), Counter[str]()
-    for place in places:
-        below: list[Path] = [Path(place)] if Path(place).is_file() else []
-        if Path(place).is_dir():
-            below, others = custom.find(Path(place))
-            left_out += others
-        if not below:
+    pictures, left_out = {}, Counter()
+    for place in map(Path, places):
+        below, others = custom.find(place) if place.is_dir() else ([place], Counter())
+        left_out += others
+        if not (below and place.exists()):
             raise InputError(f"{place} does not exist, or holds no pictures")
         pictures |= dict.fromkeys(map(str, below))
     return list(pictures), left_out

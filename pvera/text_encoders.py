@@ -70,6 +70,8 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:  # transformers has drawn them at random
         raise InputError(f"cannot load {name} from {source}: it lacks {missing[0]} and {len(missing) - 1} more tensors")
+    if len(tokenizer) < model.config.vocab_size / 2:  # transformers makes an empty one where there is none
+        raise InputError(f"cannot load {name} from {source}: it lacks the tokenizer, which save_pretrained puts there")
     encoder_layers(model)
     model.eval().requires_grad_(False)
     length = min(MAX_LENGTH, tokenizer.model_max_length)

@@ -64,7 +64,7 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     if not classes:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
     places = {source, *(of_class.parent for _, of_class in classes)}
-    loose = (path for place in places for path in place.iterdir() if path.is_file() and not is_hidden(path.name))
+    loose = (path for place in places for path in place.iterdir() if not (path.is_dir() or is_hidden(path.name)))
     rows, left_out = [], Counter(LOOSE for _ in loose)
     for part, of_class in classes:
         pictures, others = find(of_class)
@@ -126,7 +126,7 @@ def install(root: str | Path, name: str, source: str | Path) -> dict:
         raise InputError(f"{name!r} is the name of a data set that is known already; choose another name for yours")
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
-    folder, before = Path(os.path.abspath(root)) / name, manifest(root, name)
+    folder, before = Path(root) / name, manifest(root, name)
     if folder.exists() and before is None:
         raise InputError(f"{folder} exists and is no data set that --data-set wrote: remove it, or choose another name")
     table, described = split(source)
@@ -142,7 +142,7 @@ def install(root: str | Path, name: str, source: str | Path) -> dict:
         folder.mkdir(parents=True, exist_ok=True)
         for written in (MANIFEST, "images"):
             (folder / written).unlink(missing_ok=True)
-        (folder / "images").symlink_to(Path(described["source"]).resolve(), target_is_directory=True)
+        (folder / "images").symlink_to(described["source"], target_is_directory=True)
     lists[MANIFEST] = json.dumps(described, indent=1, ensure_ascii=False) + "\n"  # last: it says that all is there
     for file, content in lists.items():
         files.write_atomically(folder / file, content)

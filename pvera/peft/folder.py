@@ -153,9 +153,11 @@ def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
             module = match["module"]
             positions = "mlp" if module in MLP_OUT else POSITIONS_OF.get(module.rpartition(".")[2])
             if positions is None:
-                file = folder / TENSORS
-                raise InputError(f"{file} adapts {key}: only adapters of queries, keys and values can be read")
-            modules.setdefault((int(match["layer"]), positions), {})[match["name"]] = tensor
+                advice = "only adapters of queries, keys and values can be read"
+                raise InputError(f"{folder / TENSORS} adapts {key}: {advice}")
+            of_module = modules.setdefault((int(match["layer"]), positions), {})
+            if of_module.setdefault(match["name"], tensor) is not tensor:
+                raise InputError(f"{folder / TENSORS} adapts two modules in one place, also {key}: one can be read")
         else:
             others[key] = tensor
     if not modules:

@@ -260,11 +260,10 @@ def tables(root, profile: str, notebook: str) -> list[Table]:
     """Build the table of a notebook's claims, one per backbone with results."""
     rows = judged(root, profile, notebook)
     parts = rows[rows["backbone"] != ""].groupby("backbone", sort=False)
-    suffix = "_{}" if len(parts) > 1 else ""
     seeds = sorted(name for name in rows if name.startswith("seed"))
     name = f"{TOPICS[rows['topic'].iloc[0]].table}_claims"
     return [
-        Table(name + suffix.format(backbone), CAPTION, {"": part.set_index("claim")}, SHOWN,
+        Table(name + f"_{backbone}" * (len(parts) > 1), CAPTION, {"": part.set_index("claim")}, SHOWN,
               part[[*FIELDS, *seeds]].drop(columns="page"))
         for backbone, part in parts
     ]  # fmt: skip
@@ -322,7 +321,7 @@ def _cell(row: pd.Series) -> str:
     if row["verdict"] == UNTESTABLE:
         return f"{UNTESTABLE}: {row['reading']}"
     scopes = {"on these": SHOWN["these_low"][1](row), "on tasks like these": SHOWN["low"][1](row)}
-    lines = [f"{row['reading']} ({row['scale']})" if row["scale"] else row["reading"]]
+    lines = [f"{row['reading']} ({row['scale']})"]
     return "<br>".join(lines + [f"{name}: {cell}" for name, cell in scopes.items() if cell != NOTHING])
 
 

@@ -95,13 +95,13 @@ def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(co
     (copy / ".trash").mkdir()
     shutil.copy(copy / "cat/grey1.png", copy)
     (copy / "coffee").rename(tmp_path / "elsewhere")
-    for link in ("cat/more", "cat/again"):
-        (copy / link).symlink_to(tmp_path / "elsewhere")
+    for link, place in {"cat/more": "elsewhere", "cat/again": "elsewhere", "dog": "gone"}.items():
+        (copy / link).symlink_to(tmp_path / place)
     (tmp_path / "elsewhere/loop").symlink_to(copy / "cat")
     described = custom.install(tmp_path, "mine", copy)
     assert described["classes"] == ["astronaut", "cat", "rocket"] and sum(described["images"].values()) == 80
     assert custom.describe("mine", described).endswith(
-        "left out: 21 hidden, 1 outside the folders of classes, 1 without an image's suffix"
+        "left out: 21 hidden, 2 outside the folders of classes, 1 without an image's suffix"
     )
 
 

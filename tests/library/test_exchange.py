@@ -322,15 +322,19 @@ OUTSIDE = "only adapters of queries, keys and values can be read"
         (peft.IA3Config(target_modules=["qkv"], feedforward_modules=[]), "(IA)³ scales keys, values and the MLP's"),
         (configurations(FUSED)["ia3"], "scales queries, which (IA)³ does not"),
         (peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["norm1"]), "no adapter and no head"),
-        (
-            peft.IA3Config(target_modules=["qkv", "fc2"], feedforward_modules=["qkv", "fc2"]),
-            "alone is one of",
-        ),
+        (peft.IA3Config(target_modules=["qkv", "fc2"], feedforward_modules=["qkv", "fc2"]), "alone is one of"),
     ],
 )
 def test_adapters_without_a_counterpart(tmp_path, config, message):
     saved(config, tmp_path)
     refused(tmp_path, message, num_classes=3)
+
+
+def test_two_encoders_in_one_folder(folder):
+    tensors = load_file(folder / "adapter_model.safetensors")
+    tensors |= {key.replace(".model.", ".model.other."): tensor.clone() for key, tensor in tensors.items()}
+    save_file(tensors, folder / "adapter_model.safetensors")
+    refused(folder, "adapts two modules in one place", num_classes=3)
 
 
 def test_heads(folder):

@@ -113,13 +113,14 @@ def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
     tensors = safetensors.torch.load_file(file)
     kept = {name: t for name, t in tensors.items() if "layer.1.attention" not in name and "pooler" not in name}
     safetensors.torch.save_file(kept, file, {"format": "pt"})
-    with pytest.raises(
-        InputError, match=r"it lacks encoder.layer.1.attention.output.LayerNorm.bias and 9 more tensors"
-    ):
+    with pytest.raises(InputError, match="lacks encoder.layer.1.attention.output.LayerNorm.bias and 9 more tensors"):
         text_encoders.load("minilm", tmp_path)
     kept |= {name: t for name, t in tensors.items() if "pooler" not in name}
     safetensors.torch.save_file(kept, file, {"format": "pt"})
     assert text_encoders.load("minilm", tmp_path).model.pooler is None
+    shutil.copytree(tmp_path, tmp_path / "bare", ignore=shutil.ignore_patterns("token*", "vocab*"))
+    with pytest.raises(InputError, match="lacks the tokenizer"):
+        text_encoders.load("minilm", tmp_path / "bare")
 
 
 def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):

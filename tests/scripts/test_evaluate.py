@@ -125,6 +125,7 @@ REFUSED = {
     "backbone": ([NUCLEI, "--backbone", "dinov9"], "unknown backbone 'dinov9'"),
     "other backbone": ([NUCLEI, "--backbone", "vit_tiny_patch16_224"], "get model.safetensors from"),
     "output": (["/none.safetensors", "--metrics", "/dev/null/m.json"], "cannot write /dev/null"),  # before anything
+    "record": (["/none.safetensors", "--metrics", "/none.json"], "would take the place of the adapter or its record"),
 }
 
 

@@ -43,15 +43,7 @@ def splits(backbone):
     return tuple(split(n, n).data(backbone, torch.device("cpu")) for n in (48, 21))
 
 
-def train(
-    backbone,
-    splits,
-    methods,
-    rates=1e-2,
-    beta=0.0,
-    config=TrainingConfig(epochs=3),
-    rules=CORRECTED,
-):
+def train(backbone, splits, methods, rates=1e-2, beta=0.0, config=TrainingConfig(epochs=3), rules=CORRECTED):
     model = pvera.adapt(backbone.model, methods, CLASSES, 0)
     rates = rates if isinstance(rates, list) else [(rates, rates)] * len(methods)
     betas = beta if isinstance(beta, list) else [beta] * len(methods)

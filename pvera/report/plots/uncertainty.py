@@ -212,7 +212,6 @@ def teaser(images: Sequence[Example]) -> Figure:
         ax.set_ylim(len(classes) - 0.5, -0.95)
         ax.set_xlim(-0.02, 1.02)
         ax.set_xticks(np.linspace(0, 1, 5))
-        ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
     grid[-1, 1].set_xlabel("Softmax score")
     look = {"markersize": 2.6, "markeredgewidth": 0}
@@ -288,7 +287,7 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
             groups.append((from_mean, look.colour, {"cmap": "BrBG", "vmin": -most, "vmax": most}))
     rows, size = sum(len(rows) for rows, *_ in groups), (COLUMN - 1.2) / len(pixels)
     figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows))
-    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02, wspace=0.02, hspace=0.02)
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02)
     grid = figure.subplots(rows, len(pixels), squeeze=False)
     for ax, name in zip(grid[0], names, strict=True):
         ax.set_title(name, fontsize=6.5, pad=2)
