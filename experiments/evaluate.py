@@ -25,7 +25,7 @@ from pvera.data import custom, image_folders, inputs
 from pvera.data.image_folders import ImageSplit
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError, run_script
-from pvera.files import plain, require_file, write_atomically
+from pvera.files import plain, require_writable, write_atomically
 from pvera.model import Member
 from pvera.report.table import escape, markdown_table
 from pvera.study import analyses, results, training
@@ -41,9 +41,7 @@ def main() -> None:
     parser.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
     options = parser.parse_args()
     for file in filter(None, (options.predictions, options.metrics)):
-        require_file(file)
-        if file.resolve().with_suffix("") == options.adapter.resolve().with_suffix(""):
-            raise InputError(f"{file} would take the place of the adapter or its record: choose another name")
+        require_output(file, options.adapter)
     evaluated = evaluate(options, options.draws)
     method, backbone, name = evaluated.member.method, evaluated.frozen.name, evaluated.dataset
     print(f"{method.title} for {backbone} on {name}: {len(evaluated.table)} images\n\n{markdown_tables(evaluated)}")
@@ -84,6 +82,15 @@ def adapter_parser(description: str, labelled: bool) -> Parser:
         parser.add_argument("--data-set", metavar="NAME[=FOLDER]", help=data_set)
         parser.add_argument("--data", type=Path, help="folder of the data sets (default: their suite's, below data/)")
     return parser
+
+
+def require_output(file: Path, adapter: Path) -> None:
+    """InputError where `file` cannot be written, or would take the place of the adapter or its record."""
+    if file.is_dir():
+        raise InputError(f"{file} is a folder: name a file")
+    if file.resolve().with_suffix("") == adapter.resolve().with_suffix(""):
+        raise InputError(f"{file} would take the place of the adapter or its record: choose another name")
+    require_writable(file.resolve().parent)
 
 
 def open_adapter(options: Namespace) -> tuple[Backbone, dict]:

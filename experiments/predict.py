@@ -13,12 +13,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evaluate import adapter_parser, classes_of, open_adapter, predict
+from evaluate import adapter_parser, classes_of, open_adapter, predict, require_output
 
 from pvera.data import custom
 from pvera.data.image_folders import ImageSplit, Undecoded, name_errors
 from pvera.errors import InputError, run_script
-from pvera.files import require_file, write_atomically
+from pvera.files import write_atomically
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
         "--classes", nargs="+", metavar="NAME", help="names of the classes, in the order of the adapter's outputs"
     )
     options = parser.parse_args()
-    require_file(options.output)
+    require_output(options.output, options.adapter)
     pictures, left_out = find(options.pictures)
     frozen, record = open_adapter(options)
     if not (options.classes or record):

@@ -39,18 +39,15 @@ def main() -> None:
         "--accept", action="store_true", help="use data sets although they differ from VTAB-1k; results then say so"
     )
     options = parser.parse_args()
-    some = options.accept and not options.datasets
-    if not prepare(options.root.absolute(), options.datasets or vtab.NAMES, options.source, options.accept, some):
+    if not prepare(options.root.absolute(), options.datasets or vtab.NAMES, options.source, options.accept):
         sys.exit(1)
 
 
-def prepare(
-    root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None = None, accept: bool = False, some: bool = False
-) -> bool:
+def prepare(root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None = None, accept: bool = False) -> bool:
     """Install data sets and print what they are. Return whether all can be used together.
 
-    source: a folder or an archive instead of the hub.   accept: use those that differ from VTAB-1k.
-    some: data sets may be missing.
+    source: a folder or an archive instead of the hub.   accept: use those that differ from VTAB-1k; where none are
+    named, some may be missing.
     """
     accepted, left_out = vtab.read_record(root), place(root, names, source, accept)
     named = {state: list[str]() for state in ("right", "accepted as it is", "wrong", "left out", "missing")}
@@ -87,6 +84,7 @@ def prepare(
         print(f"Results on accepted data sets say {vtab.DIFFERS!r}, and share no table with those on VTAB-1k.")
     if copy == "mixed":
         print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
+    some = accept and names is vtab.NAMES
     return not (wrong or copy == "mixed" or named["missing"] and not some)
 
 

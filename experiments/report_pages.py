@@ -34,8 +34,9 @@ def main() -> None:
     shutil.rmtree(pages, ignore_errors=True)
     for pattern in FILES:
         for file in ROOT.glob(pattern):
-            (pages / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, pages / file.relative_to(ROOT))
+            page = pages / file.relative_to(ROOT)
+            page.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, page)
     shutil.copyfile(ROOT / "mkdocs/reference.md", pages / "reference.md")
     for path in ROOT.glob("analysis/*.ipynb"):
         write_notebook(notebooks / path.name, pages / "analysis", path.stem)

@@ -46,13 +46,6 @@ def require_writable(folder: str | Path) -> None:
             file.write(b"0")
 
 
-def require_file(path: Path) -> None:
-    """InputError where `path` is a folder, or no file can be written there."""
-    if path.is_dir():
-        raise InputError(f"{path} is a folder: name a file")
-    require_writable(path.resolve().parent)
-
-
 def sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file, read in blocks: archives are larger than memory."""
     content = hashlib.sha256()

@@ -138,16 +138,18 @@ def check_order(paper: Published) -> Findings:
     natural = table[[dataset for dataset in table if TASKS[dataset].category == "natural"]]
     beaten = natural.lt(natural.loc["linear"]).sum(axis=1)[["bottleneck", "adaptformer"]]
     recomputed = "above Bottleneck on {}, above AdaptFormer on {} of {} data sets".format(*beaten, natural.shape[1])
-    place = "text, linear probing on natural images"
-    yield Finding(place, paper.quote("linear_natural"), recomputed, agree(beaten.all()))
+    yield Finding(
+        "text, linear probing on natural images", paper.quote("linear_natural"), recomputed, agree(beaten.all())
+    )
     lowest = means(paper).loc["dinov2_b"][list(CATEGORIES[1:])].idxmin()
     recomputed = "lowest average: " + ", ".join(f"{title(m)} ({category})" for category, m in lowest.items())
-    place = "text, linear probing under a larger shift"
-    yield Finding(place, paper.quote("linear_shift"), recomputed, agree(set(lowest) == {"linear"}))
+    verdict = agree(set(lowest) == {"linear"})
+    yield Finding("text, linear probing under a larger shift", paper.quote("linear_shift"), recomputed, verdict)
     wins = table.rank(ascending=False, method="min").eq(1).sum(axis=1).sort_values(ascending=False, kind="stable")
     quoted = paper.quote("best_of_dora")
-    place = "text, data sets on which DoRA is best"
-    yield Finding(place, quoted, listed(wins, "{}"), agree(int(quoted) == wins["dora"]))
+    yield Finding(
+        "text, data sets on which DoRA is best", quoted, listed(wins, "{}"), agree(int(quoted) == wins["dora"])
+    )
 
 
 def check_marks(paper: Published) -> Findings:

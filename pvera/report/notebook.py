@@ -73,10 +73,10 @@ class Page:
             name = f"{table.name}_{backbone}" if len(parts) > 1 else table.name
             self.show(replace(table, name=name), backbone)
 
-    def show_claims(self, notebook: str) -> None:
-        """Show the judged claims of a notebook."""
-        for table in claims.tables(self.results, self.profile, notebook):
-            self.show(table)
+    def show_claims(self, notebook: str, of: str = "") -> None:
+        """Show the judged claims of a notebook. of: as for `named`."""
+        for table in claims.tables(self.results, of or self.profile, notebook):
+            self.show(table, of=of)
 
     def named(self, name: str, of: str = "") -> str:
         """Return the name of a file with the numbers of the profile `of`, by default the page's."""

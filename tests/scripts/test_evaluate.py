@@ -216,7 +216,8 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
     assert table.path.tolist() == [rf"{new}/@eaDir/caf\udce9.png"]
     output = ("--output", tmp_path / "refused.csv")
     assert "Name them in the order" in scripts.refusal("predict", capsys, adapter, odd, *BACKBONE, *output)
-    assert "is a folder" in scripts.refusal("predict", capsys, adapter, new, *NAMED, "--output", new)
+    for name, message in ((new, "is a folder"), (adapter.with_suffix(".csv"), "the place of the adapter")):
+        assert message in scripts.refusal("predict", capsys, adapter, new, *NAMED, "--output", name)
     for wrong, message in ((tmp_path / "none", "does not exist"), (new / "notes.txt", "cannot be read")):
         assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED, *output)
 
