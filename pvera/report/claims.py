@@ -224,7 +224,7 @@ CLAIMS = (
     _maps("PVeRA's latents focus more on the object in an image than without adapters",
           latents.more_focused(latents.FROZEN), page=False),
     _text("PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
-          language.ahead("glue", "vera")),
+          language.ahead("GLUE", "vera")),
     _text("PVeRA has the highest score on RTE", language.ahead("rte"), units="seeds", page=False),
     _text("PVeRA has the highest score on CoLA", language.ahead("cola"), units="seeds", page=False),
     *(_text(f"LoRA beats the majority class on {name}", language.learned(name.lower()), units="seeds", page=False)
@@ -253,7 +253,7 @@ def judged(root, profile: str, *notebooks: str) -> pd.DataFrame:
 
 
 #: The rule stands once, on the page of claims.
-CAPTION = "The claims, judged. docs/mini.md says how intervals and verdicts are made."
+CAPTION = "The claims, judged; tuned alike in tuned.ipynb alone. docs/mini.md says how intervals and verdicts are made."
 
 
 def tables(root, profile: str, notebook: str) -> list[Table]:

@@ -5,7 +5,6 @@ import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.data import glue
-from pvera.data.tasks import TASKS
 from pvera.report.scores import largest_class, score_frame
 from pvera.report.statistics import over_repeats
 from pvera.report.table import MARKED, Table, marks, pivot_text, plain, title
@@ -60,11 +59,11 @@ def score(run: dict) -> float:
 
 
 def _tasks(scores: pd.DataFrame, which: str) -> pd.DataFrame:
-    """Return the scores on one task, or on all of "glue". `Untestable` without any."""
-    if which != "glue":
+    """Return the scores on one task, or on all of "GLUE". `Untestable` without any."""
+    if which != "GLUE":
         scores = scores[scores.index.isin([which], level="dataset")]
     if scores.empty:
-        raise Untestable(f"no runs on {'GLUE' if which == 'glue' else TASKS[which].title}")
+        raise Untestable(f"no runs on {title(which)}")
     return scores
 
 
@@ -94,5 +93,4 @@ def learned(scores: pd.DataFrame, task: str) -> Gaps:
 
 def majority_class(root, runs: list[dict]) -> dict[str, float]:
     """Return, per task, the `score` of always predicting the test set's most frequent class: a correlation of 0."""
-    shares = largest_class(root, runs).items()
-    return {name: share * (glue.GLUE[name].metric == "accuracy") for name, share in shares}
+    return {name: share * (glue.GLUE[name].metric == "accuracy") for name, share in largest_class(root, runs).items()}

@@ -22,7 +22,9 @@ SET_TITLES = {"mini": "Synthetic tasks", "vtab_tiny": "Images of VTAB-1k",
 COMPARED = [
     *(("pvera", name) for name in TUNED if name != "pvera"),
     (VERA_DROPOUT, "vera"),
-    *(("fixed_sigma", name) for name in ("vera", "no_noise", VERA_DROPOUT, "lora")),
+    ("no_noise", "vera"),
+    ("no_kl", VERA_DROPOUT),
+    *(("fixed_sigma", name) for name in ("vera", "no_noise", VERA_DROPOUT)),
 ]
 #: The methods that say whether a task can tell methods apart.
 JUDGES = ("linear", "lora", "bottleneck")
