@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from options import DEVICE, ROOTS, Parser
+from options import DEVICE, ROOT, Parser
 
 from pvera import backbones, checkpoint, metrics, uncertainty
 from pvera.backbones import Backbone
-from pvera.data import custom, image_folders, inputs
+from pvera.data import custom, image_folders, inputs, vtab
 from pvera.data.image_folders import ImageSplit
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError, run_script
@@ -136,21 +136,26 @@ def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
     suite = TASKS[name].suite if name in TASKS else "own"
     if suite == "glue":
         raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
-    root = options.data or ROOTS[suite]
+    root = options.data or ROOT / "data" / ("vtab-1k" if suite == "vtab" else suite)
     if folder:
         require_unseen(record, custom.split(folder)[1], name)  # before it takes the place of another folder
         print(custom.describe(name, custom.install(root, name, folder)), flush=True)
+    vtab.require(root, name)
+    differs = vtab.provenance(root, name).get("data_differs")
     classes = image_folders.class_names(name, root)
     if record:
+        require_unseen(record, custom.current(root, name), name)
         both_known = {trained_on, name} <= TASKS.keys()
         if classes_of(record) != classes or (trained_on != name and both_known):
             raise InputError(f"the adapter was trained on {trained_on}; it does not know the classes of {name}")
-        require_unseen(record, custom.current(root, name), name)
+        if trained_on == name and record.get("data_differs") != differs:
+            raise InputError(f"{Path(root) / name} is another copy than that of the adapter's training")
     (split,) = inputs.load(root, name, frozen, ("test",))
     member, table, probabilities = predict(options.adapter, frozen, record, split, classes, draws)
     by_class = table.correct.groupby(pd.Categorical(table.label, classes), observed=False)
     per_class = by_class.agg(images="size", correct="sum", accuracy="mean")
     scores = metrics.evaluate(probabilities, split.labels)
+    name = f"{name} ({vtab.DIFFERS})" if differs else name
     return Evaluation(frozen, member, name, table, scores, per_class.rename_axis("class"))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from options import ROOTS, Parser
+from options import ROOT, Parser
 from tqdm import tqdm
 
 from pvera.data import suite
@@ -12,7 +12,7 @@ from pvera.errors import InputError, run_script
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--root", type=Path, default=ROOTS["demo"], help="where to write (%(default)s)")
+    parser.add_argument("--root", type=Path, default=ROOT / "data/demo", help="where to write (%(default)s)")
     names = list(suite.RECIPES)
     text = f"tasks to make, of {', '.join(names)} (all)"
     parser.add_argument("--task", nargs="+", metavar="NAME", choices=names, default=names, help=text)

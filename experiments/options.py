@@ -11,8 +11,7 @@ from pvera.study.profiles import Profile
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-#: Folders of the suites' data sets.
-ROOTS = {"demo": ROOT / "data/demo", "vtab": ROOT / "data/vtab-1k", "own": ROOT / "data/own"}
+OWN = ROOT / "data/own"  # data sets of the user's own pictures
 
 
 class Parser(argparse.ArgumentParser):

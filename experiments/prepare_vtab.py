@@ -59,7 +59,7 @@ def prepare(root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None =
             state = "missing"
         elif not (findings := vtab.check(root, name)):
             state = "right"
-        elif accept or set(findings) <= set(known):
+        elif (accept or set(findings) <= set(known)) and all(each[-1].isdigit() for each in findings):  # counts differ
             state, accepted[name] = "accepted as it is", findings
         else:
             state = "wrong"
@@ -76,7 +76,7 @@ def prepare(root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None =
         print(f"missing: {', '.join(named['missing'])}")
     print(f"{usable} of {len(names)} data sets can be used in {root}")
     if wrong:
-        print("--accept uses data sets as they are; remove a wrong folder to install its data set anew")
+        print("--accept uses data sets whose counts differ; remove a wrong folder to install its data set anew")
     copy = vtab.copy_name(root)
     if named["right"]:
         print(f"copy: {copy or 'unknown: the copies agree in these data sets'}")

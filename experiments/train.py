@@ -2,8 +2,9 @@
 
     python experiments/train.py --profile demo
 
-Each run writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not
-run again; the run that an interruption ended starts anew. Several calls at once share the runs.
+experiments/make_suite.py makes the images of `demo` and `mini`. Each run writes
+results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not run again; the run that an
+interruption ended starts anew. Several calls at once share the runs.
 
 On a cluster:
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from options import DEVICE, RESULTS, ROOT, ROOTS, Parser, read_profile
+from options import DEVICE, OWN, RESULTS, ROOT, Parser, read_profile
 
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
@@ -75,7 +76,13 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
     parser.add_argument("--data-set", **several, metavar="NAME=FOLDER", help=own)
     for name in ("experiments", "methods", "datasets", "backbones"):
         parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help="these instead of what the profile says")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help="these instead of the profile's")
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        type=int,
+        metavar="K",
+        help="instead of the profile's; experiments that name seeds keep theirs",
+    )
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32 or bfloat16, instead of the profile's")
     parser.count("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
@@ -169,7 +176,7 @@ def with_own_pictures(options: Namespace, script: str) -> Namespace:
 
     if options.datasets:
         raise InputError("--datasets and --data-set: known data sets and your own pictures train in separate calls")
-    root, names = options.data or str(ROOTS["own"]), []
+    root, names = options.data or str(OWN), []
     for text in options.data_set:
         name, _, source = text.partition("=")
         if not (name and source):
@@ -191,7 +198,7 @@ def trained(runs: list[Job]) -> list[str]:
         adapter = run.path.with_suffix(results.ADAPTER)
         if run.seed == runs[0].seed and adapter.exists():
             weights = f" --weights {run.weights}" if run.weights else ""
-            data = "" if Path(run.data_root) == ROOTS["own"] else f" --data {run.data_root}"
+            data = "" if Path(run.data_root) == OWN else f" --data {run.data_root}"
             lines.append(f"adapter: {adapter}; evaluate it: python experiments/evaluate.py {adapter}{weights}{data}")
     return lines
 

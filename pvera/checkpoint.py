@@ -50,7 +50,9 @@ def dumps(model: AdaptedModel) -> bytes:
     require_whole(model.backbone)
     drawn, buffers = _drawn(member), dict(member.named_buffers())
     held = dict(member.trained()) if drawn is not None else member.trained() | buffers
-    if member.num_classes and getattr(member.head, "out_features", 0) != member.num_classes:
+    head = member.head
+    as_made = type(head) is nn.Linear and head.bias is not None and head.out_features == member.num_classes
+    if member.num_classes and not as_made:
         raise InputError("the head was replaced; for a head of your own adapt with num_classes=0")
     own_head = "head." if not member.num_classes else ()
     tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items() if not n.startswith(own_head)}

@@ -173,7 +173,9 @@ def describe(name: str, described: dict) -> str:
         shares = ", ".join(f"{share:.0%} {part}" for part, share in split["drawn"].items())
         given = f"{' and '.join(split['given'])} as given, " if split["given"] else ""
         splits = f"{given}stratified split: {shares}"
-    line = f"{name}: {len(described['classes'])} classes; images: {counts}; {splits}"
+    line = (
+        f"{name}: {len(described['classes'])} classes ({name_errors(described['classes'])}); images: {counts}; {splits}"
+    )
     found = {"left out": describe_left_out(described["left_out"]), "with the pixels of another": described["alike"]}
     return "; ".join([line, *(f"{what}: {count}" for what, count in found.items() if count)])
 

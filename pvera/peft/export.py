@@ -54,7 +54,7 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     for module, of_module in modules.items():
         tensors |= {f"{files.PREFIX}{names[module]}.{name}": tensor for name, tensor in of_module.items()}
     head = dict(member.head.named_parameters())
-    if head and not (isinstance(member.head, nn.Linear) and "bias" in head):
+    if head and not (type(member.head) is nn.Linear and "bias" in head):
         raise InputError("PEFT's folder holds a linear head with a bias: save this one by itself")
     one_linear = isinstance(getattr(model.backbone, "head", None), nn.Identity)  # as timm's models classify
     inside = bool(head) and one_linear and not hasattr(model.backbone, "head_dist")

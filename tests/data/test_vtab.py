@@ -82,10 +82,11 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("split, line, finding", DAMAGES)
-def test_wrong_files_are_reported(kitti, split, line, finding):
+def test_wrong_files_are_reported(kitti, call, split, line, finding):
     assert vtab.check(kitti, "kitti") == []
     edit(kitti / f"kitti/{split}.txt", lambda lines: [f"{line}\n", *lines[1:]])
     assert vtab.check(kitti, "kitti")[0].startswith(finding)
+    assert call("--root", kitti, "--datasets", "kitti", "--accept")[0] == 1, "nothing can read it"
 
 
 # Which data train
@@ -106,10 +107,7 @@ def test_lists_show_all_classes(tmp_path, name):
     assert vtab.check(tmp_path, name, images=False) == [few]
     edit(tmp_path / name / "test.txt", lambda lines: [line.replace(f" {classes - 1}\n", " 0\n") for line in lines])
     for split in vtab.TRAINING:
-        edit(
-            tmp_path / name / f"{split}.txt",
-            lambda lines: [line.replace(f" {seen - 1}\n", " 0\n") for line in lines],
-        )
+        edit(tmp_path / name / f"{split}.txt", lambda lines: [line.replace(f" {seen - 1}\n", " 0\n") for line in lines])
     fewer = [f"{part}: images of {n - 1} classes, not {n}" for part, n in (("training", seen), ("test", classes))]
     assert vtab.check(tmp_path, name, images=False) == [few, *fewer]
 

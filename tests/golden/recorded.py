@@ -38,8 +38,8 @@ SETTINGS = dict(methods=METHODS, learning_rate=1e-2, training=TrainingConfig(bat
 def of_images(folder: Path) -> Profile:
     """Return a profile of images under KITTI's name, whose β is published."""
     profile = trained.make_profile(folder, ["kitti"], **SETTINGS)
-    findings = {"kitti": vtab.check(profile.data, "kitti", images=False)}
-    (Path(profile.data) / vtab.RECORD).write_text(json.dumps(findings))  # as `prepare_vtab.py --accept` does
+    record = Path(profile.data) / vtab.RECORD  # as `prepare_vtab.py --accept` writes it
+    record.write_text(json.dumps({"kitti": vtab.check(profile.data, "kitti", images=False)}))
     return profile
 
 

@@ -149,9 +149,9 @@ def test_without_classes_or_with_a_head_of_ones_own(images, tmp_path):
     with pytest.raises(InputError, match="linear head"):
         pvera.export_peft(model, tmp_path / "folder")
     model = pvera.adapt(make_vit(), METHODS["pvera"], CLASSES)
-    model.members[0].head = head
-    with pytest.raises(InputError, match="the head was replaced"):
-        pvera.save(model, tmp_path / "replaced.safetensors")
+    for model.members[0].head in (head, nn.modules.linear.NonDynamicallyQuantizableLinear(24, CLASSES)):
+        with pytest.raises(InputError, match="the head was replaced"):
+            pvera.save(model, tmp_path / "replaced.safetensors")
 
 
 def test_timm_resolves_the_backbones_data_config():

@@ -114,11 +114,13 @@ def test_images_that_an_adapter_may_have_been_trained_on_are_refused(pictures_sh
         require_unseen(known, data_set, name)
 
 
+EUROSAT = MINI.with_name("vtab_tiny") / "tuned/tiny/eurosat/pvera/seed0.safetensors"
 NUCLEI = MINI / "benchmark/tiny/nuclei/vera/seed0.safetensors"
 REFUSED = {
     "no file": (["/none.safetensors", "--backbone", "tiny"], "/none.safetensors: no such file"),
     "data set": ([NUCLEI, "--data-set", "nine"], "unknown data set 'nine'"),
     "other data set": ([NUCLEI, "--data-set", "vessels"], "was trained on nuclei; it does not know the classes of"),
+    "data": ([EUROSAT], "eurosat is not VTAB-1k's EuroSAT: no such folder"),
     "texts": ([NUCLEI, "--data-set", "rte"], "'rte' is a data set of texts"),
     "draws": ([NUCLEI, "--draws", "4"], "has no distribution"),
     "one draw": ([NUCLEI, "--draws", "1"], "--draws: must be at least 2, not 1"),

@@ -84,13 +84,6 @@ def ahead(scores: pd.DataFrame, which: str, *over: str) -> Gaps:
     return lead("pvera", *over)(tasks.dropna(axis=1, how="all"))
 
 
-@contrast
-def learned(scores: pd.DataFrame, task: str) -> Gaps:
-    """Return how far LoRA lies above the majority class on one task."""
-    scores = _tasks(scores, task)
-    return {title("lora"): scores["lora"] - scores["majority"]}
-
-
 def majority_class(root, runs: list[dict]) -> dict[str, float]:
     """Return, per task, the `score` of always predicting the test set's most frequent class: a correlation of 0."""
     return {name: share * (glue.GLUE[name].metric == "accuracy") for name, share in largest_class(root, runs).items()}

@@ -24,7 +24,7 @@ RULE = (
     "comparisons decide, such as the highest of eight, the interval is that of the closest one, and the verdict is "
     "stricter: it is corrected for their number. Where images differ from VTAB-1k, the tables of accuracy say in "
     "what. Test images stay: others, 2,000 of each data set, would add a standard error of about 0.7 points on one "
-    "data set (the design expected 0.4), and 0.2 on the mean of twelve."
+    "data set, and 0.2 on the mean of twelve (the design expected 0.4 on one)."
 )
 #: The columns of a judged claim in CSV files, and their values before it is judged.
 FIELDS: dict[str, Any] = {
