@@ -141,7 +141,7 @@ def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
         require_unseen(record, custom.split(folder)[1], name)  # before it takes the place of another folder
         print(custom.describe(name, custom.install(root, name, folder)), flush=True)
     vtab.require(root, name)
-    differs = vtab.provenance(root, name).get("data_differs")
+    differs = vtab.read_record(root).get(name)
     classes = image_folders.class_names(name, root)
     if record:
         require_unseen(record, custom.current(root, name), name)

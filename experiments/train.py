@@ -76,13 +76,8 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
     parser.add_argument("--data-set", **several, metavar="NAME=FOLDER", help=own)
     for name in ("experiments", "methods", "datasets", "backbones"):
         parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help="these instead of what the profile says")
-    parser.add_argument(
-        "--seeds",
-        nargs="+",
-        type=int,
-        metavar="K",
-        help="instead of the profile's; experiments that name seeds keep theirs",
-    )
+    seeds = "instead of the profile's; experiments that name seeds keep theirs"
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help=seeds)
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32 or bfloat16, instead of the profile's")
     parser.count("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
