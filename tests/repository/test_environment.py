@@ -65,6 +65,13 @@ def test_lock_pins_every_dependency_within_its_bounds(python):
         assert locked[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
 
+def test_the_page_names_the_platforms_that_are_tested():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]
+    pythons = " and ".join(jobs["tests"]["strategy"]["matrix"]["python"])
+    assert jobs["tests"]["runs-on"] == "ubuntu-latest"
+    assert f"Linux with CPython {pythons}" in (ROOT / "docs/library.md").read_text()
+
+
 def test_conda_environment_has_the_locked_versions():
     dependencies = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     (python,) = (d.removeprefix("python=") for d in dependencies if str(d).startswith("python="))
