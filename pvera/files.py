@@ -4,6 +4,8 @@ import hashlib
 import json
 import math
 import os
+import secrets
+import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -17,25 +19,43 @@ from pvera.errors import InputError, writing
 def write_atomically(path: str | Path, content: bytes | str) -> None:
     """Write `content` to `path` in one step, once all of it is on the disk. Makes folders.
 
-    Text becomes UTF-8; what it cannot hold, as in a file name of another encoding, is escaped.
+    A link is followed; a device or a pipe is written to as it is. The mode is that of the file that
+    was there, else the umask's. Text becomes UTF-8; what it cannot hold, as in a file name of another
+    encoding, is escaped.
     InputError, with nothing written, where the system refuses.
     """
     path = Path(path)
     if isinstance(content, str):
         content = content.encode(errors="backslashreplace")
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
-            try:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.name, 0o644)  # the temporary file is private
-                os.replace(file.name, path)
-            except BaseException:
-                with suppress(FileNotFoundError):
-                    os.unlink(file.name)
-                raise
+        if is_stream(path):
+            path.write_bytes(content)
+        else:
+            _replace(Path(os.path.realpath(path)), content)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write `content` beside `path`, then give it that name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.parent / f".{secrets.token_hex(8)}.tmp"
+    try:
+        # Opened as any new file, for the umask to hold, and closed before the rest: Windows neither
+        # renames nor removes an open file.
+        with open(unfinished, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileNotFoundError):
+            shutil.copymode(path, unfinished)
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether `path` is a device, a pipe or a socket, which no file may replace."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def require_writable(folder: str | Path) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
@@ -80,7 +80,9 @@ def claimed(run: Job, timeout: float = 0) -> Iterator[bool]:
     try:
         yield True
     finally:
-        Path(lock.lock_file).unlink(missing_ok=True)
+        # Removed while it is held, so that no other worker's file goes; Windows does so on release.
+        with suppress(PermissionError):
+            Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 

@@ -4,9 +4,11 @@ import io
 import multiprocessing
 import os
 import resource
+import stat
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from transformers import (
     SiglipVisionConfig,
     SiglipVisionModel,
 )
+from windows import refuse_open_files
 
 import pvera
 from pvera import IA3, Bottleneck, InputError, LoRA, PVeRA, VeRA, latents, metrics, uncertainty
@@ -244,6 +247,76 @@ def test_several_processes_write_one_file(tmp_path):
         writer.join()
     assert [writer.exitcode for writer in writers] == 4 * [0]
     assert path.read_bytes() in [bytes([name]) * 1000 for name in names] and files(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("links", [["target"], ["second", "target"], ["folder/target"]])
+def test_a_link_is_followed(tmp_path, links, exists):
+    """Also a link to a link, one through a folder that is a link, and one to what is not there yet."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "folder").symlink_to("real")
+    names = ["link", *links]
+    target = tmp_path / names[-1]
+    if exists:
+        target.write_text("old")
+    for name, leads_to in zip(names, links, strict=False):
+        (tmp_path / name).symlink_to(leads_to)
+
+    write_atomically(tmp_path / "link", "new")
+
+    assert target.read_text() == "new" and not target.is_symlink()
+    assert all((tmp_path / name).is_symlink() for name in names[:-1])
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077, 0o002])
+def test_the_mode_is_that_of_the_old_file_or_the_umasks(tmp_path, umask):
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.touch()
+    old.chmod(0o604)
+    before = os.umask(umask)
+    try:
+        for file in (old, new):
+            write_atomically(file, "text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(old.stat().st_mode) == 0o604
+    assert stat.S_IMODE(new.stat().st_mode) == 0o666 & ~umask
+
+
+def test_a_pipe_is_written_to(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for path in (pipe, tmp_path / "link"):
+            write_atomically(path, "text")
+            assert os.read(reader, 100) == b"text"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo() and (tmp_path / "link").is_symlink()
+
+
+def test_a_device_is_written_to(tmp_path):
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        device.write_bytes(b"")
+    except PermissionError:
+        pytest.skip("no device can be made here")
+    write_atomically(device, "text")
+    assert device.is_char_device()
+
+
+def test_files_are_closed_before_they_are_replaced_or_removed(tmp_path, monkeypatch):
+    refuse_open_files(monkeypatch)
+    for text in ("first", "second"):
+        write_atomically(tmp_path / "table.md", text)
+
+    monkeypatch.setattr(os, "fsync", MagicMock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "table.md", "third")
+    assert files(tmp_path) == ["table.md"] and (tmp_path / "table.md").read_text() == "second"
 
 
 @pytest.mark.parametrize("count, end", [(1, "0"), (10**5, "0"), (1, "exit(1)")])

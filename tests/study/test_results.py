@@ -11,6 +11,7 @@ import pytest
 from filelock import FileLock
 from records import make_record, write_all
 from small import profile_with, until
+from windows import refuse_open_files
 
 from pvera import InputError
 from pvera.files import sha256
@@ -207,6 +208,15 @@ def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
         execute(mine)
     other.join()
     assert len(executed) == 6 and plan.missing() == []
+
+
+def test_a_claim_ends_where_an_open_file_cannot_be_removed(plan, monkeypatch):
+    """As on Windows, whose lock files go on release."""
+    run, *_ = plan.runs()
+    refuse_open_files(monkeypatch)
+    for _ in range(2):
+        with claimed(run) as mine:
+            assert mine
 
 
 def test_a_run_that_another_worker_has_finished_is_not_trained_again(plan, monkeypatch):
