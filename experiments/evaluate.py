@@ -10,14 +10,14 @@ without labels are for experiments/predict.py.
 
 import json
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from options import DEVICE, ROOT, Parser
+from options import DEVICE, ROOT, Parser, require_outputs
 
 from pvera import backbones, checkpoint, metrics, uncertainty
 from pvera.backbones import Backbone
@@ -25,7 +25,7 @@ from pvera.data import custom, image_folders, inputs, vtab
 from pvera.data.image_folders import ImageSplit
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError, run_script
-from pvera.files import plain, require_writable, write_atomically
+from pvera.files import plain, write_atomically
 from pvera.model import Member
 from pvera.report.table import escape, markdown_table
 from pvera.study import analyses, results, training
@@ -40,9 +40,9 @@ def main() -> None:
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
     parser.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
     options = parser.parse_args()
-    for file in filter(None, (options.predictions, options.metrics)):
-        require_output(file, options.adapter)
-    evaluated = evaluate(options, options.draws)
+    outputs = [file for file in (options.predictions, options.metrics) if file]
+    require_other_files(outputs, options)
+    evaluated = evaluate(options, options.draws, outputs)
     method, backbone, name = evaluated.member.method, evaluated.frozen.name, evaluated.dataset
     print(f"{method.title} for {backbone} on {name}: {len(evaluated.table)} images\n\n{markdown_tables(evaluated)}")
     if options.predictions:
@@ -84,13 +84,14 @@ def adapter_parser(description: str, labelled: bool) -> Parser:
     return parser
 
 
-def require_output(file: Path, adapter: Path) -> None:
-    """InputError where `file` cannot be written, or would take the place of the adapter or its record."""
-    if file.is_dir():
-        raise InputError(f"{file} is a folder: name a file")
-    if file.resolve().with_suffix("") == adapter.resolve().with_suffix(""):
-        raise InputError(f"{file} would take the place of the adapter or its record: choose another name")
-    require_writable(file.resolve().parent)
+def require_other_files(outputs: Iterable[Path], options: Namespace, images: Iterable[str | Path] = ()) -> None:
+    """Check the outputs as `require_outputs`: they replace neither `images` nor the files of the adapter."""
+    adapter, record = options.adapter, options.adapter.with_suffix(".json")
+    for file in outputs:
+        if file.resolve().with_suffix("") == adapter.resolve().with_suffix(""):
+            raise InputError(f"{file} would take the place of the adapter or its record: choose another name")
+    weights = [options.weights] if options.weights else []
+    require_outputs(outputs, map(Path, [adapter, record, *weights, *images]))
 
 
 def open_adapter(options: Namespace) -> tuple[Backbone, dict]:
@@ -122,11 +123,11 @@ def classes_of(record: dict) -> list[str]:
     return record["own_data"]["classes"] if "own_data" in record else image_folders.class_names(record["dataset"])
 
 
-def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
+def evaluate(options: Namespace, draws: int | None = None, outputs: Sequence[Path] = ()) -> Evaluation:
     """Evaluate the adapter that `options` name on test images.
 
-    InputError as `open_adapter`, `custom.split`, `require_unseen` and `predict`, and where images have other classes
-    than the adapter.
+    InputError as `open_adapter`, `custom.split`, `require_unseen` and `predict`, where images have other classes than
+    the adapter, and where `outputs`, which the caller writes, would replace a file of the data set.
     """
     frozen, record = open_adapter(options)
     trained_on = record.get("dataset")
@@ -137,6 +138,8 @@ def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
     if suite == "glue":
         raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
     root = options.data or ROOT / "data" / ("vtab-1k" if suite == "vtab" else suite)
+    if outputs:
+        require_outputs(outputs, files_of(root / name, folder))
     if folder:
         require_unseen(record, custom.split(folder)[1], name)  # before it takes the place of another folder
         print(custom.describe(name, custom.install(root, name, folder)), flush=True)
@@ -157,6 +160,15 @@ def evaluate(options: Namespace, draws: int | None = None) -> Evaluation:
     scores = metrics.evaluate(probabilities, split.labels)
     name = f"{name} ({vtab.DIFFERS})" if differs else name
     return Evaluation(frozen, member, name, table, scores, per_class.rename_axis("class"))
+
+
+def files_of(data_set: Path, folder: str) -> Iterator[Path]:
+    """Yield the lists and pictures of a data set, and the pictures of the folder that it is made from."""
+    yield data_set.parent / vtab.RECORD
+    yield from data_set.glob("*.*")
+    for place in map(Path, filter(None, [data_set, folder])):
+        if place.is_dir():
+            yield from custom.find(place)[0]
 
 
 def require_unseen(record: dict, described: dict | None, name: str) -> None:

@@ -1,11 +1,13 @@
 """Command-line options that the scripts share, and the profiles that they name."""
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from pvera.errors import InputError
+from pvera.files import is_stream, require_writable
 from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,3 +45,27 @@ def read_profile(name: str) -> Profile:
     """Read the profile of that name in experiments/profiles, or in that file."""
     path = Path(name)
     return Profile.read(path if path.suffix else ROOT / "experiments" / "profiles" / f"{name}.yaml")
+
+
+def require_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Check the files that a script will write, before its work; devices and pipes may be any.
+
+    Raises:
+        InputError: One cannot be written, or would replace another one or an input.
+    """
+    replaced: dict[Path, Path] = {}
+    for file in outputs:
+        if is_stream(file):
+            continue
+        if file.is_dir():
+            raise InputError(f"{file} is a folder: name a file")
+        require_writable(file.resolve().parent)
+        if file.resolve() in replaced:
+            raise InputError(f"{file} is named for two outputs: choose another name for one")
+        replaced[file.resolve()] = file
+
+    existing = [file for file in replaced.values() if file.exists()]
+    for read in inputs if existing else ():
+        for file in existing:
+            if read.exists() and file.samefile(read):
+                raise InputError(f"{file} would take the place of an input: choose another name")

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from evaluate import adapter_parser, classes_of, open_adapter, predict, require_output
+from evaluate import adapter_parser, classes_of, open_adapter, predict, require_other_files
 
 from pvera.data import custom
 from pvera.data.image_folders import ImageSplit, Undecoded, name_errors
@@ -30,8 +30,8 @@ def main() -> None:
         "--classes", nargs="+", metavar="NAME", help="names of the classes, in the order of the adapter's outputs"
     )
     options = parser.parse_args()
-    require_output(options.output, options.adapter)
     pictures, left_out = find(options.pictures)
+    require_other_files([options.output], options, pictures)
     frozen, record = open_adapter(options)
     if not (options.classes or record):
         raise InputError(f"which classes has {options.adapter}? Name them in the order of its outputs with --classes")

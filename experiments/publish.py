@@ -8,6 +8,7 @@ options for backbone and images are those of experiments/evaluate.py. The folder
 adapter.safetensors and, where one lies beside the adapter, the record of its run as run.json.
 """
 
+import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +25,7 @@ def main() -> None:
     parser = adapter_parser(__doc__, labelled=True)
     parser.add_argument("--output", type=Path, metavar="FOLDER", required=True, help="new folder for the files")
     options = parser.parse_args()
-    if options.output.exists():
+    if os.path.lexists(options.output):
         raise InputError(f"{options.output} exists: --output names a new folder")
     page = card(evaluate(options), options.weights)
     with writing(options.output):

@@ -16,6 +16,7 @@ import scripts
 import torch
 import yaml
 from evaluate import predict, require_unseen
+from options import require_outputs
 from photographs import pictures  # noqa: F401  a fixture
 from sklearn.metrics import accuracy_score
 from tiny import perturb
@@ -224,6 +225,46 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
         assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED, *output)
 
 
+def test_an_output_replaces_neither_an_input_nor_another_output(adapter, pictures, tmp_path, capsys):
+    source, data = shutil.copytree(pictures, tmp_path / "pictures"), tmp_path / "data"
+    custom.install(data, "mine", source)
+    picture, lists, record = next(source.rglob("*.jpg")), data / "mine/test.txt", tmp_path / "a.json"
+    weights = shutil.copy(backbones.weights_file(backbones.shapes("tiny").pretrained_cfg), tmp_path / "w.safetensors")
+    link, linked_adapter = tmp_path / "link", tmp_path / "a.safetensors"
+    link.symlink_to(picture)
+    linked_adapter.symlink_to(adapter)
+    record.write_text("{}")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*.*") if file.is_file()}
+
+    common = (*BACKBONE, "--weights", weights)
+    for output in (picture, link, weights):
+        refused = scripts.refusal("predict", capsys, adapter, source, *common, "--classes", *NAMES, "--output", output)
+        assert f"{output} would take the place of an input" in refused
+    predict_one = (linked_adapter, picture, *NAMED, "--output", record)
+    assert "the place of an input" in scripts.refusal("predict", capsys, *predict_one)
+
+    known = (*common, "--data", data, "--data-set")
+    for data_set in ("mine", f"other={source}"):
+        for output in (picture, link, weights):
+            refused = scripts.refusal("evaluate", capsys, adapter, *known, data_set, "--metrics", output)
+            assert f"{output} would take the place of an input" in refused
+    refused = scripts.refusal("evaluate", capsys, adapter, *known, "mine", "--predictions", lists)
+    assert f"{lists} would take the place of an input" in refused
+
+    (tmp_path / "same.csv").symlink_to("one.csv")
+    for other in ("one.csv", "same.csv"):
+        outputs = ("--predictions", tmp_path / "one.csv", "--metrics", tmp_path / other)
+        refused = scripts.refusal("evaluate", capsys, adapter, *known, "mine", *outputs)
+        assert f"{tmp_path / other} is named for two outputs" in refused
+    assert before == {file: file.read_bytes() for file in tmp_path.rglob("*.*") if file.is_file()}
+
+
+def test_pipes_may_be_any_output(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    require_outputs([pipe, pipe], [pipe])
+
+
 # Cards of adapters, and their way to the hub
 
 
@@ -241,6 +282,8 @@ def test_the_card_agrees_with_the_file(alone, tmp_path, capsys, monkeypatch):
     scripts.execute("publish", *alone, "--output", tmp_path / "out")
     assert "exists" in scripts.refusal("publish", capsys, *alone, "--output", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.md", "adapter.safetensors"}
+    (tmp_path / "link").symlink_to("nowhere")
+    assert "exists" in scripts.refusal("publish", capsys, "none.safetensors", "--output", tmp_path / "link")
     assert (tmp_path / "out/adapter.safetensors").read_bytes() == Path(alone[0]).read_bytes()
     _, metadata, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
     metadata = yaml.safe_load(metadata)
