@@ -8,6 +8,7 @@ profile has no results of.
 """
 
 import hashlib
+import shlex
 from pathlib import Path
 
 from options import ROOT, Parser
@@ -32,7 +33,8 @@ def execute(root: Path, profile: str, in_place: bool = False) -> None:
     """Execute the notebooks that are out of date; `in_place`: update analysis/. InputError without results."""
     results, stale = root / "results" / profile, []
     if not any(results.rglob("*.json")):
-        raise InputError(f"no results of {profile!r}: train first: experiments/train.py --profile")
+        command = shlex.join(["python", "experiments/train.py", "--profile", profile])
+        raise InputError(f"no results of {profile!r}: `{command}` makes them")
     data, tables_exist = digest(root, profile), (results / "tables").exists()
     for path in sorted((root / "analysis").glob("*.ipynb")):
         if path.stem in {*TITLES, *ANALYSES} and not any(results.glob(f"{path.stem}*")):

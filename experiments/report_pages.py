@@ -6,6 +6,7 @@ Files keep their place in the repository, so their links hold. A notebook, execu
 without code; the tutorial's page has its code. mkdocs/mkdocs.yml holds the navigation.
 """
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -29,14 +30,19 @@ def main() -> None:
     options = parser.parse_args()
     notebooks = ROOT / ("analysis" if options.profile == "mini" else f"figures/{options.profile}")
     if not any(notebooks.glob("*.ipynb")):
-        raise InputError(f"no notebooks of {options.profile!r}: `bash run_all.sh {options.profile}` makes them")
+        command = shlex.join(["bash", "run_all.sh", options.profile])
+        raise InputError(f"no notebooks of {options.profile!r}: `{command}` makes them")
     pages = options.folder / options.profile
+    files = [file for pattern in FILES for file in ROOT.glob(pattern)]
+    for file in [*files, *notebooks.glob("*.ipynb")]:
+        if pages.resolve() in file.resolve().parents:
+            raise InputError(f"{pages} holds {file}, which the pages are made of: name another --folder")
+
     shutil.rmtree(pages, ignore_errors=True)
-    for pattern in FILES:
-        for file in ROOT.glob(pattern):
-            page = pages / file.relative_to(ROOT)
-            page.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, page)
+    for file in files:
+        page = pages / file.relative_to(ROOT)
+        page.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, page)
     shutil.copyfile(ROOT / "mkdocs/reference.md", pages / "reference.md")
     for path in ROOT.glob("analysis/*.ipynb"):
         write_notebook(notebooks / path.name, pages / "analysis", path.stem)

@@ -15,6 +15,7 @@ experiments/slurm.yaml explains what the file holds.
 """
 
 import os
+import shlex
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -192,9 +193,12 @@ def trained(runs: list[Job]) -> list[str]:
     for run in runs:
         adapter = run.path.with_suffix(results.ADAPTER)
         if run.seed == runs[0].seed and adapter.exists():
-            weights = f" --weights {run.weights}" if run.weights else ""
-            data = "" if Path(run.data_root) == OWN else f" --data {run.data_root}"
-            lines.append(f"adapter: {adapter}; evaluate it: python experiments/evaluate.py {adapter}{weights}{data}")
+            words = ["python", "experiments/evaluate.py", str(adapter)]
+            if run.weights:
+                words += ["--weights", str(run.weights)]
+            if Path(run.data_root) != OWN:
+                words += ["--data", str(run.data_root)]
+            lines.append(f"adapter: {adapter}; evaluate it: {shlex.join(words)}")
     return lines
 
 

@@ -1,6 +1,7 @@
 """Checks of VTAB-1k on disk: which of the two circulating copies it is, and whether it is complete."""
 
 import os
+import shlex
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -61,7 +62,9 @@ def require(root: str | Path, name: str) -> None:
     findings = check(root, name, images=False) if name in NAMES else []
     if set(findings) <= set(read_record(root).get(name, ())):
         return
-    folder, command = Path(root) / name, f"python experiments/prepare_vtab.py --root {root} --datasets {name}"
+    folder = Path(root) / name
+    words = ["python", "experiments/prepare_vtab.py", "--root", str(root), "--datasets", name]
+    command = shlex.join(words)
     advice = f"`{command}` lists all differences; with --accept it is used as it is, and results say so"
     if not folder.exists():
         advice = f"`{command}` installs it from the hub, with --source COPY from an archive or a folder"

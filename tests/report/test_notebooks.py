@@ -92,8 +92,8 @@ def test_the_first_that_fails_is_named_and_ends_the_others(source, message, root
 
 
 def test_a_profile_without_results_is_bad_input(root, capsys):
-    error = scripts.refusal("execute_notebooks", capsys, "--root", root, "--profile", "mini")
-    assert error.startswith("error: no results of 'mini'")
+    error = scripts.refusal("execute_notebooks", capsys, "--root", root, "--profile", "my 1")
+    assert error.startswith("error: no results of 'my 1'") and "train.py --profile 'my 1'`" in error
 
 
 # The report's pages
@@ -127,6 +127,18 @@ def test_a_profile_shows_no_result_of_another(tmp_path, monkeypatch):
     scripts.execute("report_pages", "--profile", "demo", "--folder", tmp_path / "report")
     folder = tmp_path / "report/demo/analysis"
     assert "no results" in (folder / "rank.md").read_text() and "## Accuracy" in (folder / "main_table.md").read_text()
+
+
+@pytest.mark.parametrize("folder, held", [("figures", "main_table.ipynb"), ("results", "rank.md")])
+def test_pages_replace_nothing_that_they_are_made_of(folder, held, tmp_path, monkeypatch, capsys):
+    for file in ("figures/demo/main_table.ipynb", "results/demo/tables/rank.md"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    monkeypatch.setattr("options.ROOT", tmp_path)
+    arguments = ("--profile", "demo", "--folder", tmp_path / folder)
+    refusal = scripts.refusal("report_pages", capsys, *arguments)
+    assert f"{held}, which the pages are made of" in refusal
+    assert len([*tmp_path.glob("*/demo/**/*.*")]) == 2
 
 
 @pytest.mark.slow

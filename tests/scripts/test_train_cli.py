@@ -2,18 +2,22 @@
 
 import hashlib
 import json
+import shlex
 import signal
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import run_profile
 import safetensors.torch
 import scripts
 import torch
+import train
 from small import arguments, marked, numbers, profile_with, start, until
 
-from pvera import backbones
+from pvera import InputError, backbones
+from pvera.data import vtab
 
 
 def test_workers_take_weights_and_few_images(folder):
@@ -69,6 +73,23 @@ def reads(process: Path, name: str) -> bool:
     with suppress(OSError):
         return name in (process / "maps").read_text()
     return False
+
+
+@pytest.mark.parametrize("name", ["plain", "with blanks", "it's", 'the "best" (1)', "$HOME; [x] *"])
+def test_printed_commands_can_be_pasted(tmp_path, name):
+    folder = tmp_path / name
+    adapter, weights = folder / "seed0.safetensors", str(folder / "w.pth")
+    folder.mkdir()
+    adapter.touch()
+    run = SimpleNamespace(path=adapter.with_suffix(".json"), seed=0, weights=weights, data_root=str(folder))
+    (line,) = train.trained([run])
+    words = shlex.split(line.partition("evaluate it: ")[2])
+    assert words[1:] == ["experiments/evaluate.py", str(adapter), "--weights", weights, "--data", str(folder)]
+
+    with pytest.raises(InputError) as refused:
+        vtab.require(folder, "eurosat")
+    words = shlex.split(str(refused.value).split("`")[1])
+    assert words[2:] == ["--root", str(folder), "--datasets", "eurosat"]
 
 
 SCRIPTS = sorted(p.stem for p in scripts.EXPERIMENTS.glob("*.py") if "__main__" in p.read_text())
