@@ -10,6 +10,7 @@ some of the 19.
 """
 
 import json
+import re
 import shutil
 import sys
 import tarfile
@@ -27,6 +28,8 @@ from pvera.files import write_atomically
 #: The copy that the V-PETL benchmark (Xin et al., NeurIPS 2024) prepared and points to: one archive with all
 #: 19 data sets in the folder format of `pvera.data`.
 REPO = "XiN0919/VTAB-1k"
+#: How a finding of `vtab.check` ends where nothing but a number of images or classes is wrong.
+COUNT_DIFFERS = re.compile(r"(images|classes), not [0-9]+$")
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
@@ -59,7 +62,7 @@ def prepare(root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None =
             state = "missing"
         elif not (findings := vtab.check(root, name)):
             state = "right"
-        elif (accept or set(findings) <= set(known)) and all(each[-1].isdigit() for each in findings):  # counts differ
+        elif (accept or set(findings) <= set(known)) and all(map(COUNT_DIFFERS.search, findings)):
             state, accepted[name] = "accepted as it is", findings
         else:
             state = "wrong"
@@ -143,18 +146,22 @@ def find(source: Path, names: Collection[str], extracted: Path) -> dict[str, Pat
         raise InputError(f"{source} {what}")
     rest = set(names) - folders.keys()
     for archive in archives if rest else ():
-        extract(archive, extracted / archive.name.split(".")[0])
-    return folders | _below(extracted, rest)
+        # An archive that is named after a data set may hold its files without a folder.
+        extract(archive, extracted / archive.name / archive.name.split(".")[0])
+    return folders | _below(extracted, rest, "*/")
 
 
-def _below(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """Find data sets at most two levels below `folder`."""
+def _below(folder: Path, names: Iterable[str], inside: str = "") -> dict[str, Path]:
+    """Find data sets at most two levels below `folder`.
+
+    inside: a pattern of folders in it, below which they are instead.
+    """
     folder_of = {}
     for name in names:
         candidates = [
             path
             for pattern in (name, f"*/{name}", f"*/*/{name}")
-            for path in sorted(folder.glob(pattern))
+            for path in sorted(folder.glob(inside + pattern))
             if any((path / f"{split}.txt").exists() for split in SPLITS)
         ]
         if len(candidates) > 1:

@@ -78,6 +78,8 @@ def kitti(whole, tmp_path):
 DAMAGES = [
     ("val200", "images/val200/0.png 4", "val200: val200.txt, line 1: expected 'relative/path label', of 4 labels"),
     ("test", "images/test/zero.png 0", "test: 1 images do not exist as files, one is images/test/zero.png"),
+    ("test", "images/test/zero² 0", "test: 1 images do not exist as files, one is images/test/zero²"),
+    ("test", "images/test/not, 3 0", "test: 1 images do not exist as files, one is images/test/not, 3"),
 ]
 
 
@@ -210,6 +212,23 @@ def test_archives(whole, tmp_path, call, monkeypatch, file, prefix):
     assert call(*options(root, "--source", source))[0] == 0 and (root / "kitti/mine").exists(), "what is there stays"
     monkeypatch.delattr(tarfile, "data_filter", raising=False)
     assert ("give a folder" in call(*options(tmp_path / "early", "--source", source))[2]) is (not prefix)
+
+
+@pytest.mark.parametrize("names", [("copy.1.zip", "copy.2.zip"), pytest.param(("a.zip", "a.tar.gz"), marks=tar)])
+def test_archives_whose_names_begin_alike_are_told_apart(tmp_path, names):
+    for folder, data_set in {"first": "kitti", "second": "dtd", "third": "kitti"}.items():
+        (tmp_path / folder / data_set).mkdir(parents=True)
+        (tmp_path / folder / data_set / "test.txt").write_text("0.png 0\n")
+    sources, extracted = tmp_path / "sources", tmp_path / "extracted"
+    sources.mkdir()
+    archive(tmp_path / "first", sources / names[0])
+    archive(tmp_path / "second", sources / names[1])
+    found = prepare_vtab.find(sources, ["kitti", "dtd"], extracted)
+    assert [found[name].parents[2] for name in ("kitti", "dtd")] == [extracted / name for name in names]
+    shutil.rmtree(extracted)
+    archive(tmp_path / "third", sources / names[1])
+    with pytest.raises(InputError, match=f"holds kitti twice, as .*{names[1]}/"):
+        prepare_vtab.find(sources, ["kitti"], extracted)
 
 
 #: Name of a member, its kind, where it links to, and how many files `extract` puts below its folder; None: refused.
