@@ -16,13 +16,18 @@ experiments/slurm.yaml explains what the file holds.
 
 import os
 import shlex
+import shutil
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from options import DEVICE, OWN, RESULTS, ROOT, Parser, read_profile
 
+from pvera.data import image_folders
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable
@@ -38,8 +43,13 @@ def main(description: str = __doc__, script: str = "train") -> None:
 
 def start(options: Namespace, script: str) -> None:
     """Do the experiments, "analyse" the adapters, or do the language experiment ("train_language") of a profile."""
-    if options.data_set:
-        options = with_own_pictures(options, script)
+    prepared = own_pictures(options, script) if options.data_set else nullcontext(options)
+    with prepared as named:
+        carry_out(named, script)
+
+
+def carry_out(options: Namespace, script: str) -> None:
+    """Do, list or submit what the options ask for."""
     profile = changed(read_profile(options.profile or "demo"), options, script)
     plan = Plan(profile, names_of(profile, options, script), options.results.absolute(), options.replace)
     if options.status or options.slurm:
@@ -162,29 +172,47 @@ def count_runs(plan: Plan) -> list[Job]:
 # One's own pictures as data sets
 
 
-def with_own_pictures(options: Namespace, script: str) -> Namespace:
-    """Install the data sets of --data-set; return options that name them: profile, data and data sets.
+@contextmanager
+def own_pictures(options: Namespace, script: str) -> Iterator[Namespace]:
+    """Install the data sets of --data-set; yield options that name them: profile, data and data sets.
 
     Unless more is said: profile `own`, or `own_large` for a larger backbone; the corrected protocol; PVeRA with seed 0.
+    --list and --status keep the lists that are there: they read others in a temporary folder.
     InputError like `custom.install`, and for known data sets beside the user's.
     """
     from pvera.data import custom  # what other trainings do not need
 
     if options.datasets:
         raise InputError("--datasets and --data-set: known data sets and your own pictures train in separate calls")
-    root, names = options.data or str(OWN), []
-    for text in options.data_set:
-        name, _, source = text.partition("=")
-        if not (name and source):
-            raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
-        print(custom.describe(name, custom.install(root, name, source)), flush=True)
-        names.append(name)
-    options = Namespace(**vars(options) | {"datasets": names, "data": root})
-    options.profile = options.profile or ("own" if options.backbones in (None, ["tiny"]) else "own_large")
-    options.protocol = options.protocol or "corrected"
-    if script == "train":
-        options.methods, options.seeds = options.methods or ["pvera"], options.seeds or [0]
-    return options
+    root = options.data or str(OWN)
+    names: list[str] = []
+    with ExitStack() as stack:
+        listing = options.list or options.status
+        lists = stack.enter_context(TemporaryDirectory()) if listing else root
+        for text in options.data_set:
+            name, _, source = text.partition("=")
+            if not (name and source):
+                raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
+            if name in names:
+                raise InputError(f"--data-set names {name!r} twice")
+            names.append(name)
+
+            folder = Path(lists, name)
+            if listing:
+                stack.callback(shutil.rmtree, image_folders.stored(folder), ignore_errors=True)
+            described = custom.install(lists, name, source)
+            print(custom.describe(name, described), flush=True)
+
+            if listing and described == image_folders.manifest(root, name):
+                shutil.rmtree(folder)  # the images of the lists that are there are decoded already
+                folder.symlink_to(Path(root, name).absolute(), target_is_directory=True)
+
+        options = Namespace(**vars(options) | {"datasets": names, "data": lists})
+        options.profile = options.profile or ("own" if options.backbones in (None, ["tiny"]) else "own_large")
+        options.protocol = options.protocol or "corrected"
+        if script == "train":
+            options.methods, options.seeds = options.methods or ["pvera"], options.seeds or [0]
+        yield options
 
 
 def trained(runs: list[Job]) -> list[str]:

@@ -11,7 +11,10 @@ import hashlib
 import json
 import os
 import re
+import unicodedata
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -32,21 +35,44 @@ PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SEED = 0  # of the split
-#: Folders of Synology, QNAP, macOS, Windows and fsck, in small letters: thumbnails and what was deleted.
-SYSTEM = {"@eadir", "#recycle", "@recycle", "@recently-snapshot", "__macosx", "$recycle.bin", "lost+found",
-          "system volume information"}  # fmt: skip
+#: Folders, in small letters, of file servers (Synology, QNAP, NetApp), macOS, Windows and fsck:
+#: thumbnails, copies of earlier days and what was deleted.
+SYSTEM = {
+    "@eadir",
+    "#recycle",
+    "#snapshot",
+    "@tmp",
+    "@recycle",
+    "@recently-snapshot",
+    "@__thumb",
+    "~snapshot",
+    "__macosx",
+    "network trash folder",
+    "temporary items",
+    "$recycle.bin",
+    "recycler",
+    "system volume information",
+    "lost+found",
+}
 #: Why files are left out.
-HIDDEN, NO_SUFFIX, LOOSE = "hidden", "without an image's suffix", "outside the folders of classes"
+HIDDEN = "hidden"
+UNREAD = "in a format that Pillow does not read"
+LOOSE = "outside the folders of classes"
+#: Range of values, in each channel, of pictures of nearly one colour: 12 bits that are stored in 16
+#: end at 16 of 255.
+ONE_COLOUR = 16
 
 
 def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     """List the pictures of a folder, and read their contents.
 
     Returns their table, and how many files are left out, by reason. Columns: path, label (its name), part (None: still
-    to be drawn), and content (SHA-256 of the file; of files with equal pixels, the smallest). Rows stand in the order
-    of contents, which the names of files and classes do not change: the published program trains in the order of the
-    lists, and `--images` takes their first images.
-    InputError for what has none of the forms above, and for files that are missing or cannot be decoded.
+    to be drawn), content (SHA-256 of the file; of files with equal pixels, the smallest), and one_colour
+    (whether nearly all of it is). Rows stand in the order of contents, which the names of files and
+    classes do not change: the published program trains in the order of the lists, and `--images`
+    takes their first images.
+    InputError for what has none of the forms above, for files that are missing or cannot be decoded,
+    and for names that no line of a list can hold.
     """
     source = Path(os.path.abspath(source))
     if not source.is_dir():
@@ -63,15 +89,19 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
             )
     if not classes:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
-    places = {source, *(of_class.parent for _, of_class in classes)}
-    loose = (path for place in places for path in place.iterdir() if not (path.is_dir() or is_hidden(path.name)))
-    rows, left_out = [], Counter(LOOSE for _ in loose)
+    loose, left_out = find(source, besides=[of_class for _, of_class in classes])
+    left_out[LOOSE] += len(loose)
+    rows = []
     for part, of_class in classes:
         pictures, others = find(of_class)
         if not pictures:
-            raise InputError(f"{of_class} is the folder of a class, but holds no pictures; remove it or fill it")
-        rows += [(file.relative_to(source).as_posix(), of_class.name, part) for file in pictures]
+            raise InputError(_why_empty(of_class))
+        # The same é has a composed and a decomposed form, and systems write either.
+        label = unicodedata.normalize("NFC", of_class.name)
+        rows += [(file.relative_to(source).as_posix(), label, part) for file in pictures]
         left_out += others
+    if odd := [ascii(path) for path, *_ in rows if not _fits_a_line(path)]:
+        raise InputError(f"{source}: rename {name_errors(odd)}: a line break, or no UTF-8")
     return _table(source, rows).sort_values(["content", "path"], ignore_index=True), left_out
 
 
@@ -113,40 +143,55 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict]:
         "pictures_sha256": pictures_sha256,
         "left_out": dict(left_out),
         "alike": len(table) - table.content.nunique(),
+        "one_colour": int(table.one_colour.sum()),
     }
 
 
 def install(root: str | Path, name: str, source: str | Path) -> dict:
     """Write the lists of a data set below `root`, and return its description (`image_folders.manifest`).
 
-    Lists that are right stay untouched. InputError as `split`, and for a name that is taken or cannot name a folder of
-    results.
+    Lists that are right stay untouched. Of several processes one writes, and the others wait.
+    InputError as `split`, and for a name that is taken or cannot name a folder of results.
     """
     if name in TASKS:
         raise InputError(f"{name!r} is the name of a data set that is known already; choose another name for yours")
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
-    folder, before = Path(root) / name, manifest(root, name)
-    if folder.exists() and before is None:
-        raise InputError(f"{folder} exists and is no data set that --data-set wrote: remove it, or choose another name")
-    table, described = split(source)
+    folder = Path(root) / name
+    with image_folders.claimed(folder):
+        before = manifest(root, name)
+        link = folder / "images"
+        begun = link.is_symlink() and os.readlink(link) == os.path.abspath(source)
+        if folder.exists() and not (before or begun):  # begun: by a process that was killed
+            raise InputError(f"{folder} exists and is no data set that --data-set wrote: choose another name")
+        table, described = split(source)
+        lists = _lists(table, described["classes"])
+        described["lists_sha256"] = files.digest([described["source"], lists])
+        if described != before:
+            _write(folder, lists, described)
+    return described
+
+
+def _lists(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
+    """Return the content of each list, by the name of its file."""
     lists = {}
     for part, of_part in table.groupby("part"):
-        labels = of_part.label.map(described["classes"].index)
+        labels = of_part.label.map(classes.index)
         lines = [f"images/{path} {label}\n" for path, label in zip(of_part.path, labels, strict=True)]
         lists[f"{SPLIT_OF[part]}.txt"] = "".join(lines)
-    described["lists_sha256"] = files.digest([described["source"], lists])
-    if described == before:
-        return described
+    return lists
+
+
+def _write(folder: Path, lists: dict[str, str], described: dict) -> None:
+    """Write lists, the link to the pictures, and last the description: it says that all is there."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for written in (MANIFEST, "images"):
             (folder / written).unlink(missing_ok=True)
         (folder / "images").symlink_to(described["source"], target_is_directory=True)
-    lists[MANIFEST] = json.dumps(described, indent=1, ensure_ascii=False) + "\n"  # last: it says that all is there
-    for file, content in lists.items():
+    description = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
+    for file, content in (lists | {MANIFEST: description}).items():
         files.write_atomically(folder / file, content)
-    return described
 
 
 def current(root: str | Path, name: str) -> dict | None:
@@ -176,7 +221,11 @@ def describe(name: str, described: dict) -> str:
     line = (
         f"{name}: {len(described['classes'])} classes ({name_errors(described['classes'])}); images: {counts}; {splits}"
     )
-    found = {"left out": describe_left_out(described["left_out"]), "with the pixels of another": described["alike"]}
+    found = {
+        "left out": describe_left_out(described["left_out"]),
+        "with the pixels of another": described["alike"],
+        "nearly one colour": described["one_colour"],
+    }
     return "; ".join([line, *(f"{what}: {count}" for what, count in found.items() if count)])
 
 
@@ -185,20 +234,25 @@ def describe_left_out(left_out: dict[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
 
 
-def find(folder: Path) -> tuple[list[Path], Counter[str]]:
+def find(folder: Path, besides: Iterable[Path] = ()) -> tuple[list[Path], Counter[str]]:
     """Return the pictures below `folder`, and the number of files that are left out, by reason.
 
     Pictures have the suffix of a format that Pillow reads. Links to folders are followed, each folder once; hidden
-    folders and those of `SYSTEM` are left out. InputError for a folder that cannot be read.
+    folders and those of `SYSTEM` are left out, and their pictures counted.
+    besides: folders that are passed by.
+    InputError for a folder that cannot be read.
     """
     suffixes = {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
-    pictures, left_out, visited, pending = [], Counter[str](), set(), [(folder, False)]
+    pictures, left_out, pending = [], Counter[str](), [(folder, False)]
+    visited = {(passed.resolve(), False) for passed in besides}
     while pending:
         place, inside_hidden = pending.pop()
         if (visit := (place.resolve(), inside_hidden)) in visited:
             continue
         visited.add(visit)
-        with explained(f"{place} cannot be read"):
+        content: list[Path] = []
+        # Folders of the system may be closed to users, as lost+found is.
+        with suppress(OSError) if inside_hidden else explained(f"{place} cannot be read"):
             content = sorted(place.iterdir())
         for path in content:
             hidden, picture = inside_hidden or is_hidden(path.name), path.suffix.lower() in suffixes
@@ -207,7 +261,7 @@ def find(folder: Path) -> tuple[list[Path], Counter[str]]:
             elif picture and not hidden:
                 pictures.append(path)
             elif picture or not hidden:
-                left_out[HIDDEN if hidden else NO_SUFFIX] += 1
+                left_out[HIDDEN if hidden else UNREAD] += 1
     return sorted(pictures), left_out
 
 
@@ -220,6 +274,26 @@ def _folders(place: Path) -> list[Path]:
     """Return the folders in `place` that are not hidden."""
     with explained(f"{place} cannot be read"):
         return sorted(path for path in place.iterdir() if path.is_dir() and not is_hidden(path.name))
+
+
+def _why_empty(of_class: Path) -> str:
+    """Return why a folder without pictures is no class: it may hold other formats, or results."""
+    seen = (
+        file.suffix.lower() or "no suffix"
+        for file in of_class.rglob("*")
+        if file.is_file() and not any(map(is_hidden, file.relative_to(of_class).parts))
+    )
+    suffixes = sorted(set(seen))
+    found = f", only files of other formats ({name_errors(suffixes)})" if suffixes else ""
+    return (
+        f"{of_class} is the folder of a class, but holds no pictures that Pillow reads{found}: "
+        "convert pictures or add them, or move the folder elsewhere"
+    )
+
+
+def _fits_a_line(path: str) -> bool:
+    """Return whether a line of a list can hold the path: Python's line breaks include U+2028."""
+    return len(f"{path}.".splitlines()) == 1 and not re.search(r"[\udc80-\udcff]", path)
 
 
 def _digest(table: pd.DataFrame) -> str:
@@ -235,12 +309,14 @@ def _table(folder: Path, rows: list[tuple]) -> pd.DataFrame:
     table = pd.DataFrame(sorted(rows), columns=["path", "label", "part"], dtype=object)
     paths = [folder.resolve() / path for path in table.path]
     states = [[str(path), *image_folders.state(path)] for path in paths]
-    key = ["pictures", image_folders.DECODER, PIL.__version__, states]
-    content, pixels = zip(*image_folders.remembered(key, lambda: _contents(paths)), strict=True)
-    return table.assign(content=pd.Series(content).groupby(list(pixels)).transform("min"))
+    key = ["contents", image_folders.DECODER, PIL.__version__, states]
+    contents = image_folders.remembered(key, lambda: _contents(paths))
+    content, pixels, one_colour = zip(*contents, strict=True)
+    smallest = pd.Series(content).groupby(list(pixels)).transform("min")
+    return table.assign(content=smallest, one_colour=one_colour)
 
 
-def _contents(paths: list[Path]) -> list[tuple[str, str]]:
+def _contents(paths: list[Path]) -> list[tuple[str, str, bool]]:
     """Return `_content` of each picture. InputError names those that cannot be decoded."""
     reading = image_folders.each(_content, paths)
     contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
@@ -249,18 +325,22 @@ def _contents(paths: list[Path]) -> list[tuple[str, str]]:
     return contents
 
 
-def _content(path: Path) -> tuple[str, str]:
-    """Return the SHA-256 of a file and of its pixels. InputError where it cannot be decoded."""
+def _content(path: Path) -> tuple[str, str, bool]:
+    """Return the SHA-256 of a file and of its pixels, and whether they are nearly one colour.
+
+    InputError where it cannot be decoded.
+    """
     image = image_folders.as_displayed(path)
-    return files.sha256(path), hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
+    pixels = hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
+    one_colour = all(high - low <= ONE_COLOUR for low, high in image.getextrema())
+    return files.sha256(path), pixels, one_colour
 
 
 def _draw(label: str, contents: list[str], shares: dict[str, float]) -> dict[str, str]:
     """Draw the split of each distinct picture of a class: at least one for each of `shares`, the rest for training."""
     if len(contents) <= len(shares):
-        raise InputError(
-            f"class {label!r} has {len(contents)} distinct pictures to split, and needs {len(shares) + 1} at least"
-        )
+        pictures = f"{len(contents)} distinct picture{'s' if len(contents) > 1 else ''}"
+        raise InputError(f"class {label!r} has {pictures} to split, and needs {len(shares) + 1} at least")
     order = np.random.default_rng([SEED, *label.encode()]).permutation(len(contents))
     parts = dict.fromkeys(contents, "train")
     for part, share in shares.items():

@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -270,8 +270,7 @@ def listed(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str
     digest = hashlib.sha256(f"decoder {DECODER}, {size}, Pillow {PIL.__version__}\n".encode())
     for path, label in label_of.items():
         digest.update(f"{path} {label} {state(folder / path)}\n".encode())
-    of_folder = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
-    return label_of, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"
+    return label_of, f"{stored(folder).name}/{split}-{size}-{digest.hexdigest()[:16]}"
 
 
 # The store
@@ -282,6 +281,28 @@ def store() -> Path:
     checkout = Path(__file__).resolve().parents[2]
     default = (checkout if (checkout / "pyproject.toml").exists() else Path.home()) / ".cache" / "pvera"
     return Path(os.environ.get(CACHE) or default) / "store"
+
+
+def stored(folder: Path) -> Path:
+    """Return the folder of the store that holds the decoded images of the data set in `folder`."""
+    digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+    return store() / f"{folder.name}-{digest[:8]}"
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold the lock of the data set in `folder`; another process waits.
+
+    InputError where the store cannot be written.
+    """
+    lock = FileLock(stored(folder) / "lists.lock")
+    with writing(f"{store()} ({CACHE} names another folder)"):
+        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def state(file: Path) -> list[int]:

@@ -1,9 +1,16 @@
 """The user's own pictures: every form on disk, checks, splits; training, analyses and tables on them."""
 
 import json
+import os
 import re
 import shutil
+import threading
+import time
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
 import photographs
 import pytest
 import scripts
@@ -72,6 +79,11 @@ def test_a_class_is_split_alike_for_ever():
     assert drawn != custom._draw("dog", list("abcdefghij"), custom.SHARES)
 
 
+def test_a_class_of_three_pictures_has_one_in_each_split():
+    assert sorted(custom._draw("cat", list("abc"), custom.SHARES).values()) == ["test", "train", "validation"]
+    assert sorted(custom._draw("cat", list("ab"), {"validation": 0.2}).values()) == ["train", "validation"]
+
+
 def test_splits_that_are_given_stay(copy, tmp_path):
     splits_of(copy, "train", "train", "val", "test")
     described = custom.install(tmp_path, "mine", copy)
@@ -92,7 +104,6 @@ def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(co
     (copy / "cat/notes.txt").write_text("a cat")
     shutil.copy(copy / "cat/grey1.png", copy / "cat/._grey1.png")
     shutil.copytree(copy / "astronaut", copy / "rocket/deep/@eaDir")
-    (copy / ".trash").mkdir()
     shutil.copy(copy / "cat/grey1.png", copy)
     (copy / "coffee").rename(tmp_path / "elsewhere")
     for link, place in {"cat/more": "elsewhere", "cat/again": "elsewhere", "dog": "gone"}.items():
@@ -101,8 +112,51 @@ def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(co
     described = custom.install(tmp_path, "mine", copy)
     assert described["classes"] == ["astronaut", "cat", "rocket"] and sum(described["images"].values()) == 80
     assert custom.describe("mine", described).endswith(
-        "left out: 21 hidden, 2 outside the folders of classes, 1 without an image's suffix"
+        "left out: 21 hidden, 2 in a format that Pillow does not read, 1 outside the folders of classes"
     )
+
+
+SYSTEM = "#snapshot", "~snapshot", "@__thumb", "RECYCLER", "Network Trash Folder", ".stversions"
+
+
+def test_folders_of_file_servers_are_no_classes_and_count_as_in_a_prediction(copy):
+    """Beside classes, beside splits and inside a class."""
+    splits_of(copy, "train", "val", "test")
+    for number, name in enumerate(SYSTEM):
+        place = copy / ("", "train", "train/cat")[number % 3]
+        shutil.copytree(copy / "test/cat", place / name)
+    shutil.copy(copy / "test/cat/exif14.JPG", copy / "test/._exif14.JPG")
+    (copy / "test/notes.txt").write_text("a cat")
+    described = custom.split(copy)[1]
+    assert described["classes"] == CLASSES
+    assert described["left_out"] == {"hidden": 6 * len(SYSTEM) + 1, custom.UNREAD: 1} == custom.find(copy)[1]
+
+
+def test_folders_of_the_system_may_be_closed(copy, monkeypatch):
+    (copy / "lost+found").mkdir()
+    (copy / "dog").mkdir()
+    plain = Path.iterdir
+
+    def iterdir(place):
+        if place.name in ("lost+found", "dog"):
+            raise PermissionError(13, "Permission denied")
+        return plain(place)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    refused(lambda: custom.split(copy), "dog cannot be read: [Errno 13]")
+    (copy / "dog").rmdir()
+    assert custom.split(copy)[1]["left_out"] == {}
+
+
+@pytest.mark.parametrize("name", ["café", "\u212b"], ids=["accent", "sign of Ångström"])
+def test_a_class_is_one_in_all_forms_of_unicode(name, copy):
+    """File systems and archives write composed or decomposed letters."""
+    splits_of(copy, "train", "val", "test")
+    for part, form in {"train": "NFC", "val": "NFD", "test": "NFD"}.items():
+        (copy / part / "cat").rename(copy / part / unicodedata.normalize(form, name))
+    table, described = custom.split(copy)
+    assert len(described["classes"]) == 4 and unicodedata.normalize("NFC", name) in described["classes"]
+    assert table.label.value_counts().tolist() == [20] * 4
 
 
 def test_pictures_are_equal_by_their_pixels(copy):
@@ -122,6 +176,18 @@ def test_pictures_are_equal_by_their_pixels(copy):
         custom.split(copy)
 
 
+def test_pictures_of_nearly_one_colour_are_counted(copy):
+    """Such as 12 bits that are stored in 16, and what alpha alone draws."""
+    source = np.random.default_rng(0)
+    twelve_bits = source.integers(4096, size=(40, 40), dtype=np.uint16)
+    Image.fromarray(twelve_bits).save(copy / "cat/dark.png")
+    drawn = Image.fromarray(source.integers(256, size=(40, 40), dtype=np.uint8))
+    black = Image.new("L", drawn.size)
+    Image.merge("RGBA", (black, black, black, drawn)).save(copy / "rocket/alpha.png")
+    described = custom.split(copy)[1]
+    assert custom.describe("mine", described).endswith("20% test, 16% validation; nearly one colour: 2")
+
+
 def keep(folder, *names) -> None:
     for path in folder.iterdir():
         if path.name not in names:
@@ -138,7 +204,8 @@ WRONG = {
     "is no folder": lambda f: f / "cat/grey1.png",
     "holds no pictures": lambda f: keep(f),
     "has one class, 'cat'; a classifier needs two or more": lambda f: keep(f, "cat"),
-    "class 'cat' has 1 distinct pictures to split, and needs 3": lambda f: keep(f / "cat", "grey1.png"),
+    "class 'cat' has 1 distinct picture to split, and needs 3": lambda f: keep(f / "cat", "grey1.png"),
+    "class 'cat' has 2 distinct pictures to split, and needs 3": lambda f: keep(f / "cat", "grey1.png", "jpeg0.jpg"),
     "equal pictures with different labels (": lambda f: shutil.copy(f / "cat/grey1.png", f / "coffee/a.png") and None,
     "has no training picture of cat": without_training_pictures,
     "has splits, but none is named test": lambda f: splits_of(f, "train", "val"),
@@ -146,24 +213,69 @@ WRONG = {
         splits_of(f, "train", "val") or (f / "test").mkdir()
     ),
     "cat/grey1.png cannot be read: ": lambda f: (f / "cat/grey1.png").write_text("cat") and None,
+    r"rename 'cat/a\u2028b.png': a line break": lambda f: renamed(f / "cat/grey1.png", "a\u2028b.png"),
+    r"rename 'cat/a\nb.png': a line break": lambda f: renamed(f / "cat/grey1.png", "a\nb.png"),
+    r"\udcb2/grey1.png'; ": lambda f: renamed(f / "cat", os.fsdecode(b"\xb2")),  # ² of another encoding
+    "own is the folder of a class, but holds no pictures that Pillow reads, only files of other "
+    "formats (.json; .npz; no suffix): convert": lambda f: holding(
+        f / "own", "benchmark/seed0.json", "benchmark/seed0.npz", "notes"
+    ),
+    "(.heic): convert pictures or add": lambda f: holding(f / "dog", "1.HEIC", "2.heic", ".3.JPG"),
+    "dog is the folder of a class, but holds no pictures that Pillow reads: ": lambda f: holding(
+        f / "dog", "@eaDir/1.jpg"
+    ),
 }
+
+
+def renamed(path, name) -> None:
+    path.rename(path.with_name(name))
+
+
+def holding(folder, *names) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
 
 
 @pytest.mark.parametrize("message", WRONG)
 def test_errors_are_one_line(message, copy, tmp_path):
     source = WRONG[message](copy) or copy
-    refused(lambda: custom.install(tmp_path, "mine", source), message)
+    assert "remove" not in refused(lambda: custom.install(tmp_path, "mine", source), message)
     assert not (tmp_path / "mine").exists(), "an incomplete data set is never left"
 
 
 def test_names_and_damaged_descriptions(pictures, tmp_path):
     (tmp_path / "photos").mkdir()
     for name, message in (("digits", "known already"), ("../a", "cannot name"), ("photos", "is no data set that")):
-        with pytest.raises(InputError, match=message):
-            custom.install(tmp_path, name, pictures)
+        assert "remove" not in refused(lambda: custom.install(tmp_path, name, pictures), message)
     (tmp_path / "photos" / "own.json").write_text("{")
     with pytest.raises(InputError, match="own.json is damaged"):
         image_folders.task("photos", tmp_path)
+
+
+def test_what_a_killed_installation_left_is_taken_up(pictures, tmp_path):
+    described = custom.install(tmp_path, "mine", pictures)
+    (tmp_path / "mine" / image_folders.MANIFEST).unlink()
+    assert custom.install(tmp_path, "mine", pictures) == described == custom.current(tmp_path, "mine")
+
+
+def test_of_two_installations_at_once_one_waits(pictures, tmp_path, monkeypatch):
+    custom.split(pictures)  # whose digests the store keeps
+    write, writing, written = custom.files.write_atomically, threading.Event(), []
+
+    def slowly(file, content):
+        writing.set()
+        time.sleep(0.05)  # in which the other starts
+        written.append(file.name)
+        write(file, content)
+
+    monkeypatch.setattr(custom.files, "write_atomically", slowly)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(custom.install, tmp_path, "mine", pictures)
+        writing.wait(10)
+        second = pool.submit(custom.install, tmp_path, "mine", pictures)
+        assert first.result() == second.result() == image_folders.manifest(tmp_path, "mine")
+    assert len(written) == 4, "three lists and the description, once"
 
 
 # Training, analyses and tables
@@ -202,9 +314,29 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(pict
     known = (command.split()[0], "--data", tmp_path / "data", "--data-set")
     assert "have changed" in scripts.refusal("evaluate", capsys, *known, f"photos={renamed}")
     assert image_folders.manifest(tmp_path / "data", "photos") == before, "what is refused replaces nothing"
+    lists = (*options(tmp_path), "--epochs", 1, "--data-set")
+    for listing in ("--list", "--status"):
+        status, output, _ = scripts.outcome("train", capsys, *lists, f"photos={pictures}", listing)
+        assert status == 0 and "missing: " not in output
+    assert "made with another" in scripts.refusal("train", capsys, *lists, f"photos={renamed}", "--list")
+    assert image_folders.manifest(tmp_path / "data", "photos") == before, "nor does a listing"
     (renamed / "cat").rename(renamed / "lion")
     elsewhere = (*elsewhere[:-1], f"zoo={renamed}")
     assert "it does not know the classes of zoo" in scripts.refusal("evaluate", capsys, *elsewhere)
+
+
+@pytest.mark.parametrize("listing", ["--list", "--status"])
+def test_a_listing_writes_nothing(pictures, copy, tmp_path, capsys, listing):
+    """Neither for new pictures nor for others under a known name."""
+    custom.install(tmp_path / "data", "known", pictures)
+    (copy / "cat/grey1.png").unlink()
+    before = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
+    stored = {*image_folders.store().iterdir()}
+    data_sets = ("--data-set", f"known={copy}", "--data-set", f"new={copy}")
+    status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, *data_sets, listing))
+    assert (status, errors) == (0, "") and "known" in output and "new" in output
+    assert before == {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert stored == {*image_folders.store().iterdir()}
 
 
 def test_analyses_and_tables_take_own_pictures(pictures, copy, tmp_path, in_process):
