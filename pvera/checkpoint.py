@@ -21,6 +21,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
 from pvera.adapters import METHODS
+from pvera.adapters.base import fixed_defaults, require_finite
 from pvera.backbones import weights_sha256
 from pvera.encoders import encoder_layers, example_features, input_shape, require_whole, uncompiled, uncompiled_name
 from pvera.errors import InputError, explained
@@ -143,6 +144,7 @@ def _read(path: Path) -> tuple[dict, dict]:
         return described, tensors
 
 
+@fixed_defaults()
 def _drawn(member: Member) -> dict[str, Tensor] | None:
     """Return the matrices that the seed draws; None where the member's differ by more than rounding to half."""
     shared = member.method.shared(member.dim, member.seed)

@@ -6,9 +6,10 @@ class, those of one's own by `register_encoder` or timm's names. Neither package
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -383,10 +384,41 @@ def encode_images(encoder: nn.Module, images: Tensor) -> Tensor:
         raise InputError(f"{type(uncompiled(encoder)).__name__} is for images {size}, not {given}: {reason}") from error
 
 
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Compute products of fp32 inside in fp32, also where the process allows TF32 or bf16 instead."""
+    switches = _switches_of_products()
+    before = [read() for read, _, _ in switches]
+    try:
+        for _, write, exact in switches:
+            write(exact)
+        yield
+    finally:
+        for (_, write, _), value in zip(switches, before, strict=True):
+            write(value)
+
+
+def _switches_of_products() -> list[tuple[Callable[[], str], Callable[[str], None], str]]:
+    """Return what reads and writes each of torch's switches, and the value for products in fp32."""
+    backends: Any = torch.backends
+    if not hasattr(backends, "fp32_precision"):  # before torch 2.9
+        return [(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")]
+    places = [backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv]
+    name = "fp32_precision"
+    return [(partial(getattr, place, name), partial(_write_precision, place), "ieee") for place in places]
+
+
+def _write_precision(place: Any, value: str) -> None:
+    """Set a switch of torch's; a value that it has from a more general switch still follows that one."""
+    place.fp32_precision = "none"
+    if place.fp32_precision != value:
+        place.fp32_precision = value
+
+
 @torch.no_grad()
 def example_features(encoder: nn.Module, shape: Sequence[int], pool: str = "first") -> Tensor:
     """Return the features (dim) of one fixed input of `shape`, as the encoder computes them in evaluation mode, in its
-    own precision and without compiling anything. Its modes stay as they are.
+    own precision, whatever the process allows, and without compiling anything. Its modes stay as they are.
     """
     example: Any = next(p for p in encoder.parameters() if p.is_floating_point())
     count, device, modes = math.prod(shape), example.device, {m: m.training for m in encoder.modules()}
@@ -396,13 +428,13 @@ def example_features(encoder: nn.Module, shape: Sequence[int], pool: str = "firs
         ids = torch.arange(count, device=device)[None] * config.vocab_size // count
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     else:  # numbers without a pattern, and without a generator that another version could change
-        numbers = (torch.arange(count, dtype=torch.float64) ** 2).sin()
+        numbers = (torch.arange(count, dtype=torch.float64, device="cpu") ** 2).sin()
         inputs = numbers.view(1, *shape).to(device, example.dtype)
     compiled = "torch._dynamo" in sys.modules  # its import takes seconds
     try:
         encoder.eval()
         with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
-            with torch.autocast(device.type, enabled=False):
+            with torch.autocast(device.type, enabled=False), exact_products():
                 output = encoder(**inputs) if isinstance(inputs, dict) else encoder(inputs)
         return pooled(encoder, output, pool)[0]
     finally:

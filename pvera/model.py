@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
-from pvera.adapters.base import derive, full_precision, linear
+from pvera.adapters.base import derive, fixed_defaults, full_precision, linear, require_finite
 from pvera.adapters.stochastic import Passes, Source, with_settings
 from pvera.encoders import (
     POOLS,
@@ -437,6 +437,7 @@ class Member(nn.Module):
 
     layers: Sequence[Adapter]
 
+    @fixed_defaults()
     def __init__(self, method: Method, layers: Sequence[EncoderLayer], num_classes: int, seed: int):
         super().__init__()
         if type(num_classes) is not int or num_classes < 0:

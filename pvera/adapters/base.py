@@ -19,7 +19,8 @@ An adapter that can be merged implements `merge_projection` and, if it has `hidd
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -183,6 +184,22 @@ def full_precision(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
+def require_finite(tensors: Mapping[str, Tensor], what: str) -> None:
+    """Raise InputError where a tensor holds NaN or an infinite number.
+
+    Args:
+        tensors: Tensors by name. Those on the meta device hold no numbers, and pass.
+        what: How the message begins: the call or the file that the tensors belong to.
+
+    Raises:
+        InputError: It names the first such tensor.
+    """
+    for name, tensor in tensors.items():
+        if not tensor.is_meta and not tensor.isfinite().all():
+            advice = "if its training diverged, train again with a smaller learning rate"
+            raise InputError(f"{what}: {name} holds NaN or infinite numbers; {advice}")
+
+
 def linear(inputs: int, outputs: int, *key) -> nn.Linear:
     """Return a linear layer with PyTorch's default initialisation, drawn from `key` instead of the global state."""
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
@@ -204,3 +221,15 @@ def derive(*key: object) -> int:
 def generator(*key: object) -> torch.Generator:
     """Return a new generator of the CPU for `key`. The same key gives the same numbers."""
     return torch.Generator().manual_seed(derive(*key))
+
+
+@contextmanager
+def fixed_defaults() -> Iterator[None]:
+    """Make tensors inside in fp32 on the CPU: a seed then draws the same numbers in any process."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)

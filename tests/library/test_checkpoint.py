@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 import tiny
 import torch
-from families import make
+from families import make, make_inputs
 from safetensors import safe_open
 from safetensors.torch import save_file
 from tiny import CLASSES, METHODS, adapted, make_vit, perturb
@@ -160,6 +160,75 @@ def test_saving_leaves_the_model_as_it_was(tmp_path, images):
     with pytest.raises(InputError, match="has adapters already"):
         pvera.save(model, tmp_path / "d.safetensors")
     pvera.save(other, tmp_path / "d.safetensors")
+
+
+#: torch's switches for products of fp32.
+PRODUCTS = [
+    torch.backends.cuda.matmul,
+    torch.backends.cudnn.conv,
+    torch.backends.mkldnn.matmul,
+    torch.backends.mkldnn.conv,
+]
+
+
+def precisions():
+    return [place.fp32_precision for place in PRODUCTS]
+
+
+@pytest.fixture
+def switches():
+    """Set torch's switches back after the test."""
+    before = precisions()
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.fp32_precision = "none"
+    for place, value in zip(PRODUCTS, before, strict=True):
+        place.fp32_precision = value
+
+
+def each_by_itself():
+    for place, value in zip(PRODUCTS, ["tf32", "tf32", "bf16", "bf16"], strict=True):
+        place.fp32_precision = value
+
+
+def by_the_general_switch():
+    torch.backends.fp32_precision = "bf16"
+
+
+def as_lightning_advises():
+    torch.set_float32_matmul_precision("medium")
+
+
+@pytest.mark.parametrize("lower", [each_by_itself, by_the_general_switch, as_lightning_advises])
+def test_products_of_lower_precision_change_no_file(path, tmp_path, switches, lower):
+    model, seen = trained(), []
+    model.backbone.norm.register_forward_hook(lambda *_: seen.append(precisions()))
+    lower()
+    before = precisions()
+    pvera.save(model, tmp_path / "lower.safetensors")
+    assert seen == [["ieee"] * 4] and precisions() == before
+    assert (tmp_path / "lower.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_saving_leaves_the_general_switch_in_command(path, switches):
+    """A switch without a value of its own goes on following it."""
+    by_the_general_switch()
+    pvera.save(trained(), path)
+    torch.backends.fp32_precision = "ieee"
+    assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+
+
+@pytest.mark.parametrize("example", ["xcit_nano_12_p8_224", "BertModel"])
+def test_a_backbone_in_training_mode(tmp_path, example):
+    """Its file is that of evaluation mode, without dropout and with the statistics that BatchNorm keeps."""
+    model = perturb(pvera.adapt(make(example), METHODS["vera"], CLASSES)).eval()
+    pvera.save(model, tmp_path / "adapter.safetensors")
+    backbone = make(example).train()
+    loaded = pvera.load(backbone, tmp_path / "adapter.safetensors")
+    plain = make(example).state_dict()
+    assert all(torch.equal(tensor, plain[name]) for name, tensor in backbone.state_dict().items())
+    inputs = make_inputs(backbone)
+    assert torch.equal(loaded(inputs), model(inputs))
 
 
 # ---------------------------------------------------------------- files that are refused

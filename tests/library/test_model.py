@@ -2,6 +2,8 @@
 
 import copy
 import weakref
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -267,6 +269,37 @@ def test_a_backbone_of_another_precision(key, dtype):
         assert scores.shape == (4, 4, CLASSES) and scores.isfinite().all() and not torch.equal(scores[0], scores[1])
     if key not in ("bottleneck", "adaptformer"):
         assert near(model.merge_()(images))
+
+
+@contextmanager
+def default_dtype(dtype):
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "defaults",
+    [partial(default_dtype, torch.float64), partial(default_dtype, torch.float16), partial(torch.device, "meta")],
+    ids=["float64", "float16", "meta"],
+)
+@pytest.mark.parametrize("key", METHODS)
+def test_what_a_seed_draws_does_not_depend_on_the_defaults_of_the_process(key, defaults, tmp_path):
+    """Nor what is saved, and from where it is loaded."""
+    vit, other = make_vit(), make_vit()
+    expected = pvera.adapt(make_vit(), METHODS[key], CLASSES)
+    pvera.save(expected, tmp_path / "expected.safetensors")
+    with defaults():
+        model = pvera.adapt(vit, METHODS[key], CLASSES)
+        pvera.save(model, tmp_path / "adapter.safetensors")
+        loaded = pvera.load(other, tmp_path / "expected.safetensors")
+    assert (tmp_path / "adapter.safetensors").read_bytes() == (tmp_path / "expected.safetensors").read_bytes()
+    for each in (model, loaded):
+        state = each.state_dict()
+        for name, tensor in expected.state_dict().items():
+            assert torch.equal(state[name], tensor) and state[name].dtype == tensor.dtype, name
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)

@@ -12,6 +12,7 @@ from torch.distributions import Normal, kl_divergence
 
 import pvera
 from pvera import PVeRA, latents
+from pvera.adapters.stochastic import Pass
 
 
 def transcribed(adapter, method, x, y, noise):
@@ -149,6 +150,25 @@ def test_noise_is_standard_normal_and_uncorrelated():
         correlation = torch.corrcoef(rows) - torch.eye(len(rows))
         # √n ρ is nearly standard normal for independent rows; the bound fails once in a million over all pairs.
         assert correlation.abs().max() < stats.norm.isf(0.5e-6 / pairs) / n**0.5, axes
+
+
+@pytest.mark.parametrize(
+    "start, seeds",
+    [
+        # Of "3/noise/0" and "3/noise/1", the first 8 bytes that sha256sum prints, from last to first, halved.
+        (lambda member: None, (5151373772390472493, 284546072201018067)),
+        # Of "7/sample/3/0" and "7/sample/3/1".
+        (lambda member: member.seed_noise(7), (3616317664316104457, 8561410219770384731)),
+    ],
+    ids=["training", "sampling"],
+)
+def test_the_noise_of_a_layer_follows_from_its_index(start, seeds):
+    member = adapted(seed=3).members[0]
+    start(member)
+    like = torch.empty(2, 5, 2, 8)
+    for adapter, seed in zip(member.layers, seeds, strict=True):
+        noise = adapter.draw(torch.randn, like, Pass(True, True, None, None))
+        assert torch.equal(noise, torch.randn(like.shape, generator=torch.Generator().manual_seed(seed)))
 
 
 # ---------------------------------------------------------------- the last layer's latents
