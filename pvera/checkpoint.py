@@ -48,7 +48,7 @@ def dumps(model: AdaptedModel) -> bytes:
     """Return the bytes that `save` writes."""
     require_adapted(model, "save")
     member = model.only_member("saved")
-    require_whole(model.backbone)
+    require_whole(model)
     drawn, buffers = _drawn(member), dict(member.named_buffers())
     held = dict(member.trained()) if drawn is not None else member.trained() | buffers
     head = member.head
@@ -57,6 +57,7 @@ def dumps(model: AdaptedModel) -> bytes:
         raise InputError("the head was replaced; for a head of your own adapt with num_classes=0")
     own_head = "head." if not member.num_classes else ()
     tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items() if not n.startswith(own_head)}
+    require_finite(tensors, "save()")
     shape = input_shape(model.backbone)
     with model.frozen() as backbone:
         tensors[FEATURES] = example_features(backbone, shape, model.pool).cpu().contiguous()
@@ -124,6 +125,7 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
         raise InputError(f"{path} was trained with other frozen random matrices (seed {seed})")
     if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in named.items()}:
         raise InputError(f"{path} does not hold the tensors of {method}")
+    require_finite(tensors, str(path))
     model = adapt(backbone, method, num_classes, seed, described["pool"])
     model.members[0].fill(tensors)
     return model.eval()

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pvera.adapters import Method
 from pvera.encoders import input_shape
-from pvera.model import adapt
+from pvera.model import AdaptedModel
 
 GIGA = 10**9
 
@@ -46,7 +46,7 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1) -> Cost:
     """
     vit = copy.deepcopy(vit).to("meta")
     image = next(vit.parameters()).new_zeros(1, *input_shape(vit))
-    model = adapt(vit, method, num_classes)
+    model = AdaptedModel(vit, method, num_classes, shapes_only=True)
     (member,) = model.members
     numbers = member.count()
     head = multiply_adds(member.head, image.new_zeros(1, member.dim))
@@ -69,7 +69,8 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1) -> Cost:
 
 def trained_parameters(vit: nn.Module, method: Method) -> int:
     """Return the number of parameters that `method` trains, without the head; `vit` stays as it is."""
-    return adapt(copy.deepcopy(vit).to("meta"), method, num_classes=1).members[0].count()["adapter"]
+    model = AdaptedModel(copy.deepcopy(vit).to("meta"), method, num_classes=1, shapes_only=True)
+    return model.members[0].count()["adapter"]
 
 
 @torch.no_grad()

@@ -110,8 +110,17 @@ def uncompiled_name(name: str) -> str:
     return name.replace("_orig_mod.", "")
 
 
+def require_numbers(module: nn.Module) -> None:
+    """Raise InputError for weights on the meta device: accelerate's offloading leaves them there."""
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if tensor.is_meta:
+            advice = "load the weights first, without offloading"
+            raise InputError(f"{name} is on the meta device, and has no numbers here: {advice}")
+
+
 def require_whole(module: nn.Module) -> None:
-    """Raise InputError for sharded parameters, of which a process holds a part."""
+    """Raise InputError for parameters without numbers, and sharded ones, of which a process holds a part."""
+    require_numbers(module)
     if any(hasattr(parameter, "full_tensor") for parameter in module.parameters()):
         raise InputError("the weights are sharded (FSDP2): gather them into an adapted model of one process first")
 

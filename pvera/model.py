@@ -21,6 +21,7 @@ from pvera.encoders import (
     pooled,
     reads_text,
     require_inputs,
+    require_numbers,
     uncompiled,
 )
 from pvera.errors import InputError
@@ -72,7 +73,16 @@ class AdaptedModel(nn.Module):
     members: Sequence["Member"]
     backbone: nn.Module
 
-    def __init__(self, encoder: nn.Module, method: Method | Sequence[Method], num_classes: int, seed, pool: str):
+    def __init__(
+        self,
+        encoder: nn.Module,
+        method: Method | Sequence[Method],
+        num_classes: int,
+        seed: int | Sequence[int] = 0,
+        pool: str = "first",
+        shapes_only: bool = False,
+    ):
+        """Adapt `encoder` (see `adapt`); with `shapes_only` its weights may lie on the meta device."""
         super().__init__()
         if pool not in POOLS or (pool != "first" and not reads_text(encoder)):
             raise InputError(f"pool must be one of {', '.join(POOLS)}, not {pool!r}; of images, the backbone pools")
@@ -81,6 +91,8 @@ class AdaptedModel(nn.Module):
         methods, seeds = grid(method, seed)
         self._layers = encoder_layers(encoder)
         input_shape(encoder)  # `save` needs it: fail before a training
+        if not shapes_only:
+            require_numbers(encoder)
         require_residual_layers(encoder, self._layers)
         members = [Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
         self.members = cast(Sequence[Member], nn.ModuleList(members))
@@ -206,6 +218,7 @@ class AdaptedModel(nn.Module):
         linears = [linear for layer, adapter in pairs if adapter.sites for linear in layer.linears]
         if why := next(filter(None, map(not_plain, linears)), ""):
             raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
+        require_finite(member.trained(), "merge_()")
         try:
             for layer, adapter in pairs:
                 merge(layer, adapter, self._replaced)

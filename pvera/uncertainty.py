@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pvera import metrics
+from pvera.adapters.base import require_finite
 from pvera.errors import InputError, optional
 from pvera.model import AdaptedModel, require_adapted
 
@@ -23,6 +24,8 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
     require_adapted(model, "sample")
     if type(k) is not int or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}")
+    for member in model.active:
+        require_finite(model.members[member].trained(), "sample()")
     with model.sampling(seed), model.without_kl():
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
 

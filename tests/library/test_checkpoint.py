@@ -349,6 +349,7 @@ def test_random_matrices_that_cannot_be_drawn_again(path, monkeypatch):
         ({"num_classes": -1}, {}, "num_classes must be a whole number from 0"),
         ({}, {"layers.0.d": torch.zeros(2, 2, 4)}, "does not hold the tensors"),
         ({}, {"layers.9.d": torch.zeros(2, 2, 8)}, "does not hold the tensors"),
+        ({}, {"layers.1.b": torch.full((2, 24), float("nan"))}, "layers.1.b holds NaN or infinite numbers"),
     ],
 )
 def test_wrong_content_with_a_correct_checksum(path, described, tensors, message):
@@ -356,6 +357,25 @@ def test_wrong_content_with_a_correct_checksum(path, described, tensors, message
     del old["sha256"]
     path.write_bytes(encode(old | described, old_tensors | tensors))
     refused(path, message, make_vit())
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_diverged_adapter_is_not_saved(path, number):
+    model, before = trained(), path.read_bytes()
+    with torch.no_grad():
+        model.members[0].head.bias[2] = float(number)
+    tiny.refused(lambda: pvera.save(model, path), "save(): head.bias holds NaN or infinite numbers")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("part", [lambda model: model, lambda model: model.members], ids=["all", "adapters"])
+def test_a_model_without_numbers(path, part):
+    backbone = make_vit().to("meta")
+    tiny.refused(lambda: pvera.load(backbone, path), "on the meta device, and has no numbers here")
+    model, before = trained(), path.read_bytes()
+    part(model).to("meta")
+    tiny.refused(lambda: pvera.save(model, path), "on the meta device, and has no numbers here")
+    assert path.read_bytes() == before
 
 
 # ---------------------------------------------------------------- copies and states
