@@ -151,6 +151,9 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
         if not isinstance(linear, nn.Linear) or linear.out_features != len(positions) * linear.in_features:
             what = f"{', '.join(positions)} by {described(linear)}"
             raise InputError(f"{name} makes {what}, and not each at the input's width by an nn.Linear; {HELP}")
+    linears = [linear for layer in layers for linear, _ in [*layer.projections, (layer.mlp_out, "")]]
+    if len(set(linears)) < len(linears):
+        raise InputError(f"{name} uses one linear layer in two places, and each needs an adapter of its own")
     widths = sorted({layer.dim for layer in layers})
     if len(widths) != 1:
         raise InputError(f"{name} has {f'layers of widths {widths}' if layers else 'no layers'}; {HELP}")
@@ -164,6 +167,8 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
         if getattr(encoder, "num_classes", 1):
             raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
         raise InputError(f"{name} is not supported: it pools in a head of its own ({type(head).__name__})")
+    if not getattr(encoder, "global_pool", "token"):
+        raise InputError(f"{name} returns all tokens: create it with a global_pool, such as 'token' or 'avg'")
     if getattr(encoder, "head_hidden_size", widths[0]) != widths[0]:
         raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {widths[0]}")
     return layers

@@ -75,7 +75,7 @@ def _of_patches(model: AdaptedModel, latents: Tensor) -> Tensor:
 class Maps:
     """Latents of the last layer's query over the patches, projected to one number per patch.
 
-    mu: (n, height, width) of μ_q.   draws: (k, n, height, width) of N(μ_q, σ_q²); k = 0 for VeRA.
+    mu: (n, height, width) of μ_q.   draws: (k, n, height, width) of N(μ_q, σ_q²); k = 0 for VeRA, and without draws.
     explained: share of the variance of μ_q over all these patches that the projection keeps.
 
     The paper does not name its projection. Here it is the first principal component of μ_q over the patches of all
@@ -89,6 +89,8 @@ class Maps:
 
 def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps:
     """Return `Maps` of images (n, 3, height, width) with `draws` draws from `seed`; VeRA has no draws."""
+    if type(draws) is not int or draws < 0:
+        raise InputError(f"draws must be a whole number from 0, not {draws!r}")
     PCA = optional("sklearn.decomposition", "study").PCA
     mean, sigma = last_layer(model, images, "q")
     mu = _of_patches(model, mean).cpu()
@@ -100,7 +102,8 @@ def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps
 
     sign = 1 if np.corrcoef(project(mu).ravel(), np.linalg.norm(latents, axis=1))[0, 1] >= 0 else -1
     drawn = np.empty((0, *mu.shape[:-1]))
-    if sigma is not None:
-        noise = torch.randn(draws, *mu.shape, generator=generator(seed, "latents"))
+    if sigma is not None and draws:
+        source = generator(seed, "latents")
+        noise = torch.randn(draws, *mu.shape, generator=source, dtype=torch.float32, device="cpu")
         drawn = sign * project(mu + _of_patches(model, sigma).cpu() * noise)
     return Maps(sign * project(mu), drawn, float(component.explained_variance_ratio_[0]))

@@ -222,6 +222,7 @@ class AdaptedModel(nn.Module):
         try:
             for layer, adapter in pairs:
                 merge(layer, adapter, self._replaced)
+            self._require_own_weights()
         except BaseException:  # such as a GPU without memory for the originals
             self.unmerge_()
             raise
@@ -231,10 +232,23 @@ class AdaptedModel(nn.Module):
     def unmerge_(self) -> "AdaptedModel":
         """Undo `merge_`."""
         with torch.no_grad():
-            for parameter, old in self._replaced:
+            for parameter, old in reversed(self._replaced):  # one that was replaced twice: its first value
                 parameter.copy_(old)
         self._replaced, self._merged = [], None
         return self
+
+    def _require_own_weights(self) -> None:
+        """Raise InputError where another module shares a replaced parameter: it has another adapter."""
+        names: dict[int, list[str]] = {}
+        for name, parameter in self.backbone.named_parameters(remove_duplicate=False):
+            names.setdefault(_address(parameter), []).append(name)
+        for replaced, _ in self._replaced:
+            shared = names.get(_address(replaced), [])
+            if len(shared) > 1:
+                raise InputError(
+                    f"this backbone cannot be merged: {' and '.join(shared)} share their numbers, and one "
+                    "adapter would change them all"
+                )
 
     @contextmanager
     def inference(self) -> Iterator["AdaptedModel"]:
@@ -513,6 +527,11 @@ class Member(nn.Module):
         """Let the next draws of all layers follow from `seed` and the member's own."""
         for index, adapter in enumerate(self.stochastic_layers):
             adapter.source = Source(derive(seed, "sample", self.seed, index), on_all_ranks)
+
+
+def _address(tensor: Tensor) -> int:
+    """Return what equal views of one memory have in common; on the meta device, which has none, one tensor."""
+    return tensor.data_ptr() or id(tensor)
 
 
 def grid(method: Method | Sequence[Method], seed: int | Sequence[int]) -> tuple[list[Method], list[int]]:

@@ -227,6 +227,39 @@ def test_a_pruned_backbone_is_not_merged():
         pvera.adapt(vit, METHODS["pvera"], CLASSES).merge_()
 
 
+def one_parameter(first, second):
+    second.weight = first.weight
+
+
+def one_bias(first, second):
+    second.bias = first.bias
+
+
+def one_memory(first, second):
+    second.weight = torch.nn.Parameter(first.weight.data)
+
+
+@pytest.mark.parametrize("share", [one_parameter, one_bias, one_memory])
+def test_layers_that_share_a_weight_are_not_merged(share, images):
+    vit = make_vit()
+    share(vit.blocks[0].attn.qkv, vit.blocks[1].attn.qkv)
+    model = perturb(pvera.adapt(vit, METHODS["ia3"], CLASSES)).eval()
+    before, expected = copy.deepcopy(vit.state_dict()), model(images)
+    with pytest.raises(InputError, match="blocks.0.attn.qkv.*blocks.1.attn.qkv.* share their numbers"):
+        model.merge_()
+    with model.inference():
+        assert torch.equal(model(images), expected)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in vit.state_dict().items())
+
+
+def test_a_shared_weight_that_the_adapter_leaves_alone_is_no_obstacle(images):
+    vit = make_vit()
+    vit.blocks[1].mlp.fc1.weight = vit.blocks[0].mlp.fc1.weight
+    model = perturb(pvera.adapt(vit, METHODS["ia3"], CLASSES)).eval()
+    expected = model(images)
+    torch.testing.assert_close(model.merge_()(images), expected)
+
+
 def test_inference_on_a_merged_model_leaves_it_merged():
     model = adapted().eval().merge_()
     with model.inference():

@@ -221,6 +221,12 @@ def test_adaptation_by_hand():
         assert adaptation["norm"][i].item() == pytest.approx(np.mean([np.sqrt((v**2).sum()) for v in values]), rel=1e-5)
 
 
+@pytest.mark.parametrize("method", [pvera.PVeRA(rank=8), pvera.VeRA(rank=8)], ids=str)
+def test_maps_without_draws(method):
+    maps = latents.maps(trained(method), make_images(), draws=0)
+    assert maps.mu.shape == (3, 4, 4) and maps.draws.shape == (0, 3, 4, 4)
+
+
 def test_a_pass_leaves_the_model_as_it_was():
     model, images = trained(pvera.PVeRA(rank=8)), make_images()
     before = model(images)

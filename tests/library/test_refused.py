@@ -1,6 +1,7 @@
 """Input that is refused, in one line and with nothing changed; how errors, files and scripts end."""
 
 import io
+import math
 import multiprocessing
 import os
 import resource
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from unittest.mock import MagicMock
 
+import accelerate
 import numpy as np
 import pytest
 import timm
@@ -21,6 +23,7 @@ from tiny import refused as refused_call
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    BertModel,
     GPT2Config,
     GPT2Model,
     RobertaPreLayerNormConfig,
@@ -44,6 +47,30 @@ def of_two_widths():
     return vit
 
 
+def all_tokens_of_xcit():
+    xcit = make("xcit_nano_12_p8_224")
+    xcit.reset_classifier(0, global_pool="")
+    return xcit
+
+
+def one_layer_twice():
+    vit = make_vit()
+    vit.blocks[1].attn.qkv = vit.blocks[0].attn.qkv
+    return vit
+
+
+def offloaded():
+    """The weights stay in memory, and come to a layer only for its pass."""
+    return accelerate.cpu_offload(make_vit(), torch.device("cpu"))
+
+
+def buffer_on_meta():
+    """As after load_state_dict(assign=True), which leaves out buffers that no state holds."""
+    vit = make("vit_base_patch16_dinov3")
+    vit.rope.periods = vit.rope.periods.to("meta")
+    return vit
+
+
 def of_timm(name: str):
     return lambda: timm.create_model(name, num_classes=0, device="meta")
 
@@ -61,6 +88,13 @@ def of_timm(name: str):
         (of_timm("samvit_base_patch16"), "pools in a head of its own"),
         (of_timm("qwen3_vit_88m_enc"), "not one vector of the layers' width"),
         (lambda: make_vit(num_classes=10), "create it with num_classes=0"),
+        (lambda: make_vit(global_pool=""), "VisionTransformer returns all tokens: create it with a global_pool"),
+        (all_tokens_of_xcit, "Xcit returns all tokens: create it with a global_pool"),
+        (one_layer_twice, "VisionTransformer uses one linear layer in two places"),
+        (lambda: make_vit().to("meta"), "cls_token is on the meta device, and has no numbers here"),
+        (offloaded, "is on the meta device, and has no numbers here: load the weights first"),
+        (lambda: BertModel(BertConfig(**SIZE)).to("meta"), "word_embeddings.weight is on the meta device"),
+        (buffer_on_meta, "rope.periods is on the meta device"),
         (
             lambda: torch.ao.quantization.quantize_dynamic(make_vit(), inplace=True),
             "dtype=torch.qint8, ",
@@ -127,6 +161,13 @@ def test_inputs(inputs, pool, message):
     refused_call(lambda: model(inputs), message)
 
 
+@torch.no_grad()
+def with_numbers(model, name, number):
+    """Return the model, in whose last layer each number of a trained tensor is this one."""
+    model.members[0].layers[-1].get_parameter(name).fill_(number)
+    return model
+
+
 SCORES, IMAGES = np.full((3, 4, 2), 0.5), make_images()
 #: Calls, and what their refusal says.
 CALLS = [
@@ -135,6 +176,9 @@ CALLS = [
     *((lambda k=k: pvera.sample(adapted(), IMAGES, k=k), "k must be a positive integer") for k in (0, 1.0, True)),
     (lambda: latents.adaptation(adapted("lora"), IMAGES), "has no latent: only VeRA and PVeRA do"),
     (lambda: latents.maps(adapted(VeRA(rank=8, targets="kv")), IMAGES, 1), "adapts 'kv', and so has no latent for 'q'"),
+    (lambda: latents.maps(adapted(), IMAGES, -1), "draws must be a whole number from 0, not -1"),
+    (lambda: pvera.sample(with_numbers(adapted(), "d", math.nan), IMAGES, k=2), "sample(): layers.1.d holds NaN"),
+    (lambda: with_numbers(adapted(), "b", math.inf).merge_(), "merge_(): layers.1.b holds NaN or infinite"),
     (lambda: latents.adaptation(adapted([PVeRA(rank=8), PVeRA(rank=4)]), IMAGES), "one member"),
     (lambda: uncertainty.estimate(SCORES[:1], np.zeros(4, int)), "k = 2 or more"),
     (lambda: uncertainty.estimate(5 * SCORES, np.zeros(4, int)), "sum to one"),
