@@ -318,6 +318,36 @@ class AdaptedModel(nn.Module):
         }
         return names | {f"*.{name}" for name in names}
 
+    def parameter_groups(self, lr: float, head_lr: float | None = None) -> list[dict[str, Any]]:
+        """Return what all members train, in groups for an optimizer of torch or timm.
+
+        The groups of the adapters' vectors (`no_weight_decay`) and of one-dimensional tensors, such as biases, have a
+        weight decay of zero. The others take the optimizer's. Wrappers such as DDP leave the parameters the same.
+
+        Args:
+            lr: Learning rate of the adapters.
+            head_lr: Learning rate of the heads; None: that of the adapters.
+
+        Returns:
+            At most four groups: adapters and heads, each with and without weight decay.
+        """
+        if head_lr is None:
+            head_lr = lr
+        vectors = self.no_weight_decay()
+        groups: dict[tuple[bool, bool], dict[str, Any]] = {}
+
+        for m, member in enumerate(self.members):
+            for name, parameter in member.trained().items():
+                is_head = name.startswith("head.")
+                decays = parameter.ndim > 1 and f"members.{m}.{name}" not in vectors
+
+                group = groups.setdefault((is_head, decays), {"params": []})
+                group["params"].append(parameter)
+                group["lr"] = head_lr if is_head else lr
+                if not decays:
+                    group["weight_decay"] = 0.0
+        return list(groups.values())
+
     def state_dict(self, *args: Any, prefix: str = "", **options: Any) -> Any:
         """Return the state as any module does, with the original frozen weights even while merged."""
         state = super().state_dict(*args, prefix=prefix, **options)

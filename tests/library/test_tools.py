@@ -114,6 +114,29 @@ def test_timms_optimizer_decays_no_vector(key, wrap, options):
         assert decayed[id(parameter)] is (name.rpartition(".")[2] not in ("d", "b", "m", "l_kv", "l_ff", "s", "bias"))
 
 
+GROUPED = ["linear", "pvera", "ia3", "adaptformer", "dora"]
+
+
+@pytest.mark.parametrize("make_optimizer", [torch.optim.AdamW, partial(create_optimizer_v2, opt="adamw")])
+@pytest.mark.parametrize("key", GROUPED)
+def test_the_parameter_groups_decay_no_vector(key, make_optimizer):
+    """Also of a grid, and of a head of one's own."""
+    model = pvera.adapt(make_vit(), [METHODS[key]] * 2, num_classes=0)
+    model.members[1].head = nn.Linear(24, CLASSES)
+    groups = make_optimizer(model.parameter_groups(lr=0.1, head_lr=0.01), weight_decay=0.2).param_groups
+    options = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    assert sum(len(group["params"]) for group in groups) == len(options) == len(trained)
+    for name, parameter in trained.items():
+        is_vector = name.rpartition(".")[2] in ("d", "b", "m", "l_kv", "l_ff", "s", "bias")
+        assert options[id(parameter)] == (0.01 if ".head." in name else 0.1, 0 if is_vector else 0.2), name
+
+
+def test_heads_learn_as_fast_as_adapters_by_default():
+    assert {group["lr"] for group in adapted().parameter_groups(lr=0.1)} == {0.1}
+
+
 # ---------------------------------------------------------------- names that tools expect
 
 
