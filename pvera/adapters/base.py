@@ -80,12 +80,12 @@ def positive_int(default: int) -> Any:
 
 def positive(default: float | None) -> Any:
     if default is None:
-        return option(None, "a positive number or None", lambda value: value is None or _is_positive(value))
-    return option(default, "a positive number", _is_positive)
+        return option(None, "a positive number or None", lambda value: value is None or is_positive(value))
+    return option(default, "a positive number", is_positive)
 
 
 def share(default: float) -> Any:
-    return option(default, "a number from 0 and below 1", lambda value: value == 0 or _is_positive(value) and value < 1)
+    return option(default, "a number from 0 and below 1", lambda value: value == 0 or is_positive(value) and value < 1)
 
 
 def positions(default: str) -> Any:
@@ -102,7 +102,7 @@ def one_of(*choices: str) -> Any:
     return option(choices[0], f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
-def _is_positive(value: Any) -> bool:
+def is_positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
 
 

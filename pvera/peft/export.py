@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
-from pvera.adapters.base import derive
+from pvera.adapters.base import derive, require_finite
 from pvera.backbones import weights_sha256
 from pvera.encoders import EncoderLayer, reads_text, require_whole, uncompiled_name
 from pvera.errors import InputError
@@ -62,6 +62,8 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
         config["modules_to_save"] = ["head"]
         tensors |= {f"{files.PREFIX}head.{name}": tensor for name, tensor in head.items()}
     config["inference_mode"] = True
+    in_fp32 = {name: tensor.float() for name, tensor in (tensors | head).items()}
+    require_finite(in_fp32, "export_peft()")
     folder = Path(folder)
     files.write(folder / files.TENSORS, tensors)
     (folder / files.HEAD).unlink(missing_ok=True)  # of an earlier adapter

@@ -10,7 +10,7 @@ lead to the same key, for example ...layer.0.attention.attention.query and ...la
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from pvera.adapters.base import is_positive, require_finite
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError, explained
 from pvera.files import read_json, write_atomically
@@ -39,6 +40,19 @@ MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
 #: ViTForImageClassification, `encoder` in that of the released adapters alone. Classifiers of other attributes read a
 #: pooler or a mean.
 HEADS = {"head": r"blocks\.", "classifier": r"(vit|encoder\.encoder)\."}
+#: Numbers that are read here, with PEFT's defaults, by the kind of adapter.
+NUMBERS: dict[str, dict[str, int]] = {
+    "PVERA": {"r": 256, "projection_prng_key": 0},
+    "VERA": {"r": 256, "projection_prng_key": 0},
+    "LORA": {"r": 8, "lora_alpha": 8},
+    "IA3": {},
+}
+#: What each of these must be: in words, and as a check.
+RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "r": ("a positive integer", lambda value: type(value) is int and value > 0),
+    "projection_prng_key": ("an integer", lambda value: type(value) is int),
+    "lora_alpha": ("a positive number", is_positive),
+}
 #: Options that change nothing that is computed from the tensors, or that are read here. `loftq_config` and the like
 #: describe an initialisation.
 READ = {
@@ -51,7 +65,7 @@ READ = {
 VALUES = {"bias": (None, "none"), "init_lora_weights": (None, True, False, "gaussian", "orthogonal", "eva")}
 ADVICE = {"sample_at_inference": ": set it to false, and draw with pvera.sample"}
 _TENSOR = re.compile(
-    r"(?:.*\.)?(?:layers?|blocks)\.(?P<layer>\d+)\.(?P<module>.+)\."
+    r"(?:(?:.*\.)?(?:layers?|blocks)\.(?P<layer>\d+)\.)?(?P<module>.+)\."
     r"(?P<name>p?vera_lambda_[bd]|lora_[AB]|lora_magnitude_vector|ia3_l)(?:\.weight)?"
 )
 _PROJECTION = re.compile(r"base_model\.(p?vera_[AB])")
@@ -63,6 +77,7 @@ class AdapterFolder:
 
     modules: tensors by PEFT's name ("lora_A", "pvera_lambda_d"), of each (layer, positions); positions are "qkv" or
         one of its letters, or "mlp" for the MLP's last linear layer.
+    names: PEFT's names of the tensors in `modules`.
     projections: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", where the folder holds them.
     head: weight (classes, d) and bias (classes), or None.
     pool: the features of a text that the head reads (`pvera.encoders.POOLS`), None where the folder does not say.
@@ -72,6 +87,7 @@ class AdapterFolder:
     path: Path
     config: dict[str, Any]
     modules: dict[tuple[int, str], dict[str, Tensor]]
+    names: list[str]
     projections: dict[str, Tensor]
     head: dict[str, Tensor] | None
     pool: str | None = None
@@ -105,7 +121,7 @@ class AdapterFolder:
             raise InputError(f"{self.path / TENSORS} lacks a {name}")
         if tensor.shape != shape:
             raise InputError(
-                f"{self.path} belongs to another backbone: {name} has shape {tuple(tensor.shape)}, not {shape}"
+                f"{self.path} belongs to another backbone or rank: {name} has shape {tuple(tensor.shape)}, not {shape}"
             )
         return tensor
 
@@ -124,12 +140,12 @@ def write(file: Path, tensors: Mapping[str, Tensor], **metadata: str) -> None:
     write_atomically(file, save(plain, metadata={"format": "pt", **metadata}))
 
 
-def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
+def read(folder: str | Path) -> AdapterFolder:
     """Read an adapter folder; tensors in fp32.
 
-    kinds: PEFT's names of the methods that can be read.
-    InputError where a file is missing or damaged, for other methods, for options that change what PEFT computes or may
-    do so, and for tensors that are neither of queries, keys, values and the MLP's last layer nor one head.
+    InputError where a file is missing or damaged, for other methods than those of `NUMBERS`, for options that change
+    what PEFT computes or may do so, for numbers out of range, for NaN and infinity, and for tensors that are neither of
+    queries, keys, values and the MLP's last layer nor one head.
     """
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
@@ -137,33 +153,41 @@ def read(folder: str | Path, kinds: Collection[str]) -> AdapterFolder:
     config = read_json(folder / CONFIG)
     if not isinstance(config, dict) or "peft_type" not in config:
         raise InputError(f"{folder / CONFIG} is no configuration of PEFT")
-    if (kind := config["peft_type"]) not in kinds:
-        raise InputError(f"{folder} holds {kind}: only {', '.join(kinds)} can be read")
+    if (kind := config["peft_type"]) not in list(NUMBERS):  # a list: the kind may be of any type
+        raise InputError(f"{folder} holds {kind}: only {', '.join(NUMBERS)} can be read")
     for option, value in config.items():
         switched_on = value is True or (isinstance(value, (dict, list)) and len(value) > 0)
         if value not in VALUES[option] if option in VALUES else switched_on and option not in READ:
             raise InputError(f"{folder}: {option}={value!r} has no counterpart here{ADVICE.get(option, '')}")
+    for option, default in NUMBERS[kind].items():
+        value = config.setdefault(option, default)
+        must, holds = RULES[option]
+        if not holds(value):
+            raise InputError(f"{folder / CONFIG}: {option} must be {must}, not {value!r}")
+
     modules: dict[tuple[int, str], dict[str, Tensor]] = {}
-    projections, others = {}, {}
+    projections, names, others = {}, [], {}
     tensors, _ = _content(folder / TENSORS)
+    require_finite(tensors, str(folder / TENSORS))
     for key, tensor in tensors.items():
         if match := _PROJECTION.fullmatch(key):
             projections[match[1]] = tensor
         elif match := _TENSOR.fullmatch(key):
             module = match["module"]
             positions = "mlp" if module in MLP_OUT else POSITIONS_OF.get(module.rpartition(".")[2])
-            if positions is None:
+            if positions is None or match["layer"] is None:
                 advice = "only adapters of queries, keys and values can be read"
                 raise InputError(f"{folder / TENSORS} adapts {key}: {advice}")
             of_module = modules.setdefault((int(match["layer"]), positions), {})
             if of_module.setdefault(match["name"], tensor) is not tensor:
                 raise InputError(f"{folder / TENSORS} adapts two modules in one place, also {key}: one can be read")
+            names.append(key)
         else:
             others[key] = tensor
     if not modules:
         raise InputError(f"{folder / TENSORS} holds no adapter of queries, keys or values")
     head, pool = (_head_inside(folder / TENSORS, others, tensors), None) if others else _head_beside(folder)
-    return AdapterFolder(folder, config, modules, projections, head, pool, bool(others))
+    return AdapterFolder(folder, config, modules, names, projections, head, pool, bool(others))
 
 
 def _head_inside(file: Path, others: dict[str, Tensor], adapted: Collection[str]) -> dict[str, Tensor]:
@@ -190,6 +214,7 @@ def _head_beside(folder: Path) -> tuple[dict[str, Tensor] | None, str | None]:
     for file in sorted(folder.glob("*.safetensors")):
         tensors, metadata = _content(file)
         if file.name != TENSORS and (head := _as_head(tensors)):
+            require_finite(head, str(file))
             heads[file.name] = head, metadata.get("pool")
     if len(heads) > 1:
         raise InputError(f"{folder} holds several heads, {' and '.join(heads)}: remove all but one")

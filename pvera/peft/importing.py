@@ -5,6 +5,7 @@ Where it adapts timm's fused layer, each position gets its rows of B' and λ_b, 
 zero: an exported adapter has its targets and its rank again.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
-from pvera.encoders import EncoderLayer, encoder_layers
+from pvera.encoders import EncoderLayer, encoder_layers, uncompiled, uncompiled_name
 from pvera.errors import InputError
 from pvera.model import AdaptedModel, adapt
 from pvera.peft.folder import AdapterFolder, read, require_calls
+
+#: Classes of text encoders, and names inside a model's text encoder or decoder; BERT's kin have other names.
+_TEXT = re.compile(r"TextModel|\b(text_model|decoder)\.")
 
 #: A method, and its member's tensors by name.
 Import = tuple[Method, dict[str, Tensor]]
@@ -41,9 +45,10 @@ def import_peft(
     InputError, with the backbone unchanged, for all that docs/peft.md lists as refused, for an adapter of another
     backbone's width or depth, and for a head that the folder lacks or that does not read d features.
     """
-    adapter = read(folder, IMPORTS)
+    adapter = read(folder)
     layers = encoder_layers(backbone)
     require_calls(layers)
+    _require_kin(adapter, backbone, layers)
     if adapter.head_inside and hasattr(backbone, "head_dist"):
         raise InputError(f"{folder}: its head reads the class token alone, and distilled DeiT has two heads")
     if adapter.modules.keys() != {(i, p) for i in range(len(layers)) for p in adapter.positions}:
@@ -63,6 +68,25 @@ def import_peft(
     model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
     model.members[0].fill(tensors)
     return model.eval()
+
+
+def _require_kin(adapter: AdapterFolder, backbone: nn.Module, layers: list[EncoderLayer]) -> None:
+    """Raise InputError for an adapter of a text encoder on an encoder of images, or the reverse."""
+    parts = {uncompiled_name(name) for name, _ in layers[0].layer.named_modules()}
+    is_bert = "attention.self" in parts
+    # CLIP's two encoders can have equal names of modules: then the class alone tells them apart.
+    mapping = adapter.config.get("auto_mapping")
+    adapted = mapping.get("base_model_class") if isinstance(mapping, dict) else None
+
+    names = " ".join(adapter.names)
+    of_bert = ".attention.self." in names
+    of_other_text = not of_bert and _TEXT.search(f"{adapted} {names}")
+    if of_bert != is_bert or of_other_text:
+        owner = f" of {adapted}" if adapted else ""
+        title = type(uncompiled(backbone)).__name__
+        raise InputError(
+            f"{adapter.path} adapts {adapter.names[0]}{owner}: that is a module of another encoder than {title}"
+        )
 
 
 def _columns(adapter: AdapterFolder, B: dict[str, Tensor], others: set[str]) -> dict[str, list[int]]:
@@ -108,8 +132,9 @@ def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
 def _projections(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> list[Tensor]:
     """Return A' and B' of the folder; where it holds none, draw them as PEFT does."""
     if not adapter.projections and not adapter.config.get("save_projection", True):
-        source = torch.Generator().manual_seed(adapter.config.get("projection_prng_key") or 0)
-        return [nn.init.kaiming_uniform_(torch.empty(shape), generator=source) for shape in shapes.values()]
+        source = torch.Generator().manual_seed(adapter.config["projection_prng_key"])
+        empty = [torch.empty(shape, dtype=torch.float32, device="cpu") for shape in shapes.values()]
+        return [nn.init.kaiming_uniform_(tensor, generator=source) for tensor in empty]
     return [adapter.shaped(name, adapter.projections.get(name), shape) for name, shape in shapes.items()]
 
 

@@ -94,6 +94,18 @@ def test_separate_projections_from_peft(tmp_path, images, name):
         assert imported(images).shape == (3, 3)
 
 
+def test_matrices_are_redrawn_alike_whatever_torchs_default_precision(tmp_path, images):
+    theirs = saved(configurations(SEPARATE)["redrawn"], tmp_path, "transformers")
+    backbone = as_dinov2(make_vit())
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        imported = pvera.import_peft(tmp_path, backbone, num_classes=3)
+    finally:
+        torch.set_default_dtype(before)
+    close(imported.features(images)[0], theirs(images).last_hidden_state[:, 0])
+
+
 def test_imported_adapters_train_on_and_are_saved(tmp_path, images):
     """Imported A and B come from no seed, so the file holds them."""
     saved(configurations(SEPARATE)["pvera"], tmp_path, "transformers")
@@ -216,6 +228,22 @@ def test_backbones_that_do_not_call_the_fused_layer(example, tmp_path):
         pvera.import_peft(tmp_path, make(example))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("key, tensor", [("lora", "layers.1.B"), ("pvera", "shared.A"), ("dora", "head.bias")])
+def test_export_of_what_diverged(tmp_path, key, tensor, value):
+    model = tiny.adapted(key)
+    member = model.members[0]
+    (dict(member.named_parameters()) | dict(member.named_buffers()))[tensor].data.flatten()[0] = value
+    tiny.refused(lambda: pvera.export_peft(model, tmp_path / "folder"), "holds NaN or infinite numbers")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_export_of_numbers_that_single_precision_does_not_hold(tmp_path):
+    model = tiny.adapted("lora").double()
+    model.members[0].layers[0].A.data *= 1e300
+    tiny.refused(lambda: pvera.export_peft(model, tmp_path / "folder"), "holds NaN or infinite numbers")
+
+
 # ---------------------------------------------------------------- import that is refused
 
 
@@ -254,6 +282,7 @@ def test_files(folder, tmp_path):
 
 QUERY = "base_model.model.encoder.layer.1.attention.q_proj.pvera_lambda_"
 TOKEN = "base_model.model.embeddings.cls_token"
+PATCHES = "base_model.model.embeddings.patch_embeddings.projection.lora_A.weight"
 
 
 @pytest.mark.parametrize(
@@ -263,11 +292,13 @@ TOKEN = "base_model.model.embeddings.cls_token"
         ({"bias": "all"}, [], {}, "bias='all' has no counterpart here"),
         ({"sample_at_inference": True}, [], {}, "set it to false, and draw with pvera.sample"),
         ({"init_lora_weights": "pissa"}, [], {}, "init_lora_weights='pissa' has no counterpart here"),
-        ({"r": 5}, [], {}, "belongs to another backbone: pvera_A has shape (16, 24), not (10, 24)"),
+        ({"r": 5}, [], {}, "belongs to another backbone or rank: pvera_A has shape (16, 24), not (10, 24)"),
         ({}, [f"{QUERY}b", f"{QUERY}d"], {}, "does not adapt the same projections in each"),
         ({}, [f"{QUERY}b"], {}, "lacks a pvera_lambda_b"),
         ({}, ["base_model.pvera_A"], {}, "lacks a pvera_A"),
         ({}, [], {TOKEN: torch.zeros(1, 1, 24)}, f"holds {TOKEN}, which belongs to no adapter"),
+        ({}, [], {PATCHES: torch.zeros(2, 3)}, f"adapts {PATCHES}: only adapters of queries, keys and values"),
+        ({"peft_type": ["LORA"]}, [], {}, "holds ['LORA']: only PVERA, VERA, LORA, IA3 can be read"),
         ({}, None, {}, "holds no adapter of queries, keys or values"),
     ],
     ids=str,
@@ -330,6 +361,99 @@ def test_adapters_without_a_counterpart(tmp_path, config, message):
     refused(tmp_path, message, num_classes=3)
 
 
+@pytest.mark.parametrize("kind", ["LORA", "VERA", "PVERA"])
+def test_numbers_that_the_configuration_lacks_are_peft_s_defaults(tmp_path, images, kind):
+    """Of the rank, LoRA's α, and the key that draws matrices which are not saved."""
+    config_class = {"LORA": peft.LoraConfig, "VERA": peft.VeraConfig, "PVERA": peft.PveraConfig}[kind]
+    options = {} if kind == "LORA" else {"save_projection": False}
+    theirs = saved(config_class(target_modules=SEPARATE, **options), tmp_path, "transformers")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": kind} | options))
+    imported = pvera.import_peft(tmp_path, as_dinov2(make_vit()), num_classes=3)
+    close(imported.features(images)[0], theirs(images).last_hidden_state[:, 0])
+
+
+@pytest.mark.parametrize(
+    "name, option, values, must",
+    [
+        ("lora", "r", [None, "8", 0, 8.5, {}], "a positive integer"),
+        ("pvera", "r", [None], "a positive integer"),
+        ("lora", "lora_alpha", [None, "8", 0, -1, float("nan")], "a positive number"),
+        ("vera redrawn", "projection_prng_key", [None, "7", 0.5], "an integer"),
+    ],
+)
+def test_numbers_that_are_none(tmp_path, name, option, values, must):
+    saved(configurations(SEPARATE)[name], tmp_path, "transformers")
+    for value in values:
+        set_options(tmp_path, **{option: value})
+        refused(tmp_path, f"adapter_config.json: {option} must be {must}, not {value!r}", num_classes=3)
+
+
+@pytest.mark.parametrize("value", [float("nan"), -float("inf")])
+def test_numbers_that_diverged(folder, value):
+    file = folder / "adapter_model.safetensors"
+    tensors = load_file(file)
+    tensors[f"{QUERY}b"][3] = value
+    save_file(tensors, file)
+    refused(folder, f"adapter_model.safetensors: {QUERY}b holds NaN or infinite numbers", num_classes=3)
+    tensors[f"{QUERY}b"][3] = 0
+    save_file(tensors, file)
+    save_file({"weight": torch.full((3, 24), value), "bias": torch.zeros(3)}, folder / "head.safetensors")
+    refused(folder, "head.safetensors: weight holds NaN or infinite numbers")
+
+
+def text_encoder(name):
+    """Return a text encoder of transformers, as wide and deep as the small encoders of images."""
+    kind = getattr(transformers, name)
+    size = dict(hidden_size=24, ffn_dim=96, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2)
+    return kind(kind.config_class(**size, vocab_size=50, word_embed_proj_dim=24))
+
+
+#: Encoders of images with the same modules' positions, of transformers and timm.
+OF_IMAGES = {
+    "CLIPVisionModel": lambda: transformers.CLIPVisionModel(
+        transformers.CLIPVisionConfig(
+            hidden_size=24,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            image_size=32,
+            patch_size=8,
+        )
+    ),
+    "VisionTransformer": make_vit,
+}
+
+
+@pytest.mark.parametrize("images_by", OF_IMAGES)
+@pytest.mark.parametrize("name", ["CLIPTextModel", "SiglipTextModel", "BertModel", "OPTModel"])
+def test_text_encoders_into_encoders_of_images(tmp_path, name, images_by):
+    config = peft.LoraConfig(r=2, target_modules=["query"] if name == "BertModel" else ["q_proj"])
+    peft.get_peft_model(text_encoder(name), config).save_pretrained(tmp_path)
+    message = f" of {name}: that is a module of another encoder than {images_by}"
+    refused(tmp_path, message, OF_IMAGES[images_by](), num_classes=3)
+
+
+def test_clips_text_encoder_by_the_names_of_its_modules(tmp_path):
+    """As transformers before 5 names them, and in adapters of the whole CLIP: the class tells nothing."""
+    clip = OF_IMAGES["CLIPVisionModel"]
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="FEATURE_EXTRACTION")
+    peft.get_peft_model(clip(), config).save_pretrained(tmp_path)
+    pvera.import_peft(tmp_path, clip(), num_classes=3)
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    for part in ("vision_model", "text_model"):
+        named = {key.replace(".encoder.", f".{part}.encoder."): tensor for key, tensor in tensors.items()}
+        save_file(named, tmp_path / "adapter_model.safetensors")
+        if part == "vision_model":
+            pvera.import_peft(tmp_path, clip(), num_classes=3)
+        else:
+            refused(tmp_path, "that is a module of another encoder than CLIPVisionModel", clip(), num_classes=3)
+
+
+def test_an_encoder_of_images_into_a_text_encoder(tmp_path):
+    pvera.export_peft(tiny.adapted("lora"), tmp_path)
+    refused(tmp_path, "that is a module of another encoder than BertModel", text_encoder("BertModel"))
+
+
 def test_two_encoders_in_one_folder(folder):
     tensors = load_file(folder / "adapter_model.safetensors")
     tensors |= {key.replace(".model.", ".model.other."): tensor.clone() for key, tensor in tensors.items()}
@@ -345,6 +469,28 @@ def test_heads(folder):
     refused(folder, "its head has 3 classes, not 4", num_classes=4)
     save_file({"w": torch.zeros(4, 24), "b": torch.zeros(4)}, folder / "other.safetensors")
     refused(folder, "holds several heads, head.safetensors and other.safetensors: remove all but one")
+
+
+#: Classifiers whose head reads a pooler (BERT) or a mean of tokens, and the encoders inside.
+OTHER_FEATURES = {
+    "BertForSequenceClassification": "bert",
+    "CLIPForImageClassification": "vision_model",
+    "SiglipForImageClassification": "vision_model",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FEATURES)
+def test_heads_that_read_a_pooler_or_a_mean(tmp_path, name):
+    """They are as wide as one of the class token, and would give wrong scores."""
+    kind = getattr(transformers, name)
+    config = kind.config_class(**SMALL) if name.startswith("Bert") else kind.config_class(vision_config=SMALL)
+    config.num_labels = 3
+    classifier = kind(config)
+    target = "query" if name.startswith("Bert") else "q_proj"
+    lora = peft.LoraConfig(r=2, target_modules=[target], modules_to_save=["classifier"])
+    peft.get_peft_model(copy.deepcopy(classifier), lora).save_pretrained(tmp_path)
+    encoder = getattr(classifier, OTHER_FEATURES[name])
+    refused(tmp_path, "its classifier reads a pooler or a mean, and not the features here", encoder)
 
 
 SMALL = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96, num_labels=3)
