@@ -221,7 +221,9 @@ def predict(
     table = pd.DataFrame({"path": paths, "prediction": names[predicted], "confidence": probabilities.max(1)})
     if drawn:
         table["draws_sd"], table["draws_prediction"] = drawn["sd"], names[drawn["predicted"]]
-        table["interval_low"], table["interval_high"] = drawn["low"], drawn["high"]
+        # A t-interval knows no bounds, a score has some.
+        table["interval_low"] = drawn["low"].clip(0, 1)
+        table["interval_high"] = drawn["high"].clip(0, 1)
     if split.labels is not None:
         label_of = np.arange(len(table)), split.labels
         table["label"], table["correct"] = names[split.labels], predicted == split.labels

@@ -1,6 +1,7 @@
 """Command-line options that the scripts share, and the profiles that they name."""
 
 import argparse
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,6 +22,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, description: str):
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+        # As in Python 3.14: before it, -1e-3 is taken for an option.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str):
         raise InputError(message)

@@ -120,6 +120,8 @@ def test_download_without_network_says_what_to_get(monkeypatch):
     monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", no_network)
     error = refused("dinov2_s")
     assert "huggingface.co/timm/vit_small_patch14_dinov2.lvd142m" in error and "--weights dinov2_s=FILE" in error
+    for name in ("resnet18", "convnext_atto"):
+        assert "layers of another form" in refused(name), "weights would not help"
 
 
 def test_unsuitable_weights(tmp_path):
