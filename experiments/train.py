@@ -33,8 +33,8 @@ from pvera.errors import InputError, run_script
 from pvera.files import require_writable
 from pvera.study import results
 from pvera.study.profiles import Profile, choose, load_yaml
-from pvera.study.runs import Job, list_runs
-from pvera.study.worker import Plan, cores, work_together
+from pvera.study.runs import ENDED, Job, list_runs
+from pvera.study.worker import DIVERGED, Plan, cores, unfinished, work_together
 
 
 def main(description: str = __doc__, script: str = "train") -> None:
@@ -58,24 +58,35 @@ def carry_out(options: Namespace, script: str) -> None:
     if options.status:
         print(cluster.describe(plan))
         return
-    missing = count_runs(plan)
+    states = count_runs(plan, measure=not options.list)
+    missing = unfinished(states)
     if options.list:
         for run in missing:
             print(f"  missing: {run.experiment}/{run.name}")
-    elif options.slurm:
+        for run in diverged(states):
+            print(f"  diverged: {run.experiment}/{run.name}: {DIVERGED}")
+        return
+
+    if options.slurm:
         site = cluster.Site.build(load_yaml(options.slurm), options.slurm)
         print(f"{profile.name}: {cluster.submit(plan, site)} jobs submitted", flush=True)
-        if options.wait:
-            cluster.wait(plan)
-    else:
-        if missing:
-            require_writable(plan.root)
-            prepare(missing)
-            device = options.device or DEVICE
-            workers = options.workers or {"cpu": cores(), "cuda": torch.cuda.device_count()}.get(device, 1)
-            work_together(plan, missing, workers, device)
-        if options.data_set and script == "train":
-            print(*trained(plan.runs()), sep="\n")
+        if not options.wait:
+            return
+        cluster.wait(plan)
+    elif missing:
+        require_writable(plan.root)
+        prepare(missing)
+        device = options.device or DEVICE
+        processors = {"cpu": cores(), "cuda": torch.cuda.device_count()}
+        workers = options.workers or processors.get(device, 1)
+        work_together(plan, missing, workers, device)
+
+    if missing:
+        states = plan.states(plan.runs(), measure=False)  # what was computed has let more start
+    if options.data_set and script == "train":
+        for line in trained(list(states)):
+            print(line)
+    report_diverged(states)
 
 
 def parse(description: str, words: list[str] | None = None) -> Namespace:
@@ -104,7 +115,7 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
     slurm = "submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)"
     parser.add_argument("--slurm", nargs="?", metavar="FILE", const=ROOT / "experiments" / "slurm.yaml", help=slurm)
     parser.add_argument("--wait", action="store_true", help="with --slurm: wait until all jobs have ended")
-    parser.add_argument("--status", action="store_true", help="count the runs that are done, running, failed, missing")
+    parser.add_argument("--status", action="store_true", help="count the runs in each state")
     parser.add_argument("--replace", action="store_true", help="run again where the result is of another configuration")
     parser.add_argument("--list", action="store_true", help="list the missing runs, and train nothing")
     options = parser.parse_args(words)
@@ -156,17 +167,33 @@ def names_of(profile: Profile, options: Namespace, script: str) -> tuple[str, ..
     return tuple(name for name in every if name in options.experiments) if options.experiments else default
 
 
-def count_runs(plan: Plan) -> list[Job]:
-    """Print how many runs of each experiment are there, and return those that are missing."""
+def count_runs(plan: Plan, measure: bool) -> dict[Job, str]:
+    """Print how many runs of each experiment are there, and return `Plan.states` of all."""
     listed = {name: list_runs(plan.profile, name, plan.root) for name in plan.experiments}
-    missing = plan.missing([run for runs in listed.values() for run in runs])
+    states = plan.states([run for runs in listed.values() for run in runs], measure)
     for name, runs in listed.items():
         if runs:
-            done = len(set(runs) - set(missing))
-            print(f"{plan.profile.name}, {name}: {done} of {len(runs)} runs are there", flush=True)
+            ended = sum(states[run] in ENDED for run in runs)
+            print(f"{plan.profile.name}, {name}: {ended} of {len(runs)} runs are there", flush=True)
     if not any(listed.values()):
         print(f"profile {plan.profile.name} lists no runs of {', '.join(plan.experiments)} now: trainings come first")
-    return missing
+    return states
+
+
+def diverged(states: dict[Job, str]) -> list[Job]:
+    return [run for run, state in states.items() if state == "diverged"]
+
+
+def report_diverged(states: dict[Job, str]) -> None:
+    """Name trainings whose members all diverged. InputError where no other run has come out."""
+    runs = diverged(states)
+    if not runs:
+        return
+    first = f"{runs[0].experiment}/{runs[0].name}"
+    line = f"{len(runs)} of {len(states)} runs diverged, the first is {first}: {DIVERGED}"
+    if "done" not in states.values():
+        raise InputError(line)
+    print(line)
 
 
 # One's own pictures as data sets

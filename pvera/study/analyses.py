@@ -54,18 +54,21 @@ class Analysis(Job):
         """The adapters' files. InputError for one that is gone or was changed."""
         return [results.beside(run.path, results.ADAPTER) for run in self.trained]
 
-    def config(self) -> dict:
-        return {
+    def specified(self) -> dict:
+        return super().specified() | {
             "seed": self.seed,
             "adapter_sha256": [results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained],
-            **inputs.describe_backbone(self),
             "tested": self.tested,
-            "data_sha256": inputs.data_sha256(self, self.tested, ("test",)),
             "precision": self.precision,
             "batch": ImageData.evaluation_batch,  # images that share the noise of a draw
-            "splits_sha256": inputs.data_sha256(self) if self.fitted else None,
             "images": self.images,
             **self.settings,
+        }
+
+    def measured(self) -> dict:
+        return super().measured() | {
+            "data_sha256": inputs.data_sha256(self, self.tested, ("test",)),
+            "splits_sha256": inputs.data_sha256(self) if self.fitted else None,
         }
 
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:

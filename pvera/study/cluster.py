@@ -18,9 +18,10 @@ from pvera.data.inputs import prepare
 from pvera.errors import InputError, optional
 from pvera.files import digest
 from pvera.study.profiles import Settings, Text
-from pvera.study.worker import Plan, claimed, failure, work
+from pvera.study.runs import ENDED
+from pvera.study.worker import DIVERGED, Plan, claimed, failure, work
 
-STATES = ["done", "running", "failed", "missing", "different"]
+STATES = ["done", "diverged", "running", "failed", "missing", "different"]
 POLLED = 20  # seconds between two looks at the queue
 
 
@@ -118,34 +119,34 @@ def wait(plan: Plan) -> None:
         except InputError as error:  # the controller may be restarting, while jobs go on
             print(error, flush=True)
         time.sleep(POLLED if left else 0)
-    if (status(plan).state != "done").any():
+    if not status(plan).state.isin(ENDED).all():
         raise InputError(f"not all runs are done\n{describe(plan)}")
 
 
 def status(plan: Plan) -> pd.DataFrame:
-    """Return one row per run that can be started: experiment, backbone, dataset, name, state, why it failed.
+    """Return one row per run that can be started: experiment, backbone, dataset, name, state, why.
 
-    state: one of STATES. running: a worker holds its lock file; different: the result is of another configuration.
+    state: one of STATES. running: a worker holds its lock file. failed: why is its last error.
+    The others are those of `Job.state`, without a look at data and weights.
     """
     rows = []
     for run in plan.runs():
-        state, why = run.state(), ""
-        if state != "done" and run.path.with_suffix(".lock").exists():
+        state = run.state(measure=False)
+        why = DIVERGED if state == "diverged" else ""
+        if state not in ENDED and run.path.with_suffix(".lock").exists():
             with claimed(run) as free:
                 state = state if free else "running"
         if state == "missing" and failure(run).exists():
-            state, why = "failed", failure(run).read_text(encoding="utf-8").splitlines()[-1]
+            state, error = "failed", failure(run).read_text(encoding="utf-8").splitlines()[-1]
+            why = f"{error}; all of it is in its .failed file"
         rows.append((run.experiment, run.backbone, run.dataset, run.name, state, why))
     return pd.DataFrame(rows, columns=["experiment", "backbone", "dataset", "name", "state", "why"])
 
 
 def describe(plan: Plan) -> str:
-    """Return the number of runs in each state, and why runs failed."""
+    """Return the number of runs in each state, and why runs failed or diverged."""
     table = status(plan)
     places = [table.experiment, table.backbone, table.dataset]
     counts = pd.crosstab(places, table.state, margins=True, margins_name="total")
-    failed = [
-        f"failed: {run.experiment}/{run.name}: {run.why}; all of it is in its .failed file"
-        for run in table[table.state == "failed"].itertuples()
-    ]
-    return "\n".join([counts.reindex(columns=STATES, fill_value=0).to_string(), *failed])
+    reasons = [f"{run.state}: {run.experiment}/{run.name}: {run.why}" for run in table[table.why != ""].itertuples()]
+    return "\n".join([counts.reindex(columns=STATES, fill_value=0).to_string(), *reasons])

@@ -33,6 +33,8 @@ from pvera.study.training import MemberConfig, TrainingConfig
 
 Place = tuple[str, str, str]  # backbone, data set, method
 
+ENDED = ("done", "diverged")  # states of runs that have their result
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -66,12 +68,32 @@ class Job:
     def name(self) -> str:
         return f"{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
 
-    def state(self) -> str:
-        """Return 'missing', 'done', or 'different': a run of another configuration or other data lies there."""
+    def specified(self) -> dict:
+        """Return the part of `config` that is known without data and weights."""
+        return {"image_size": self.image_size} if self.image_size else {}
+
+    def measured(self) -> dict:
+        """Return the part of `config` that is read from data and weights: hashes, and sizes."""
+        return inputs.describe_backbone(self)
+
+    def config(self) -> dict:
+        return self.specified() | self.measured()
+
+    def state(self, measure: bool = True) -> str:
+        """Return 'missing', 'done', 'diverged' or 'different'.
+
+        'diverged' is a training that ended without a usable member; 'different' is a result of
+        another configuration or of other data.
+
+        measure: compare data and weights too; otherwise the record's own hashes are taken as right.
+        """
         if not self.path.exists():
             return "missing"
-        same = results.read(self.path)["config_hash"] == results.config_hash(self.config())
-        return "done" if same else "different"
+        record = results.read(self.path)
+        config = self.config() if measure else record["config"] | self.specified()
+        if results.config_hash(config) != record["config_hash"]:
+            return "different"
+        return "diverged" if record.get("chosen", {}) is None else "done"
 
     def execute(self, device: str = "cpu", on_step: Callable[[int, int], None] = lambda step, limit: None) -> None:
         """Compute, and write the result file; `on_step` takes the steps that are done, and their number."""
@@ -101,9 +123,9 @@ class Run(Job):
     protocol: Protocol = field(hash=False)
     pool: str = "first"
 
-    def config(self) -> dict:
+    def specified(self) -> dict:
         schedule = self.training.model_dump()
-        return {
+        return super().specified() | {
             "seed": self.seed,
             "members": [asdict(member) for member in self.members],
             "protocol": asdict(self.protocol),
@@ -112,9 +134,10 @@ class Run(Job):
             "precision": self.precision,
             "images": self.images,
             "pool": self.pool,
-            **inputs.describe_backbone(self),
-            "data_sha256": inputs.data_sha256(self),
         }
+
+    def measured(self) -> dict:
+        return super().measured() | {"data_sha256": inputs.data_sha256(self)}
 
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""

@@ -24,7 +24,10 @@ from tqdm import tqdm
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
 from pvera.study.profiles import Profile
-from pvera.study.runs import Job, list_runs
+from pvera.study.runs import ENDED, Job, list_runs
+
+#: What to do about trainings whose members all diverged.
+DIVERGED = "no member has a finite loss; try a lower --learning-rate, with --replace"
 
 OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and their number; 0 of 0: it is over
 
@@ -45,20 +48,32 @@ class Plan:
         """List what can be started now, done or not, in the order of the experiments."""
         return [run for name in self.experiments for run in list_runs(self.profile, name, self.root)]
 
-    def missing(self, runs: list[Job] | None = None) -> list[Job]:
-        """List the runs without result, trainings of large grids first: workers that share them then end together.
+    def states(self, runs: list[Job], measure: bool = True) -> dict[Job, str]:
+        """Return the `Job.state` of each of `runs`, in their order.
 
         InputError for a result of another configuration, unless `replace`.
         """
-        states = {run: run.state() for run in (self.runs() if runs is None else runs)}
+        states = {run: run.state(measure) for run in runs}
         different = [run for run, state in states.items() if state == "different"]
         if different and not self.replace:
             raise InputError(
                 f"{len(different)} result files were made with another configuration, the first is "
                 f"{different[0].path}; use --replace to run them again, or --results for another folder"
             )
-        missing = [run for run, state in states.items() if state != "done"]
-        return sorted(missing, key=lambda run: -len(getattr(run, "members", ())))
+        return states
+
+    def missing(self) -> list[Job]:
+        """List the runs that are still to be executed, as `unfinished`. InputError as `states`."""
+        return unfinished(self.states(self.runs()))
+
+
+def unfinished(states: dict[Job, str]) -> list[Job]:
+    """List the runs that have no result, trainings of large grids first.
+
+    Workers that share them then end together.
+    """
+    runs = [run for run, state in states.items() if state not in ENDED]
+    return sorted(runs, key=lambda run: -len(getattr(run, "members", ())))
 
 
 def failure(run: Job) -> Path:
@@ -102,7 +117,7 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
         executed = 0
         for run in runs:
             with claimed(run) as mine:
-                if not mine or run.state() == "done":
+                if not mine or run.state() in ENDED:
                     continue
                 executed += 1
                 try:

@@ -105,12 +105,67 @@ BAD = {
     "unknown method": (["--methods", "lara"], "unknown method 'lara'"),
     "weights without a file": (["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
+    "negative": (["--learning-rate", "-1e-3"], "learning_rate: Input should be greater than 0, not -0.001"),
+    "negative count": (["--images", "-1e2"], "--images: invalid number value: '-1e2'"),
     "device": (["--device", "tpu"], "--device: invalid choice: 'tpu'"),
     "no GPU": (["--device", "cuda"], "--device: invalid choice: 'cuda'"),
     "results in a file": (["--results", "/dev/null"], "cannot write /dev/null"),
     "missing split": (lambda f: (f / "data/vessels/val200.txt").unlink(), "val200.txt does not exist"),
     "image": (lambda f: (f / "data/vessels/images/test3.png").write_bytes(b"\x89PNG no"), "test3.png"),
 }
+
+
+RATES = {"linear": {}, "lora": {"rank": 2, "grid": {"learning_rate": [1e30, 1e31]}}}
+
+
+def test_a_training_whose_members_all_diverge_is_named(folder, capsys):
+    profile_with(folder, seeds=[0], methods=RATES, experiments={"benchmark": {}})
+    options = arguments(folder, "results", "--workers", 1)
+    named = "benchmark/tiny/vessels/lora/seed0: no member has a finite loss; try a lower --learning-rate"
+    for _ in ("trained", "found"):
+        status, output, _ = scripts.outcome("train", capsys, *options)
+        last = output.splitlines()[-1]
+        assert status == 0 and f"1 of 2 runs diverged, the first is {named}" in last
+        alone = scripts.refusal("train", capsys, *options, "--methods", "lora")
+        assert f"1 of 1 runs diverged, the first is {named}" in alone
+
+    for look in ("--list", "--status"):
+        status, output, _ = scripts.outcome("train", capsys, *options, look)
+        assert status == 0 and f"diverged: {named}" in output.splitlines()[-1]
+
+    lower = ("--learning-rate", 1e-3, "--replace")
+    status, output, _ = scripts.outcome("train", capsys, *options, *lower)
+    assert status == 0 and "diverged" not in output
+
+
+def test_list_and_status_need_neither_data_nor_weights(folder, capsys):
+    small = {"seeds": [0], "methods": {"linear": {}}, "experiments": {"benchmark": {}}}
+    profile_with(folder, **small)
+    weights = folder / "mine.safetensors"
+    safetensors.torch.save_file(backbones.load("tiny").model.state_dict(), weights)
+    options = arguments(folder, "results", "--workers", 1, "--weights", f"tiny={weights}")
+    scripts.execute("train", *options)
+    before = numbers(folder, "results")
+    (folder / "data").rename(folder / "elsewhere")
+    weights.unlink()
+
+    status, output, _ = scripts.outcome("train", capsys, *options, "--list")
+    assert (status, output) == (0, "small, benchmark: 1 of 1 runs are there\n")
+    status, output, _ = scripts.outcome("train", capsys, *options, "--status")
+    assert status == 0 and output.split()[-6:] == ["1", "0", "0", "0", "0", "0"]
+    assert "another configuration" in scripts.refusal("train", capsys, *options, "--epochs", 3, "--list")
+    profile_with(folder, **small, image_size=64)
+    assert "another configuration" in scripts.refusal("train", capsys, *options, "--list")
+
+    more = small["experiments"] | {"other": {"set": {"learning_rate": 1e-2}}}
+    profile_with(folder, **small | {"experiments": more})
+    assert "mine.safetensors: no such file" in scripts.refusal("train", capsys, *options)
+    (folder / "elsewhere").rename(folder / "data")
+    images = folder / "data/vessels/images"
+    (images / "test3.png").write_bytes((images / "test4.png").read_bytes())
+    without_weights = options[:-2]  # the published ones, which are the same
+    assert "another configuration" in scripts.refusal("train", capsys, *without_weights), "of other images"
+    assert numbers(folder, "results") == before, "nothing is replaced, and nothing mixed with it"
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -202,8 +202,8 @@ def test_states_follow_from_files(slurm, plan):
     linear.execute()
     assert states(plan)["benchmark/linear/seed0"] == "done"
     counts = cluster.describe(plan).splitlines()
-    assert counts[0].split() == ["state", "done", "running", "failed", "missing", "different"]
-    assert counts[-1].split() == ["total", "1", "0", "0", "4", "0"]
+    assert counts[0].split() == ["state", "done", "diverged", "running", "failed", "missing", "different"]
+    assert counts[-1].split() == ["total", "1", "0", "0", "0", "4", "0"]
     other = Plan(plan.profile.with_(training=plan.profile.training.with_(epochs=1)), plan.experiments, plan.root)
     assert states(other)["benchmark/linear/seed0"] == "different"
     with pytest.raises(InputError, match="another configuration"):

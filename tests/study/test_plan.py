@@ -86,6 +86,11 @@ def test_without_a_search_the_most_chosen_value_is_taken(tmp_path):
     for described, name in ((fixed, "plain"), (fixed.with_(fixed_grid=["tiny"]), "benchmark")):
         for run in list_runs(described, name, tmp_path):
             assert [c.grid for c in run.members] == [{} if run.method == "lora" else {"learning_rate": 1e-2}]
+    searched = list_runs(profile(beta=SEARCH).with_(fixed_grid=["tiny"]), "beta", tmp_path)
+    rates = [(beta, rate) for beta in (0.0, 1e-3) for rate in (1e-2, 3e-3)]
+    for run in searched:
+        assert [(c.beta, c.adapter_lr) for c in run.members] == rates, "the experiment's own grid is searched"
+    assert len(searched) == 2
     with pytest.raises(InputError, match="^profile 'mine': methods.vera.most_chosen: is missing"):
         list_runs(fixed.with_(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
 

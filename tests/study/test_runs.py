@@ -1,6 +1,7 @@
 """Runs, from a profile to result files: records, repetition, members, adapters; hashes of data are never stale."""
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -94,7 +95,7 @@ def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_prof
     run.execute()
     record = results.read(run.path)
     assert [m["status"] for m in record["members"]] == ["diverged"] * 2
-    assert record["chosen"] is None and record["test"] is None and run.state() == "done"
+    assert record["chosen"] is None and record["test"] is None and run.state() == "diverged"
     assert [path.name for path in run.path.parent.iterdir()] == [run.path.name], "no member can predict"
 
 
@@ -150,6 +151,9 @@ def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     safetensors.torch.save_file(state | {"norm.bias": state["norm.bias"] + 1}, tmp_path / "mine.safetensors")
     scripts.forget()
     assert {run.state() for run in done} == {"different"}
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "mine.safetensors").unlink()
+    assert {run.state(measure=False) for run in done} == {"done"}, "what is specified is the same"
 
 
 def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(profile, tmp_path):
