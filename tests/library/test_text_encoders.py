@@ -76,6 +76,16 @@ def test_mean_pooling(tmp_path):
 # ---------------------------------------------------------------- loading
 
 
+def test_sorted_texts_keep_their_labels():
+    """Texts of 3, 1, 2 and 1 tokens; equal lengths stay in their order."""
+    tokens = torch.tensor([[1, 2, 3], [4, 0, 0], [5, 6, 0], [7, 0, 0]])
+    inputs = {"input_ids": tokens, "attention_mask": (tokens > 0).long()}
+    split = glue.TextSplit(inputs, np.array([10, 11, 12, 13])).by_length()
+    assert split.inputs["input_ids"].tolist() == [[4, 0, 0], [7, 0, 0], [5, 6, 0], [1, 2, 3]]
+    assert split.inputs["attention_mask"].sum(1).tolist() == [1, 1, 2, 3]
+    assert split.labels.tolist() == [11, 13, 12, 10]
+
+
 def test_encoder_from_a_folder(encoder, encoder_folder):
     assert (encoder.name, encoder.max_length) == ("minilm", 30)
     assert not any(p.requires_grad for p in encoder.model.parameters()) and not encoder.model.training

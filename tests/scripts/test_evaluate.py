@@ -24,8 +24,8 @@ from trained import make_adapters, make_profile
 
 import pvera
 from pvera import InputError, backbones, metrics
-from pvera.data import custom, image_folders, inputs, suite
-from pvera.study import results
+from pvera.data import custom, image_folders, inputs, suite, vtab
+from pvera.study import analyses, results
 from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
@@ -87,6 +87,81 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
         assert metrics.evaluate(probabilities, split.labels) == results.read(run.path)["test"], run.method
         stored, _ = results.read_predictions(run.path)
         assert np.array_equal(probabilities.astype(np.float16), stored), run.method
+
+
+def test_draws_follow_the_seed_of_the_run(alone, tmp_path):
+    """A member of a grid may have a seed of its own."""
+    frozen, classes = backbones.load("tiny"), image_folders.class_names("vessels")
+    (split,) = inputs.load(tmp_path / "data", "vessels", frozen, ("test",))
+    with pvera.load(frozen.model, alone[0]).eval() as model:
+        assert model.members[0].seed == 0
+        data = split.data(frozen, torch.device("cpu"))
+        drawn = {seed: np.concatenate([*analyses.draw(model, data, 3, seed)], 1) for seed in (0, 5)}
+    for seed, record in ((0, {}), (5, {"seed": 5})):
+        _, table, _ = predict(alone[0], frozen, record, split, classes, 3)
+        np.testing.assert_allclose(table["draws_sd"], drawn[seed].max(2).std(0, ddof=1), rtol=1e-4)
+    assert not np.allclose(drawn[0], drawn[5])
+
+
+def test_a_class_without_test_images_keeps_its_row(alone, tmp_path, capsys):
+    lists = tmp_path / "data/vessels/test.txt"
+    lists.write_text("".join(line for line in lists.open() if not line.endswith(" 2\n")))
+    file = tmp_path / "m.json"
+    _, output, _ = scripts.outcome("evaluate", capsys, *alone, "--metrics", file)
+    name = image_folders.class_names("vessels")[2]
+    assert f"| {name} | 0 | – |" in output
+    row = json.loads(file.read_text())["classes"][2]
+    assert row == {"class": name, "images": 0, "correct": 0, "accuracy": None}
+
+
+# An adapter and the record beside it
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """A random adapter for KITTI with its record, and the options that evaluate it on the CPU."""
+    profile = make_profile(tmp_path, ["kitti"], seeds=[0], methods={"pvera": {"rank": 8}})
+    monkeypatch.setattr(vtab, "check", lambda root, name, images=True: [])  # as if it were right
+    make_adapters(profile, tmp_path / "results")
+    adapter = tmp_path / "results/mine/benchmark/tiny/kitti/pvera/seed0.safetensors"
+    change_record(adapter, environment={"threads": 1}, config={"image_size": 32})
+    return adapter, "--data", tmp_path / "data", "--device", "cpu"
+
+
+def change_record(adapter: Path, **changes) -> None:
+    file = adapter.with_suffix(".json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize("script", ["evaluate", "publish", "predict"])
+def test_an_adapter_that_is_not_the_one_of_its_record_is_refused(trained, script, tmp_path, capsys):
+    adapter, *options = trained
+    output = tmp_path / "output"
+    arguments = {
+        "evaluate": (*options, "--metrics", output),
+        "publish": (*options, "--output", output),
+        "predict": (tmp_path / "data/kitti/images", "--device", "cpu", "--output", output),
+    }[script]
+    adapter.write_bytes(adapter.read_bytes() + b" ")
+    message = scripts.refusal(script, capsys, adapter, *arguments)
+    assert f"{adapter}: is gone, or was changed after it was written" in message and not output.exists()
+
+
+FINDINGS = ["val200: 4 images, not 200"]
+
+
+@pytest.mark.parametrize("trained_on", [[], FINDINGS, ["test: no such file"]])
+@pytest.mark.parametrize("present", [[], FINDINGS])
+def test_the_adapter_of_another_copy_is_refused(trained, trained_on, present, tmp_path, capsys):
+    """Of data that differ from VTAB-1k and were accepted, and of those that are right."""
+    (tmp_path / "data" / vtab.RECORD).write_text(json.dumps({"kitti": present} if present else {}))
+    change_record(trained[0], **({"data_differs": trained_on} if trained_on else {}))
+    if trained_on == present:
+        status, output, _ = scripts.outcome("evaluate", capsys, *trained)
+        assert status == 0 and ("kitti (differs from VTAB-1k)" in output) == bool(present)
+    else:
+        message = scripts.refusal("evaluate", capsys, *trained)
+        assert "data/kitti is another copy than that of the adapter's training" in message
 
 
 # One's own pictures
@@ -195,6 +270,8 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     draws = ["draws_sd", "draws_prediction", "interval_low", "interval_high"]
     assert list(table) == ["path", "prediction", "confidence", *draws]
     assert (table.draws_sd > 0).all() and (table.interval_low < table.interval_high).all()
+    few, _ = predicted(capsys, tmp_path, adapter, new.parent, *NAMED, "--draws", 2)
+    assert few.interval_low.min() == 0 and few.interval_high.max() == 1, "a score has no other values"
     assert set(table.draws_prediction) <= set(NAMES)
 
 
