@@ -123,8 +123,9 @@ def load(
         what = f"{weights} does not hold the weights of {name}"
         options = options | {"pretrained_cfg_overlay": {"file": str(weights), "custom_load": False}}
     elif pretrained and hub:
-        shapes(name)  # what takes no adapters is refused before weights are asked for
         advice = f"get model.safetensors from https://huggingface.co/{hub} and give it with --weights {name}=FILE"
+        with explained(what, advice):
+            shapes(name)  # what takes no adapters is refused before weights are asked for
     with explained(what, advice), seeded(seed):
         model: Any = timm.create_model(timm_name, pretrained=pretrained, num_classes=0, **options)
     encoder_layers(model)

@@ -148,5 +148,6 @@ def describe(plan: Plan) -> str:
     table = status(plan)
     places = [table.experiment, table.backbone, table.dataset]
     counts = pd.crosstab(places, table.state, margins=True, margins_name="total")
-    reasons = [f"{run.state}: {run.experiment}/{run.name}: {run.why}" for run in table[table.why != ""].itertuples()]
+    explained = table[table.why != ""].itertuples()
+    reasons = [f"{run.state}: {run.experiment}/{run.name}: {run.why}" for run in explained]
     return "\n".join([counts.reindex(columns=STATES, fill_value=0).to_string(), *reasons])
