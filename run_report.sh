@@ -21,13 +21,7 @@ fi
 
 source setup_env.sh
 # MkDocs has a separate environment, so it changes no version behind the results.
-site_made_from="$PWD $(cksum <requirements-site.lock)"
-if [ "$(cat .venv-site/complete 2>/dev/null)" != "$site_made_from" ]; then
-    echo "Setting up .venv-site from requirements-site.lock: less than a minute, once." >&2
-    python -m venv --clear .venv-site
-    .venv-site/bin/python -m pip install -qq --no-compile --disable-pip-version-check -r requirements-site.lock
-    echo "$site_made_from" >.venv-site/complete
-fi
+once .venv-site/complete make_environment .venv-site --requirement requirements-site.lock
 
 python experiments/report_pages.py --profile "$profile"
 REPORT="$PWD/build/report/$profile" NO_MKDOCS_2_WARNING=1 \

@@ -8,6 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 trap 'exit 130' INT
 source setup_env.sh
+install_for_tests
 if [ $# -eq 0 ]; then
     ruff check --quiet .
     ruff format --check --quiet .

@@ -2,7 +2,7 @@
 
 import ast
 import importlib.metadata
-import os
+import re
 import shutil
 import subprocess
 import sys
@@ -78,7 +78,11 @@ def test_conda_environment_has_the_locked_versions():
     (listed,) = (d["pip"] for d in dependencies if isinstance(d, dict))
     assert listed[-1] == f"-e .[{','.join(EXTRAS)}]"
     assert pins(listed[:-1], python) == lock(python)
-    assert f"-e '.[{','.join(EXTRAS)}]'" in (ROOT / "setup_env.sh").read_text()
+
+
+def test_scripts_and_tests_together_have_all_extras():
+    lists = re.findall(r"-e '\.\[(.+)\]'", (ROOT / "setup_env.sh").read_text())
+    assert sorted(",".join(lists).split(",")) == sorted(EXTRAS)
 
 
 def test_installed_versions_are_the_locked_ones():
@@ -138,34 +142,94 @@ def test_the_library_loads_nothing_heavy_and_trainings_and_tables_draw_nothing()
     assert ended.returncode == 0, ended.stderr
 
 
-#: A stand-in for Python that does not install.
+#: Stand-ins that install nothing: they write how they were called, each into a file of its own.
 PYTHON = """#!/bin/bash
 case "$*" in
     *ensurepip*) exit 0 ;;
     "-m venv --clear .venv")
         rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python && touch .venv/bin/activate ;;
-    *"-m pip install"*) echo installed >>installations && exit "${PIP_STATUS:-0}" ;;
+    *"-m pip install"*) echo "$*" >>pip && exit "${PIP_STATUS:-0}" ;;
+    *"-m pip config list") echo "$PIP_CONFIGURATION" ;;
 esac
 """
+UV = """#!/bin/bash
+case "$*" in
+    *--dry-run*) exit "${TORCH_INDEX_STATUS:-1}" ;;
+    *) echo "$UV_INDEX|$UV_FIND_LINKS|$*" >>uv && exit "${UV_STATUS:-0}" ;;
+esac
+"""
+TOOLS = ("bash", "cat", "cksum", "cp", "flock", "mkdir", "rm", "sed", "touch", "tr")
 
 
-def test_environment_is_made_once_for_each_lock_and_again_after_a_failure(tmp_path):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python3").write_text(PYTHON)
-    (tmp_path / "bin/python3").chmod(0o755)
-    for name in ("setup_env.sh", "requirements.lock", "pyproject.toml"):
+@pytest.fixture
+def clone(tmp_path):
+    """A folder with what setup_env.sh reads, whose path has no other program than stand-ins and the shell's tools."""
+    for name in ("setup_env.sh", "requirements.lock", "requirements-site.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "bin").mkdir()
+    for tool in filter(shutil.which, TOOLS):
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
+    for name, text in {"python3": PYTHON, "uv": UV}.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    return tmp_path
 
-    def set_up(status: int = 0, options: str = "set -euo pipefail; ") -> int:
-        """Set up where pip ends with `status`; return how often pip has installed."""
-        path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        environment = os.environ | {"PATH": path, "PIP_STATUS": str(status)}
-        command = ["bash", "-c", f"{options}source setup_env.sh"]
-        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=60)
-        assert ended.returncode == (status if options else 0)
-        return (tmp_path / "installations").read_text().count("installed")
 
-    assert [set_up(status=1), set_up(status=1, options=""), set_up(), set_up()] == [1, 2, 3, 3]
-    with open(tmp_path / "requirements.lock", "a") as file:
+def set_up(clone: Path, options: str = "set -euo pipefail", then: str = "", **variables: str) -> tuple[int, str]:
+    """Source setup_env.sh in a shell with `options`; return its exit status and what it says."""
+    command = ["bash", "-c", f"{options}; source setup_env.sh; {then}"]
+    environment = {"PATH": str(clone / "bin"), **variables}
+    ended = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, timeout=60)
+    return ended.returncode, ended.stderr
+
+
+def calls(clone: Path, program: str) -> list[str]:
+    file = clone / program
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def test_environment_is_made_once_for_each_lock_and_again_after_a_failure(clone):
+    def installations(status: int = 0, options: str = "set -euo pipefail") -> int:
+        ended, _ = set_up(clone, options, UV_STATUS="1", PIP_STATUS=str(status))
+        assert ended == status
+        return len(calls(clone, "pip"))
+
+    assert [installations(1), installations(1, options=":"), installations(), installations()] == [1, 2, 3, 3]
+    with open(clone / "requirements.lock", "a") as file:
         file.write("another==1.0\n")
-    assert set_up() == 4
+    assert installations() == 4
+
+
+def test_packages_of_the_tests_are_added_once_and_to_the_same_environment(clone):
+    for _ in range(2):
+        assert set_up(clone, then="install_for_tests")[0] == 0
+    assert set_up(clone)[0] == 0
+    assert [re.search(r"-e \.\[(\w+)", call)[1] for call in calls(clone, "uv")] == ["language", "dev"]
+
+
+def test_uv_takes_packages_from_where_pip_is_told_to_look(clone):
+    configuration = (
+        ":env:.find-links='wheels more'\nglobal.find-links='other'\n"
+        r"global.extra-index-url='\nhttps://one/simple\nhttps://two/simple'"
+    )
+    assert set_up(clone, PIP_CONFIGURATION=configuration, TORCH_INDEX_STATUS="0")[0] == 0
+    (call,) = calls(clone, "uv")
+    assert call.startswith("https://one/simple https://two/simple|wheels,more|pip install")
+    assert "--torch-backend" not in call and not calls(clone, "pip")
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_without_a_place_for_pip_torch_suits_the_machine_if_its_index_is_reached(clone, status):
+    assert set_up(clone, TORCH_INDEX_STATUS=str(status))[0] == 0
+    (call,) = calls(clone, "uv")
+    assert ("--torch-backend auto" in call) == (status == 0)
+
+
+def test_where_uv_fails_or_cannot_be_had_pip_installs_and_says_so(clone):
+    assert "installing with pip" in set_up(clone, UV_STATUS="1")[1]
+    shutil.rmtree(clone / ".venv")
+    (clone / "bin/uv").unlink()
+    assert "installing with pip" in set_up(clone)[1]
+    packages = "--constraint requirements.lock -e .[language"
+    asked_for = ["uv" if call.endswith(" uv") else packages in call for call in calls(clone, "pip")]
+    assert asked_for == [True, "uv", True]

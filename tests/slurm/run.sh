@@ -9,6 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source setup_env.sh
+install_for_tests
 
 if ! command -v slurmctld slurmd munged >/dev/null; then
     apt-get update -qq
