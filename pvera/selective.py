@@ -17,7 +17,13 @@ def auroc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
     """
     if np.all(wrong) or not np.any(wrong):
         return float("nan")
-    return float(optional("sklearn.metrics", "study").roc_auc_score(wrong, uncertainty))
+
+    # The Mann-Whitney statistic, from ranks: scikit-learn's checks take milliseconds, however few images there are.
+    ranks = optional("scipy.stats", "study").rankdata(uncertainty)
+    of_wrong = ranks[np.asarray(wrong, bool)]
+    n = len(of_wrong)
+    pairs_in_order = of_wrong.sum() - n * (n + 1) / 2
+    return float(pairs_in_order / (n * (len(ranks) - n)))
 
 
 def selective_risk(uncertainty: np.ndarray, wrong: np.ndarray) -> np.ndarray:

@@ -118,6 +118,11 @@ def test_rank_sum_agrees_with_scipy_and_with_pairs(x, y):
     assert (test.superiority, test.cliffs_delta) == pytest.approx((pairs, 2 * pairs - 1))
 
 
+def test_auroc_is_the_share_of_pairs_in_order_and_half_of_equal_ones():
+    # 0.4 is above 0.1 and equal to 0.4; 0.9 is above both.
+    assert auroc(np.array([0.1, 0.4, 0.4, 0.9]), np.array([0, 1, 0, 1])) == (1 + 0.5 + 2) / 4
+
+
 def test_ranks_without_a_pair_are_nan():
     assert math.isnan(rank_sum([], [1.0]).p_value) and math.isnan(rank_sum([1.0], []).cliffs_delta)
     assert math.isnan(auroc([0.2, 0.3], [True, True]))
