@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import shutil
 import tarfile
@@ -172,6 +173,9 @@ def test_the_copies_are_distinguished_by_content(tmp_path):
         path.unlink()
         Image.new("RGB", (8, 8)).save(path, "JPEG")
     assert vtab.copy_name(tmp_path, "kitti") == "lossy", "file names do not matter"
+    write_vtab(tmp_path, ["svhn"])
+    (tmp_path / vtab.RECORD).write_text(json.dumps({"svhn": ["test: 3 images, not 26032"]}))
+    assert vtab.copy_name(tmp_path) == "lossy", "accepted data are of neither copy"
 
 
 # Sources: folders, archives, the hub
