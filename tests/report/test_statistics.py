@@ -49,7 +49,7 @@ def test_binomial_p_value_is_the_lower_tail(case):
 
 @given(hnp.arrays(np.float64, (2, 4), elements=st.floats(0, 1, width=16)), st.integers(2, 4))
 def test_interval_given_other_seeds_agrees_with_scipy(scores, seeds):
-    """With one data set it is Student's interval; with two, Welch's, also where one has fewer seeds."""
+    """With one data set it is Student's; with two, Welch's, also where one has fewer seeds."""
     scores[:, 0] += 1
     assert over_repeats(scores[:1]) == pytest.approx(t.ppf(0.975, 3) * scores[0].std(ddof=1) / 2)
     scores[1, seeds:] = NAN
@@ -189,13 +189,15 @@ def test_seeds_are_the_sample_of_a_claim_about_these_data_sets():
     """Means over two data sets are 3, 4 and 8; logarithms read as ratios."""
     row = judged({"": [[2.0, 3.0, 7.0], [4.0, 5.0, 9.0]]}, units="seeds", convert=np.exp)
     low, high = t.interval(0.95, 2, 5, sem([3, 4, 8]))
-    assert (row["these_low"], row["difference"], row["these_high"]) == pytest.approx(tuple(np.exp([low, 5, high])))
+    found = [row[name] for name in ("these_low", "difference", "these_high")]
+    assert found == pytest.approx(np.exp([low, 5, high]))
     assert (row["these_verdict"], row["verdict"], row["scale"]) == (UNDECIDED, None, "3 seeds")
 
 
 def test_what_could_be_shown_is_that_of_data_sets():
-    row = judged({"": [[1.0], [2.0], [4.0], [8.0]]}, convert=lambda gap: 10 * gap)
-    assert row["could_be_shown"] == pytest.approx(10 * detectable(np.array([[1.0], [2.0], [4.0], [8.0]])))
+    gaps = [[1.0], [2.0], [4.0], [8.0]]
+    row = judged({"": gaps}, convert=lambda gap: 10 * gap)
+    assert row["could_be_shown"] == pytest.approx(10 * detectable(np.array(gaps)))
 
 
 @pytest.mark.parametrize("margin, verdict", [(0.7, UNDECIDED), (0.8, EQUAL)])

@@ -38,7 +38,8 @@ def root(tmp_path):
                 record = make_record(method, dataset, seed, correct + seed, 100, 1, RATES, experiment=experiment)
                 record["test"]["ace"] = 0.1 if method == "vera" else 0.08
                 for place, member in enumerate(record["members"]):
-                    member["curve"]["validation_accuracy"] = [0.1, 0.2, 0.3, correct / 100 + 0.02 * place, 0]
+                    best = correct / 100 + 0.02 * place  # in the chosen epoch
+                    member["curve"]["validation_accuracy"] = [0.1, 0.2, 0.3, best, 0]
                 records.append(record)
     for record in records:
         predictions = (np.zeros((100, 10)), np.arange(100) % 10) if record["method"] == "linear" else ()
@@ -91,22 +92,22 @@ def test_choosing_by_accuracy_is_said_beside_choosing_by_loss(root):
 
 
 def test_each_set_of_tasks_is_screened_on_its_own(monkeypatch):
-    """Digits of the first set and Vessels of the second are left out. Two seeds: errors of 50 and 25 %."""
+    """Digits of the first set and Vessels of the second are left out. Seeds err in 50 and 25 %."""
     sets = {"one": "digits", "two": "vessels"}
     predicted = ([0, 0, 1, 1], [0, 0, 0, 1])
-    arrays = [
-        {"labels": np.zeros(4, int), "draws": np.array([tuned.DRAWS]), "sd": np.array([[0.1, 0.3, 0.2, 0.4]]),
-         "predicted": np.array([classes]), **dict.fromkeys(("accuracy", "centre", "width"), np.zeros((1, 4)))}
-        for classes in predicted
-    ]  # fmt: skip
-    runs = [(make_record(dataset=name), of_seed) for name in ("digits", "vessels") for of_seed in arrays]
+    shared = dict.fromkeys(("accuracy", "centre", "width"), np.zeros((1, 4)))
+    shared |= {"labels": np.zeros(4, int), "draws": np.array([tuned.DRAWS])}
+    shared |= {"sd": np.array([[0.1, 0.3, 0.2, 0.4]])}
+    arrays = [shared | {"predicted": np.array([classes])} for classes in predicted]
+    runs = [(make_record(dataset=name), each) for name in sets.values() for each in arrays]
     monkeypatch.setattr(tuned, "sets", lambda profile: list(sets))
     monkeypatch.setattr(tuned, "left_out", lambda root, name: {sets[name]: "chance"})
     monkeypatch.setattr(tuned.analyses, "load_analyses", lambda *_: runs)
     tasks = tuned.draws_by_task("", "one")
     assert list(zip(tasks["set"], tasks.index)) == [("one", "vessels"), ("two", "digits")]
     assert tasks["error"].tolist() == [37.5] * 2
-    assert tasks["delta"].tolist() == pytest.approx([0.75] * 2)  # three of four pairs in order: .5; then all
+    # Of four pairs, three are in order; of three, all: deltas of .5 and 1.
+    assert tasks["delta"].tolist() == pytest.approx([0.75] * 2)
 
 
 def test_claims_about_tuned_methods(root):
@@ -140,7 +141,8 @@ def test_the_line_of_the_spread_is_scipys():
     assert line.loc[0, "high"] - line.loc[0, "mean"] == pytest.approx(stats.t.ppf(0.975, 2) * se)
     assert line["verdict"].tolist() == ["holds", "fails"]
     answer = uncertainty.marks_errors(tasks)
-    assert cells(uncertainty.at_both_ends(tasks))["Lowest error rate"][2].startswith("0.63 [")  # 1.268 / 2
+    (*_, auroc, _) = cells(uncertainty.at_both_ends(tasks))["Lowest error rate"]
+    assert auroc.startswith("0.63 [")  # (1 + .268) / 2
     assert answer.reading == "Cliff's delta +0.27 at 20 % errors, −0.36 at 70 % errors" and answer.verdict == "holds"
 
 
@@ -188,7 +190,7 @@ def test_spread_by_hand():
     assert pooled["cliffs_delta"] == pytest.approx(2 * both.statistic / (5 * 7) - 1)
 
 
-#: The logarithms of 1/6 by .22, where seed 0 has intervals of .3 .1 .1 and .1 .2 .4 .2 .2 by two, and of .35 by .15.
+#: Seed 0: means of .3 .1 .1 by those of .1 .2 .4 .2 .2, times two; seed 1: .35 by .15.
 WIDER = [np.log(0.5 / 3 / 0.22), np.log(0.35 / 0.15)]
 
 
@@ -196,10 +198,10 @@ WIDER = [np.log(0.5 / 3 / 0.22), np.log(0.35 / 0.15)]
     "contrast, expected",
     [
         (uncertainty.deltas(uncertainty.spread_of, 4), [0.25, 1, -1]),
-        # Pooled with Vessels, seed 0 has 4 + 0 + 0 pairs in order of 15, 1 + 4 + 4 in the other order.
+        # Pooled with Vessels, seed 0 has 4 of 15 pairs in order, and 1 + 4 + 4 in the other.
         (uncertainty.deltas(uncertainty.spread_of, 4, pooled=True), [-5 / 15, 1]),
         (uncertainty.times_as_wide(4), WIDER),
-        # Of one pass the scores are those of the draws from the last image to the first: .375, 0 and 1.
+        # One pass has the draws' scores from the last image to the first: .375, 0 and 1.
         (uncertainty.gain(4), [0.625 - 0.375, 1, -1]),
     ],
 )
@@ -209,7 +211,7 @@ def test_contrasts_of_draws_by_hand(contrast, expected):
 
 
 def test_means_of_draws_by_hand():
-    """AUROC by the spread: .625 and 1 on Digits, 0 on Vessels. Widths: 2 · 1.4 / 7 if correct, else 2 · 1.2 / 5."""
+    """AUROC by the spread: .625 and 1 on Digits, 0 on Vessels. Widths: 2 · 1.4 / 7 and 2 · 1.2 / 5."""
     table = cells(uncertainty.detection_table(HAND))
     assert table["Mean over 2 data sets"][0] == "0.406" and table["Digits"][0] == "0.812"
     assert cells(uncertainty.widths(HAND, PAPER))["Here, 4 draws"] == ["0.4000", "0.4800", "1.20"]
