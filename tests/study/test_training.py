@@ -169,8 +169,9 @@ def test_the_end_of_training_by_hand(case, backbone, splits, monkeypatch):
         assert all(torch.equal(tensor, kept[name]) for name, tensor in history.best_state.items())
 
 
-def test_the_training_loss_is_that_of_all_images_whatever_the_size_of_the_last_batch(backbone):
+def test_losses_are_those_of_all_images_whatever_the_size_of_the_last_batch(backbone, monkeypatch):
     """Twenty images make a batch of sixteen and one of four."""
+    monkeypatch.setattr(ImageData, "evaluation_batch", 16)
     data = split(20, 0).data(backbone, torch.device("cpu"))
     model = pvera.adapt(backbone.model, pvera.LoRA(2), CLASSES, 0)
     with torch.no_grad():
@@ -179,7 +180,10 @@ def test_the_training_loss_is_that_of_all_images_whatever_the_size_of_the_last_b
     losses = torch.nn.functional.cross_entropy(logits, data.labels, reduction="none")
     assert abs((losses[:16].mean() + losses[16:].mean()) / 2 - losses.mean()) > 1e-4, "the mean over batches differs"
     (history,) = train(backbone, (data, data), [pvera.LoRA(2)], rates=0.0, config=TrainingConfig(epochs=1))
-    assert history.curve["train_loss"][0] == pytest.approx(float(losses.mean()), abs=1e-5)
+    right = (logits.argmax(1) == data.labels).float().mean()
+    expected = {"train_loss": losses.mean(), "validation_loss": losses.mean(), "validation_accuracy": right}
+    for curve, value in expected.items():
+        assert history.curve[curve][0] == pytest.approx(float(value), abs=1e-5), curve
 
 
 @pytest.mark.parametrize("count", [15, 16, 17, 33])
