@@ -167,15 +167,6 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
     assert batch.labels.tolist() == texts.label.tolist()
 
 
-def test_sorted_texts_keep_their_labels():
-    """Texts of 3, 1, 2 and 1 tokens; equal ones stay in their order."""
-    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 0, 0]])
-    texts = glue.TextSplit({"attention_mask": mask, "input_ids": 7 * mask}, np.array([0, 1, 2, 3]))
-    by_length = texts.by_length()
-    assert by_length.labels.tolist() == [1, 3, 2, 0]
-    assert by_length.inputs["input_ids"].sum(1).tolist() == [7, 7, 14, 21]
-
-
 # GLUE's files, and the split into training and validation
 
 

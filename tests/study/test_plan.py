@@ -95,12 +95,6 @@ def test_without_a_search_the_most_chosen_value_is_taken(tmp_path):
         list_runs(fixed.with_(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
 
 
-def test_an_experiment_searches_its_own_grid_on_every_backbone(tmp_path):
-    described = profile(mine={"methods": ["vera"], "grid": GRID}).with_(fixed_grid=["tiny"])
-    (run, *_) = list_runs(described, "mine", tmp_path)
-    assert [c.grid for c in run.members] == [{"learning_rate": rate} for rate in (1e-2, 1e-3)]
-
-
 @pytest.mark.parametrize("method, head_lr", [("linear", 1e-2), ("vera", 1e-4)])
 def test_a_searched_rate_is_the_heads_where_there_is_no_adapter(method, head_lr, tmp_path):
     described = profile().with_(methods={method: {"grid": GRID}}, learning_rate=1e-4)
