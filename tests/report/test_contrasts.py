@@ -106,6 +106,24 @@ def test_a_missing_run_leaves_out_its_data_set_and_seed(contrast):
         assert gaps.isna().tolist() == [False, False, False, True]
 
 
+# Scores
+
+
+def test_scores_stand_by_category_in_the_papers_order_and_methods_in_theirs():
+    """One's own data sets come last, by name."""
+    names = {"kitti": "structured", "zebra": "own", "svhn": "natural", "ant": "own", "cifar": "natural"}
+    runs = [
+        make_record(method, seed=seed) | {"dataset": name, "category": category}
+        for method in ("pvera", "linear")
+        for name, category in names.items()
+        for seed in (1, 0)
+    ]
+    scores = score_frame(runs)
+    assert list(scores) == ["linear", "pvera"]
+    rows = [(name, seed) for name in ("cifar", "svhn", "kitti", "ant", "zebra") for seed in (0, 1)]
+    assert list(scores.droplevel("category").index) == rows
+
+
 # Statistics
 
 

@@ -73,8 +73,10 @@ def test_grid_table_by_hand():
     runs += [make_record("lora", "vessels", chosen=None)]  # diverged: chose nothing
     runs += [make_record("vera", chosen=1), make_record("vera", seed=1, grid={"learning_rate": [1e-4]})]
     runs += [make_record("bottleneck", seed=seed) for seed in range(3)]
-    search = make_record("pvera", experiment="beta", grid={"beta": [1e-2, 1e-4, 0.0]}, chosen=1)
-    table = tables.grid(runs, [search])
+    betas = {"experiment": "beta", "grid": {"beta": [1e-2, 1e-4, 0.0]}}
+    search = make_record("pvera", chosen=1, **betas)
+    elsewhere = make_record("pvera", "sprites", chosen=2, **betas)  # where nothing else was trained
+    table = tables.grid(runs, [search, elsewhere])
     panels = {name: [list(panel), *map(list, panel.itertuples())] for name, panel in table.texts().items()}
     assert panels == {
         "(a) Rank": [["4", "8", "16"], ["LoRA", "33", "0", "67"]],

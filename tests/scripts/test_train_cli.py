@@ -18,6 +18,8 @@ from small import arguments, marked, numbers, profile_with, start, until
 
 from pvera import InputError, backbones
 from pvera.data import vtab
+from pvera.study.profiles import Profile
+from pvera.study.runs import list_runs
 
 
 def test_workers_take_weights_and_few_images(folder):
@@ -186,6 +188,15 @@ def test_a_profile_says_what_is_run_and_an_option_what_else(folder, capsys):
     for name, options in listed.items():
         status, output, _ = scripts.outcome("train", capsys, *arguments(folder), *options, "--list")
         assert status == 0 and name in output and not any(other in output for other in listed if other != name)
+
+
+def test_one_rate_takes_the_place_of_grids_and_of_what_experiments_set(folder):
+    options = train.parse("", ["--learning-rate", "0.5"])
+    profile = train.changed(Profile.read(folder / "small.yaml"), options, "train")
+    for experiment in ("beta", "benchmark"):
+        runs = list_runs(profile, experiment, folder)
+        rates = {rate for run in runs for m in run.members for rate in (m.adapter_lr, m.head_lr)}
+        assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].members)
 
 
 def test_the_paper_is_the_paper(capsys):
