@@ -197,6 +197,24 @@ def test_averages_of_components_are_of_whole_rows():
     ]  # ACE: 1 and 2, then 3
 
 
+def test_components_are_those_of_one_backbone(tmp_path):
+    places = [{"backbone": name, "experiment": "tuned"} for name in ("dinov2_s", "tiny")]
+    write_all(tmp_path, [make_record("vera", **place) for place in places])
+    (runs,) = components.load(tmp_path, "mine").values()
+    assert [run["backbone"] for run in runs] == ["dinov2_s"]
+
+
+def test_noises_are_compared_on_the_tasks_and_seeds_that_all_have(tmp_path):
+    """Seed 1 of PVeRA is the only one."""
+    places = [(method, experiment) for _, method, experiment in components.NOISES.values()]
+    runs = [make_record(method, experiment=experiment) for method, experiment in places]
+    more = make_record("pvera", seed=1)
+    write_all(tmp_path, [*runs, more])
+    kept = components.noises(tmp_path, "mine")
+    assert list(kept) == list(components.NOISES)
+    assert {run["seed"] for group in kept.values() for run in group} == {0}
+
+
 # Published numbers
 
 

@@ -140,6 +140,9 @@ def test_the_line_of_the_spread_is_scipys():
     se = ((residuals**2).sum() / 2 * (1 / 4 + deviations.iloc[0] ** 2 / (deviations**2).sum())) ** 0.5
     assert line.loc[0, "high"] - line.loc[0, "mean"] == pytest.approx(stats.t.ppf(0.975, 2) * se)
     assert line["verdict"].tolist() == ["holds", "fails"]
+    # Two tasks of the same images are one point, here the second.
+    parted = pd.DataFrame({"error": [25.0, 35], "delta": [0.0, 0.2]}, ["clevr_count", "clevr_dist"])
+    pd.testing.assert_frame_equal(uncertainty.line(pd.concat([tasks.drop("b"), parted]), [20, 70]), line)
     answer = uncertainty.marks_errors(tasks)
     (*_, auroc, _) = cells(uncertainty.at_both_ends(tasks))["Lowest error rate"]
     assert auroc.startswith("0.63 [")  # (1 + .268) / 2

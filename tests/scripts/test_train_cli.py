@@ -199,6 +199,15 @@ def test_one_rate_takes_the_place_of_grids_and_of_what_experiments_set(folder):
         assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].members)
 
 
+def test_the_adapter_of_the_first_seed_is_named(tmp_path):
+    shared = {"weights": None, "data_root": "data"}
+    runs = [SimpleNamespace(seed=k, path=tmp_path / f"seed{k}.json", **shared) for k in (3, 1)]
+    for run in runs:
+        run.path.with_suffix(".safetensors").touch()
+    (line,) = train.trained(runs)
+    assert "seed3.safetensors" in line
+
+
 def test_the_paper_is_the_paper(capsys):
     options = ("--profile", "paper", "--list", "--data", "/nowhere", "--results", "/tmp/none")
     status, output, _ = scripts.outcome("train", capsys, *options)

@@ -131,6 +131,7 @@ def test_damaged_records(tmp_path, damage, says):
         ({"config": {"images": 16}}, "images"),
         ({"config": {"weights_sha256": "v"}}, "weights_sha256"),
         ({"config": {"data_sha256": "jpeg"}}, "data_sha256"),
+        ({"data_differs": ["test: 9 images, not 10"]}, "accepted data"),
     ],
 )
 def test_runs_that_may_not_share_a_table(tmp_path, other, says):

@@ -186,6 +186,14 @@ def test_losses_are_those_of_all_images_whatever_the_size_of_the_last_batch(back
         assert history.curve[curve][0] == pytest.approx(float(value), abs=1e-5), curve
 
 
+def test_adapters_and_head_learn_at_rates_of_their_own(backbone):
+    (member,) = pvera.adapt(backbone.model, PVeRA(4), CLASSES, 0).members
+    optimizer = training.make_optimizer(member, 1e-2, 1e-3, 0.0)
+    rates = {tensor: group["lr"] for group in optimizer.param_groups for tensor in group["params"]}
+    for name, tensor in member.trained().items():
+        assert rates[tensor] == (1e-3 if name.startswith("head.") else 1e-2), name
+
+
 @pytest.mark.parametrize("count", [15, 16, 17, 33])
 def test_batches_hold_each_image_once(count, backbone, monkeypatch):
     """The last one may hold a single image."""
