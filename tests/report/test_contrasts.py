@@ -378,6 +378,7 @@ def test_trainings_on_all_texts_replace_others_and_a_majority_has_no_correlation
     written(
         tmp_path,
         text_run("lora", "rte", 0, 6),
+        text_run("lora", "rte", 1, 6),
         text_run("lora", "cola", 0, 6, matthews=0.25),
         text_run("lora", "rte", 0, 9, experiment="full_sets"),
     )
