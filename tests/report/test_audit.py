@@ -8,7 +8,7 @@ import pytest
 from hand import parsed, runs_of
 
 from pvera.report import audit, published
-from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN
+from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING
 from pvera.report.tables import benchmark
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
@@ -65,6 +65,21 @@ def test_a_planted_change_is_found_where_it_is(check, verdict, places, table, co
     assert {place: new for place, new in verdicts.items() if new != known[place]} == dict.fromkeys(places, verdict)
 
 
+@pytest.mark.parametrize(
+    "verdict, near, above",
+    [
+        (FOLLOWS, 71.45, 0.01),
+        (ROUNDING, 71.54, 0.0),
+        (ROUNDING, 71.26, -0.1),
+        (CONTRADICTS, 71.56, -0.11),
+        (CONTRADICTS, 71.24, -9.0),
+    ],
+)
+def test_what_rounding_can_move(verdict, near, above):
+    """A printed 71.4 is precise to ± 0.05; what it is held against may be moved by 0.1."""
+    assert audit.near(71.4, near, 0.05, 0.1) == audit.above(above, 0.1) == verdict
+
+
 def test_exchanged_columns_are_named():
     best = audit.exchanges(published.load(FOLDER)).groupby("backbone").first().loc["dinov2_l"]
     assert best.to_dict() == {"one": "dora", "other": "lora", "before": 14, "after": 0}
@@ -90,7 +105,7 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
         assert data.at[(method, "average"), "paper"] == pytest.approx(sum(paper) / 2)
         assert data.at[(method, "natural"), "here"] == pytest.approx(here[0])
     assert data.loc[(slice(None), "rank"), "here"].tolist() == [2, 1]
-    assert "ViT-B/14 on 2 data sets, the same as here." in table.caption and "τ = " in table.caption
+    assert "ViT-B/14 on 2 data sets, the same as here." in table.caption and "τ = +1.00." in table.caption
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,13 @@ def test_a_data_set_that_one_method_lacks_enters_no_mean_of_calibration(vera):
     assert "Over the 1 of 2 data sets of which every method has a run." in table.caption
 
 
+def test_claims_about_calibration_are_of_ratios_of_ace():
+    errors = {"vera": 0.04, "pvera": 0.01}
+    runs = [make_record(name, test=TEST | {"ace": ace, "ece": 0.5}) for name, ace in errors.items()]
+    (gaps,) = claims.calibrated(["pvera"], "vera")(claims.logarithms(runs)).values()
+    assert np.exp(gaps).tolist() == pytest.approx([4])
+
+
 # Components
 
 

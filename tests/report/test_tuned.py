@@ -12,7 +12,7 @@ from scipy import stats
 from pvera.report import claims, published
 from pvera.report.analyses import Example, Uncertainty
 from pvera.report.plots import uncertainty as plots
-from pvera.report.tables import baselines, tuned, uncertainty, verdicts
+from pvera.report.tables import tuned, uncertainty, verdicts
 from pvera.study import results
 from pvera.uncertainty import Estimates
 
@@ -152,8 +152,7 @@ def test_the_line_of_the_spread_is_scipys():
 # Tables of draws
 
 
-RESULTS = Path(__file__).parents[2] / "results"
-PAPER = published.load(RESULTS / "published")
+PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
 DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
 
@@ -252,11 +251,3 @@ def test_an_adapter_that_is_always_right(recwarn):
     for figure in (plots.spread, plots.widths, plots.detection):
         figure(runs).canvas.draw()
     assert not recwarn.list
-
-
-def test_a_way_that_a_data_set_lacks_has_no_mean():
-    """Else it would be compared on other data sets, as if a seed of LoRA's ensemble had diverged on one."""
-    measures = baselines.load(RESULTS, "mini").measures
-    way = (3, "lora", "baselines", "ensemble")
-    means = baselines.means(measures.drop((*way, "vessels", baselines.ALL_SEEDS)))["nll"]
-    assert list(means.index[means.isna()]) == [way]
