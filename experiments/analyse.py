@@ -6,10 +6,7 @@
     out_of_distribution    latents of VeRA and PVeRA for images of other data sets
     latents                maps of latents over an image's patches
     focus                  how well latents find the patches of an object
-    baselines              PVeRA's draws against one pass, ensembles, Laplace and temperatures, on all seeds at once:
-                           on test images, on corrupted ones, and on those of other data sets
-    dropout_baselines      Monte Carlo dropout of LoRA and VeRA
-    beta_baselines         PVeRA's draws along β
+    predictors             PVeRA's samples against one pass, an ensemble of the seeds, and samples of latent dropout
 
 Each analysis writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json and, beside it, .npz.
 Existing results are not computed again; the script reports those of another adapter.

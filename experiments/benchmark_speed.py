@@ -42,7 +42,7 @@ from pvera.report.table import update_csv
 from pvera.study import training
 from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
-from pvera.study.runs import candidate, environment, most_chosen
+from pvera.study.runs import candidate, default, environment
 
 CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
 MEMBERS = 3  # of the timed grid of PVeRA
@@ -98,10 +98,10 @@ class Bench:
         source = torch.Generator().manual_seed(0)
         self.images = torch.randn(BATCH, *input_shape(vit), generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
-        profile = read_profile("mini" if backbone == "tiny" else "paper")
-        #: The adapters with the profile's most chosen hyperparameters, by key.
+        profile = read_profile("synthetic" if backbone == "tiny" else "paper")
+        #: The adapters with the profile's default hyperparameters, by key.
         self.methods = {
-            key: candidate(profile, key, most_chosen(profile, key), CORRECTED).method
+            key: candidate(profile, key, default(profile, key), CORRECTED).method
             for key in profile.methods
             if key != "linear"
         }

@@ -1,6 +1,6 @@
 """Count parameters and multiply-adds of every configuration in a profile's grids (Figure 3).
 
-    python experiments/cost.py --profile mini
+    python experiments/cost.py --profile synthetic
 
 Writes results/<profile>/cost/<backbone>.json for the profile, and results/paper/cost for the paper's sizes (DINOv2
 ViT-S, B and L at 224 pixels), which the notebook shows beside it. Counting needs only the backbones' shapes, so nothing

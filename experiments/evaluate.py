@@ -1,10 +1,10 @@
 """Evaluate a saved adapter on test images: accuracy, NLL, Brier score, ECE and ACE, and the accuracy of each class.
 
-    python experiments/evaluate.py results/mini/benchmark/tiny/digits/pvera/seed0.safetensors
+    python experiments/evaluate.py results/synthetic/paper_tuning/tiny/digits/pvera/seed0.safetensors
     python experiments/evaluate.py adapter.safetensors --backbone tiny --data-set pets=FOLDER --draws 16
 
 The run's record beside the adapter gives backbone and data set. The first command takes a few seconds, once
-experiments/make_suite.py has made the images, and prints the accuracy 0.555000 that profile `mini` recorded. Pictures
+experiments/make_suite.py has made the images, and prints the recorded accuracy 0.555000. Pictures
 without labels are for experiments/predict.py.
 """
 

@@ -3,8 +3,9 @@
     python experiments/rehearsal.py
 
 VTAB-1k and GLUE are random pixels and words, a ViT and DeBERTa-V3 small and random. They are installed
-from files, as without network; then run_profile.py does all of the profile `rehearsal`, with `paper`'s experiments and
-methods. It starts anew each time, in data/rehearsal and results/rehearsal. Options go to run_profile.py.
+from files, as without network; then run_profile.py does all of the profiles `rehearsal` and `rehearsal_text`, which
+have the methods of `paper` and `paper_text`. It starts again each time, in data/rehearsal and results/rehearsal*.
+Options go to run_profile.py.
 """
 
 import json
@@ -90,8 +91,8 @@ def write_deberta(folder: Path) -> None:
 
 def main() -> None:
     _, options = Parser(__doc__).parse_known_args()
-    profile = read_profile("rehearsal")
-    for folder in (FOLDER, ROOT / "results/rehearsal"):
+    profile, of_text = read_profile("rehearsal"), read_profile("rehearsal_text")
+    for folder in (FOLDER, ROOT / "results/rehearsal", ROOT / "results/rehearsal_text"):
         shutil.rmtree(folder, ignore_errors=True)
     write_vtab(FOLDER / "made", profile.datasets)
     archive = shutil.make_archive(str(FOLDER / "vtab-1k"), "zip", FOLDER / "made")
@@ -101,13 +102,15 @@ def main() -> None:
     (backbone,) = profile.backbones
     weights = backbones.load(backbone, pretrained=False).model.state_dict()
     safetensors.torch.save_file(weights, ROOT / profile.weights[backbone])
-    write_deberta(ROOT.joinpath(*profile.language.weights.values()))
+    write_deberta(ROOT.joinpath(*of_text.weights.values()))
     if not prepare_vtab.prepare(ROOT / profile.data, profile.datasets, Path(archive), accept=True):  # of few images
         sys.exit(1)
-    make_texts.install(ROOT / profile.language.data, FOLDER / "glue")
+    make_texts.install(ROOT / of_text.data, FOLDER / "glue")
     environment = os.environ | {image_folders.CACHE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "experiments/run_profile.py", "rehearsal", *options]
-    sys.exit(subprocess.run(command, cwd=ROOT, env=environment).returncode)
+    for name in (profile.name, of_text.name):
+        command = [sys.executable, "experiments/run_profile.py", name, *options]
+        if code := subprocess.run(command, cwd=ROOT, env=environment).returncode:
+            sys.exit(code)
 
 
 if __name__ == "__main__":

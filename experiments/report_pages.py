@@ -1,6 +1,7 @@
 """Collect the pages of the report; `bash run_report.sh [profile]` calls it and builds the site.
 
-    python experiments/report_pages.py --profile mini
+    python experiments/report_pages.py                    of the committed results
+    python experiments/report_pages.py --profile demo     of one profile's
 
 Files keep their place in the repository, so their links hold. A notebook, executed for the profile, becomes a page
 without code; the tutorial's page has its code. mkdocs/mkdocs.yml holds the navigation.
@@ -20,19 +21,19 @@ from pvera.files import write_atomically
 FILES = ("*.md", "LICENSE", "*.toml", "*.lock", "docs/*", "mkdocs/assets/*", "pvera/**/*.py", "pvera/**/*.md",
          "experiments/**/*.py", "experiments/**/*.yaml", "tests/golden/*.py", "tests/slurm/*", "results/**/*.md",
          "results/published/audit.csv", "results/performance/*.csv", "results/bfloat16/**/*.json",
-         "results/mini/benchmark/**/*.safetensors", "figures/mini/*.png")  # fmt: skip
+         "results/vtab_tiny/benchmark/**/*.safetensors", "figures/*.png")  # fmt: skip
 
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--profile", default="mini", help="folder in results/ (%(default)s)")
+    parser.add_argument("--profile", help="folder in results/, instead of the committed ones")
     parser.add_argument("--folder", type=Path, default=ROOT / "build/report", help="of the pages (%(default)s)")
     options = parser.parse_args()
-    notebooks = ROOT / ("analysis" if options.profile == "mini" else f"figures/{options.profile}")
+    notebooks = ROOT / (f"figures/{options.profile}" if options.profile else "analysis")
     if not any(notebooks.glob("*.ipynb")):
         command = shlex.join(["bash", "run_all.sh", options.profile])
         raise InputError(f"no notebooks of {options.profile!r}: `{command}` makes them")
-    pages = options.folder / options.profile
+    pages = options.folder / (options.profile or "committed")
     files = [file for pattern in FILES for file in ROOT.glob(pattern)]
     for file in [*files, *notebooks.glob("*.ipynb")]:
         if pages.resolve() in file.resolve().parents:

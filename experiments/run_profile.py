@@ -48,27 +48,23 @@ def main() -> None:
     name, started = arguments.profile, time.monotonic()
     profile, options = read_profile(name), train.parse(__doc__, ["--profile", name, *arguments.options])
     options.wait = bool(options.slurm)
-    texts = profile.language and not arguments.options  # an option may ask for a part of the images alone
-    if lines := [*lacking(profile, options, texts)]:
+    if lines := [*lacking(profile, options)]:
         print(*lines, sep="\n", file=sys.stderr)
         sys.exit(2)
 
     if lacks_data(profile, options):
-        if profile.datasets[0] not in vtab.NAMES:
+        if profile.text:
+            make_texts.install(Path(profile.data))
+        elif profile.datasets[0] not in vtab.NAMES:
             make_suite.make(Path(profile.data), profile.datasets)
         elif not prepare_vtab.prepare(Path(profile.data)):
             sys.exit(1)
     train.start(options, "train")
-    if not options.experiments:
+    if not (options.experiments or profile.text):
         train.start(options, "analyse")
-    cost.count(RESULTS, name)
-    if texts and (has_glue(profile) or online()):
-        if not has_glue(profile):
-            make_texts.install(Path(profile.language.data))
-        train.start(train.parse(__doc__, ["--profile", name]), "train_language")
-    elif texts:
-        print("without text: GLUE is missing. python experiments/make_texts.py downloads it; --source names a copy")
-    execute_notebooks.execute(ROOT, name, name == "mini")  # the committed notebooks are those of mini
+    if not profile.text:
+        cost.count(RESULTS, name)
+    execute_notebooks.execute(ROOT, name)
 
     tables = Path("results", name, "tables")
     for table in sorted(tables.glob("main*.md")):
@@ -77,31 +73,26 @@ def main() -> None:
     print(f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {time.monotonic() - started:.0f} s")
 
 
-def lacking(profile: Profile, options: Namespace, texts: bool) -> Iterator[str]:
-    """Yield what an experiment on VTAB-1k needs and this machine lacks, each with what to type.
-
-    texts: the language experiment is asked for; without it `paper` is not the paper.
-    """
-    of_paper = profile.name == "paper"
-    if of_paper and not (torch.cuda.is_available() or options.slurm or options.device):
+def lacking(profile: Profile, options: Namespace) -> Iterator[str]:
+    """Yield what an experiment of the paper needs and this machine lacks, each with what to type."""
+    if profile.gpu and not (torch.cuda.is_available() or options.slurm or options.device):
         yield "missing: a GPU. Type --slurm my_site.yaml (docs/paper.md), or --device cpu to train here."
-    if profile.datasets[0] not in vtab.NAMES or online():
+    if not (profile.text or profile.datasets[0] in vtab.NAMES) or online():
         return
     if lacks_data(profile, options):
-        yield "missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY."
+        name, script = ("GLUE", "make_texts") if profile.text else ("VTAB-1k", "prepare_vtab")
+        yield f"missing: {name}, without network. Type python experiments/{script}.py --source COPY."
     absent = [
         name
         for name in options.backbones or profile.backbones
-        if name not in profile.weights
+        if not profile.text
+        and name not in profile.weights
         and not any(text.startswith(f"{name}=") for text in options.weights)
         and not backbones.weights_file(backbones.shapes(name).pretrained_cfg)
     ]
     if absent:
         typed = " ".join(f"--weights {name}=FILE" for name in absent)
         yield f"missing: weights of DINOv2, without network. Type {typed}."
-    if of_paper and texts and not has_glue(profile):
-        source = "python experiments/make_texts.py --source COPY"
-        yield f"missing: GLUE, without network. Type {source}, or any option, which leaves text out."
 
 
 def online() -> bool:
@@ -113,13 +104,12 @@ def online() -> bool:
 
 
 def lacks_data(profile: Profile, options: Namespace) -> bool:
-    """Return whether the options name no data, such as one's own pictures, and prepare_vtab.py has left no record."""
-    return not (options.data or options.data_set or Path(profile.data, vtab.RECORD).exists())
-
-
-def has_glue(profile: Profile) -> bool:
-    """Return whether the folders of GLUE's tasks are there."""
-    return all(Path(profile.language.data, task.title).exists() for task in glue.GLUE.values())
+    """Return whether the options name no data, such as one's own pictures, and the profile's have not been prepared."""
+    if options.data or options.data_set:
+        return False
+    if profile.text:
+        return not all(Path(profile.data, task.title).exists() for task in glue.GLUE.values())
+    return not Path(profile.data, vtab.RECORD).exists()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Train the runs that a profile lists (Figure 4, Tables 1 to 4 and 6 to 8).
+"""Train the runs that a profile lists (Figure 4, Tables 1 to 8).
 
     python experiments/train.py --profile demo
 
-experiments/make_suite.py makes the images of `demo` and `mini`. Each run writes
+experiments/make_suite.py makes the images of `demo` and `synthetic`. Each run writes
 results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not run again; the run that an
 interruption ended starts anew. Several calls at once share the runs.
 
@@ -42,7 +42,7 @@ def main(description: str = __doc__, script: str = "train") -> None:
 
 
 def start(options: Namespace, script: str) -> None:
-    """Do the experiments, "analyse" the adapters, or do the language experiment ("train_language") of a profile."""
+    """Do the experiments of a profile, or "analyse" their adapters."""
     prepared = own_pictures(options, script) if options.data_set else nullcontext(options)
     with prepared as named:
         carry_out(named, script)
@@ -126,8 +126,6 @@ def parse(description: str, words: list[str] | None = None) -> Namespace:
 
 def changed(profile: Profile, options: Namespace, script: str) -> Profile:
     """Return the profile as the options change it: an option replaces the key of the same name."""
-    if script == "train_language":
-        profile = profile.of_language()
     if options.learning_rate is not None:
         profile = Profile.build(without_rates(profile.model_dump()))
     replaced = vars(profile).keys() & vars(options).keys() - {"experiments", "methods", "weights"}

@@ -105,18 +105,3 @@ def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     k, mean = len(samples), samples.mean(0)
     half = optional("scipy.stats", "study").t.ppf(0.975, k - 1) * samples.std(0, ddof=1) / np.sqrt(k)
     return mean - half, mean + half
-
-
-def decompose(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
-    """Decompose the entropy of probabilities (k, n, classes) of k draws, or of k members of an ensemble.
-
-    Returns entropies in nats, (n,) each (Depeweg et al., ICML 2018). total: of the mean probabilities. expected: mean
-    entropy of the single predictions, "aleatoric". mutual: the difference, mutual information of label and draw,
-    "epistemic"; zero for one draw. InputError for what are no probabilities, such as logits.
-    """
-    probabilities = np.asarray(probabilities, np.float64)
-    metrics.require_probabilities(probabilities)
-    entr = optional("scipy.special", "study").entr  # −p log p
-    total, expected = entr(probabilities.mean(0)).sum(-1), entr(probabilities).sum(-1).mean(0)
-    mutual = np.maximum(total - expected, 0)  # below zero only by rounding
-    return {"total": total, "expected": expected, "mutual": mutual}

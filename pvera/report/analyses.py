@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pvera import uncertainty
-from pvera.errors import InputError
 from pvera.study import results
 
 
@@ -40,10 +39,10 @@ class Example:
 class Uncertainty(NamedTuple):
     """The results of experiment uncertainty for one adapter.
 
-    estimates: number of draws -> `uncertainty.Estimates` of all N test images.
-    single_pass: (N,) highest softmax score of the benchmark's prediction, one pass with the mean.
-    single_right: (N,) whether that prediction is the label.
-    examples: one image with a correct and one with an incorrect prediction, where they exist.
+    estimates: number of samples -> `uncertainty.Estimates` of all N test images.
+    single_pass: (N,) highest softmax score of one pass with the mean.
+    single_right: (N,) whether its prediction is the label.
+    examples: one image with a correct and one with an incorrect prediction, where they exist and may be shown.
     """
 
     record: dict
@@ -72,29 +71,33 @@ def estimates(arrays: dict[str, np.ndarray]) -> dict[int, uncertainty.Estimates]
     return of_draws
 
 
-def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Uncertainty]:
-    """Load the draws of the adapters that an experiment `trained`, with its predictions.
-
-    InputError where its adapter is not the one that was analysed.
-    """
+def load_uncertainty(root, profile: str, experiment: str = "uncertainty") -> list[Uncertainty]:
+    """Load the samples of adapters, with the predictions of one pass."""
     adapters = []
-    experiment = "uncertainty" if trained == "benchmark" else f"uncertainty_{trained}"
     for record, arrays in load_analyses(root, profile, experiment):
-        path = results.path_of(root, record | {"experiment": trained})
-        (drawn_from,) = record["config"]["adapter_sha256"]
-        if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
-            raise InputError(
-                f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
-                f"experiments/analyse.py --profile {record['profile']} --replace"
-            )
-        predictions, labels = results.read_predictions(path)
-        of_draws, examples = estimates(arrays), []
-        most = of_draws[max(of_draws)]
-        columns = (arrays[f"example_{name}"] for name in ("images", "pixels", "scores"))
-        for i, pixels, scores in zip(*columns, strict=True):
-            label, predicted = int(most.labels[i]), int(most.predicted[i])
-            low, high = np.clip(most.centre[i] + most.width[i] * np.array([-0.5, 0.5]), 0, 1)
-            examples.append(Example(record["dataset"], pixels, label, predicted, scores.astype(np.float64), low, high))
-        single_pass, single_right = predictions.max(1).astype(np.float64), predictions.argmax(1) == labels
-        adapters.append(Uncertainty(record, of_draws, single_pass, single_right, examples))
+        of_draws = estimates(arrays)
+        single_pass = arrays["single_confidence"].astype(np.float64)
+        single_right = arrays["single_predicted"] == arrays["labels"]
+        shown = examples(record["dataset"], arrays, of_draws[max(of_draws)])
+        adapters.append(Uncertainty(record, of_draws, single_pass, single_right, shown))
     return adapters
+
+
+def examples(dataset: str, arrays: dict[str, np.ndarray], estimates: uncertainty.Estimates) -> list[Example]:
+    """Return the example images of an analysis; none where its profile keeps no pictures."""
+    shown = []
+    for i, index in enumerate(arrays.get("example_images", [])):
+        half = estimates.width[index] / 2
+        low, high = np.clip([estimates.centre[index] - half, estimates.centre[index] + half], 0, 1)
+        shown.append(
+            Example(
+                dataset,
+                arrays["example_pixels"][i],
+                int(estimates.labels[index]),
+                int(estimates.predicted[index]),
+                arrays["example_scores"][i].astype(np.float64),
+                low,
+                high,
+            )
+        )
+    return shown

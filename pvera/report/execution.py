@@ -20,14 +20,15 @@ RESET = nbformat.v4.new_code_cell("%reset -f")  # removes a notebook's names; mo
 Job = tuple[Path, Path, dict]
 
 
-def execute_all(jobs: Sequence[Job], profile: str) -> None:
-    """Execute notebooks of one folder on the results of `profile`, `WORKERS` at a time.
+def execute_all(jobs: Sequence[Job], profile: str | None) -> None:
+    """Execute notebooks of one folder on the results of `profile`, or of the report, `WORKERS` at a time.
 
     jobs: path and target of each notebook, and metadata to add. The first failure ends the others and is raised:
     InputError for bad input, SystemExit with one line for another exception of a cell.
     """
     kernels = [AsyncKernelManager() for _ in range(min(WORKERS, len(jobs)))]
-    options = {"cwd": str(jobs[0][0].parent), "env": os.environ | {"PVERA_PROFILE": profile}}
+    environment = os.environ | {"PVERA_PROFILE": profile or ""}
+    options = {"cwd": str(jobs[0][0].parent), "env": environment}
     waiting = iter(jobs)
     # In threads, since in the main one nbclient would take Ctrl-C.
     with tqdm(total=len(jobs), unit="notebook") as bar, ThreadPoolExecutor(WORKERS) as pool:

@@ -11,32 +11,55 @@ from IPython import display
 from matplotlib.figure import Figure
 
 from pvera.report import claims, plots
-from pvera.report.table import Table, title
+from pvera.report.settings import ResultFiles, Setting, read_profiles, read_report
+from pvera.report.table import Table
 
 WIDTH = 510  # pixels of a figure of one column
-REHEARSAL = "rehearsal"  # the profile of random weights and data, whose tables and figures are marked
 
 
 @dataclass(frozen=True)
 class Page:
-    """A notebook executed on the results of one profile: the folders of all results, of the paper's, and of figures."""
+    """A notebook executed on the results of the report's profiles, or of one.
 
-    profile: str
-    results: Path
+    Attributes:
+        files: The result files.
+        columns: The profiles that have a column on the page of claims.
+        published: Folder of the paper's printed numbers.
+        tables: Folder of the tables.
+        figures: Folder of the figures.
+    """
+
+    files: ResultFiles
+    columns: list[str]
     published: Path
+    tables: Path
     figures: Path
 
     @classmethod
     def here(cls) -> "Page":
-        """Return the page of the profile that PVERA_PROFILE names, by default `mini`, and set figures' defaults.
+        """Return the page of the profile that PVERA_PROFILE names, by default of the report's.
 
-        Its folders are in the nearest one above the notebook that holds pyproject.toml.
+        It sets figures' defaults. Its folders are in the nearest one above the notebook that holds pyproject.toml.
         """
         matplotlib.rcParams.update(plots.DEFAULTS)
         folders = [Path.cwd(), *Path.cwd().parents]
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
-        profile = os.environ.get("PVERA_PROFILE", "mini")
-        return cls(profile, root / "results", root / "results/published", root / "figures" / profile)
+        results, figures = root / "results", root / "figures"
+
+        name = os.environ.get("PVERA_PROFILE")
+        if name:
+            names = columns = [name]
+            tables, figures = results / name / "tables", figures / name
+        else:
+            report = read_report(root)
+            names, columns = report.profiles, report.claims
+            tables = results / "tables"
+        files = ResultFiles(results, read_profiles(root, names))
+        return cls(files, columns, results / "published", tables, figures)
+
+    def read(self, experiment: str, **options) -> dict[Setting, list]:
+        """Read the results of an experiment by setting, see `ResultFiles.read`."""
+        return self.files.read(experiment, **options)
 
     def say(self, text: str) -> None:
         """Show Markdown."""
@@ -44,47 +67,51 @@ class Page:
 
     def missing(self, script: str = "train", options: str = "") -> None:
         """Show the command that makes results that are missing."""
-        command = f"python experiments/{script}.py --profile {self.profile} {options}".strip()
+        command = f"python experiments/{script}.py --profile {self.files.profiles[0].name} {options}".strip()
         self.say(f"No results yet: `{command}` makes them, if the profile lists them.")
 
-    def show(self, table: Table, backbone: str = "", source: bool = False, of: str = "") -> None:
+    def show(self, table: Table, setting: Setting | None = None, source: bool = False) -> None:
         """Write a table in all formats and show it.
 
-        source: with the runs behind it. of: as for `named`.
+        Args:
+            table: The table.
+            setting: What it shows; its title begins the caption and its suffix ends the name of the files.
+            source: Show the runs behind it too.
         """
-        table = replace(table, name=self.named(table.name, of))
-        if self.profile == REHEARSAL:
-            table = replace(table, caption=f"Rehearsal with random weights and data: {table.caption}")
-        table.write(self.results / self.profile / "tables")
-        heading = f"**Backbone {title(backbone)}**\n\n" if backbone else ""
-        self.say(heading + table.markdown(source))
+        if setting:
+            table = replace(table, name=setting.named(table.name), caption=f"{setting.title}: {table.caption}")
+        table.write(self.tables)
+        self.say(table.markdown(source))
 
-    def introduce(self, parts: dict[str, Any], describe: Callable[[Any], str], script: str = "train") -> None:
-        """Describe the results of each backbone, or that `script` makes them."""
-        for of_backbone in parts.values():
-            self.say(describe(of_backbone))
+    def introduce(self, parts: dict[Setting, Any], describe: Callable[[Any], str], script: str = "train") -> None:
+        """Describe the results of each setting, or that `script` makes them."""
+        for setting, of_setting in parts.items():
+            self.say(f"*{setting.title}.* {describe(of_setting)}")
         if not parts:
             self.missing(script)
 
-    def show_each(self, parts: dict[str, Any], build: Callable[[Any], Table]) -> None:
-        """Build a table of each backbone's results and show it; of several backbones, files end in the backbone."""
-        for backbone, of_backbone in parts.items():
-            table = build(of_backbone)
-            name = f"{table.name}_{backbone}" if len(parts) > 1 else table.name
-            self.show(replace(table, name=name), backbone)
+    def show_each(self, parts: dict[Setting, Any], build: Callable[[Any], Table]) -> None:
+        """Build a table of the results in each setting and show it."""
+        for setting, of_setting in parts.items():
+            self.show(build(of_setting), setting)
 
-    def show_claims(self, notebook: str, of: str = "") -> None:
-        """Show the judged claims of a notebook. of: as for `named`."""
-        for table in claims.tables(self.results, of or self.profile, notebook):
-            self.show(table, of=of)
+    def draw_each(self, parts: dict[Setting, Any], build: Callable[[Any], Figure], name: str, **options) -> None:
+        """Build a figure of the results in each setting and show it; options: of `draw`."""
+        for setting, of_setting in parts.items():
+            self.draw(build(of_setting), name, setting, **options)
 
-    def named(self, name: str, of: str = "") -> str:
-        """Return the name of a file with the numbers of the profile `of`, by default the page's."""
-        return name if of in ("", self.profile) else f"{name}_{of}"
+    def show_claims(self, notebook: str) -> None:
+        """Show the judged claims of a notebook, a table per setting."""
+        for setting, table in claims.tables(self.files, notebook).items():
+            self.show(table, setting)
 
-    def draw(self, figure: Figure, name: str, width: int = WIDTH, source: str = "") -> None:
-        """Save a figure as PNG and PDF and show it; source: of its data, by default the profile's results."""
-        if self.profile == REHEARSAL:
-            figure.text(0.5, 0.5, REHEARSAL, fontsize=40, color="0.5", alpha=0.4, ha="center", va="center", rotation=20)
-        path, *_ = plots.save(figure, self.figures, name, f"Data: {source or f'results/{self.profile}'}")
+    def draw(self, figure: Figure, name: str, setting: Setting | None = None, width: int = WIDTH) -> None:
+        """Save a figure as PNG and PDF and show it; the title of its setting stands above it, or above its key."""
+        if setting:
+            name = setting.named(name)
+            if figure.legends:
+                figure.legends[0].set_title(setting.title, {"size": 8})
+            else:
+                figure.suptitle(setting.title, fontsize=8)
+        path, *_ = plots.save(figure, self.figures, name)
         display.display(display.Image(path, width=width))

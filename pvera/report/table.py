@@ -175,7 +175,7 @@ def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
 # Text
 
 BACKBONES = {
-    "tiny": "small ViT (32 px)",
+    "tiny": "ViT-Ti/8 (32 px)",
     "dinov2_s": "DINOv2 ViT-S/14",
     "dinov2_b": "DINOv2 ViT-B/14",
     "dinov2_l": "DINOv2 ViT-L/14",
@@ -196,13 +196,13 @@ def title(key) -> str:
 
 
 def origin(results: Iterable, datasets: Iterable[str] = ()) -> str:
-    """Name for a caption the profile, protocol, backbone, seeds and data sets that its numbers come from.
+    """Name for a caption the profile, protocol, seeds and data sets that its numbers come from.
 
     results: records of one backbone, or tuples that begin with one.
     """
     records = list(map(record_of, results))
     seeds, first = sorted({record["seed"] for record in records}), records[0]
-    text = f"Profile {first['profile']}, {first['protocol']} protocol, backbone {title(first['backbone'])}, "
+    text = f"Profile {first['profile']}, {first['protocol']} protocol, "
     text += f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     names = ", ".join(map(title, datasets))
     return f"{text}; data sets: {names}" if names else text

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pvera import checkpoint, latents, selective, uncertainty
+from pvera import checkpoint, latents, metrics, uncertainty
 from pvera.adapters.base import derive
 from pvera.data import inputs, suite
 from pvera.data.image_folders import ImageData
 from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.runs import Job, Run
-from pvera.study.training import batches
+from pvera.study.training import batches, predict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,19 +27,15 @@ class Analysis(Job):
     trained: the trainings; an adapter lies beside the record of each.
     function: (model with the first adapter, analysis, test data by name) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
-    fitted: whether it is given "<data set>/train" and "<data set>/validation" too.
     """
 
     trained: tuple[Run, ...]
     function: Callable
     tested: tuple[str, ...]
     settings: dict = field(hash=False)
-    fitted: bool = False
 
     @classmethod
-    def build(
-        cls, trained: Sequence[Run], experiment: str, function: Callable, tested=(), fitted: bool = False, **settings
-    ) -> "Analysis":
+    def build(cls, trained: Sequence[Run], experiment: str, function: Callable, tested=(), **settings) -> "Analysis":
         """Build the analysis of the adapters that runs left; it stands under the first of them.
 
         tested: by default the data set of the training.
@@ -47,7 +43,7 @@ class Analysis(Job):
         first = trained[0]
         shared = {name: getattr(first, name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
         tested = tuple(tested) or (first.dataset,)
-        return cls(**shared, trained=tuple(trained), function=function, tested=tested, settings=settings, fitted=fitted)
+        return cls(**shared, trained=tuple(trained), function=function, tested=tested, settings=settings)
 
     @property
     def adapters(self) -> list[Path]:
@@ -68,7 +64,6 @@ class Analysis(Job):
     def measured(self) -> dict:
         return super().measured() | {
             "data_sha256": inputs.data_sha256(self, self.tested, ("test",)),
-            "splits_sha256": inputs.data_sha256(self) if self.fitted else None,
         }
 
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
@@ -85,9 +80,6 @@ class Analysis(Job):
         first, *_ = self.adapters
         frozen, tests = inputs.for_run(self, device, self.tested, ("test",))
         data = dict(zip(self.tested, tests, strict=True))
-        if self.fitted:
-            _, (train, validation, _) = inputs.for_run(self, device)
-            data |= {f"{self.dataset}/train": train, f"{self.dataset}/validation": validation}
         with checkpoint.load(frozen.model, first).eval() as model:
             arrays = self.function(model, self, data)
         origin = {name: records[0].get(name) for name in ("category", "protocol", "data_copy")}
@@ -101,29 +93,42 @@ def draw(model, test, k: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
-    """Compute the `Estimates` of all test images for each number of draws (Algorithm 1, appendix C).
+    """Compute one pass with the mean, and the `Estimates` of all test images for each number of samples.
 
-    Few draws are the first of the many. Of an image that is right and one that is wrong, those with the interval of
-    median width: pixels and all scores.
+    Few samples are the first of the many (Algorithm 1, appendix C).
     """
     test, draws = tests[analysis.dataset], analysis.settings["draws"]
     labels = test.labels.cpu().numpy()
+    single_pass = predict(model, test)
     scores = np.concatenate(list(draw(model, test, max(draws), analysis.seed)), 1)
     estimates = {k: uncertainty.estimate(scores[:k], labels) for k in draws}
-    most = estimates[max(draws)]
-    by_width = np.argsort(most.width, kind="stable")
-    sides = [by_width[most.right[by_width] == right] for right in (True, False)]
-    examples = [images[(len(images) - 1) // 2] for images in sides if len(images)]
-    return {
+
+    arrays = {
         "draws": np.array(draws, np.int16),
         "labels": labels.astype(np.int16),
-        **{
-            name: np.stack([getattr(of_draws, name) for of_draws in estimates.values()]).astype(kind)
-            for name, kind in uncertainty.STORED.items()
-        },
-        "example_images": np.array(examples, np.int32),
-        "example_pixels": test.images[examples],
-        "example_scores": scores[:, examples].swapaxes(0, 1).astype(np.float16),
+        "single_confidence": single_pass.max(axis=1).astype(np.float16),
+        "single_predicted": single_pass.argmax(axis=1).astype(np.int16),
+    }
+    for name, kind in uncertainty.STORED.items():
+        of_draws = [getattr(each, name) for each in estimates.values()]
+        arrays[name] = np.stack(of_draws).astype(kind)
+    if analysis.settings["pictures"]:
+        arrays |= examples(test, scores, estimates[max(draws)])
+    return arrays
+
+
+def examples(test: ImageData, scores: np.ndarray, estimates: uncertainty.Estimates) -> dict[str, np.ndarray]:
+    """Return pixels and scores of an image that is right and of one that is wrong, with intervals of median width.
+
+    scores: (samples, images, classes).
+    """
+    by_width = np.argsort(estimates.width, kind="stable")
+    sides = [by_width[estimates.right[by_width] == right] for right in (True, False)]
+    shown = [images[(len(images) - 1) // 2] for images in sides if len(images)]
+    return {
+        "example_images": np.array(shown, np.int32),
+        "example_pixels": test.images[shown],
+        "example_scores": scores[:, shown].swapaxes(0, 1).astype(np.float16),
     }
 
 
@@ -168,7 +173,7 @@ def focus(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
         aurocs = []
         for length, share in zip(lengths, masks[:n].reshape(pixels).mean((2, 4)), strict=True):
             used = (share >= 0.1) | (share == 0)
-            aurocs.append(selective.auroc(length[used], share[used] > 0))
+            aurocs.append(metrics.auroc(length[used], share[used] > 0))
         arrays[name] = np.array(aurocs, np.float32)
     return arrays
 

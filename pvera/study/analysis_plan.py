@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from pvera.data import image_folders, suite
-from pvera.study import analyses, baselines, results
+from pvera.study import analyses, predictors, results
 from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
 from pvera.study.runs import Run, trainings
@@ -36,7 +36,7 @@ def of_each(runs: list[Run], name: str, function: Callable, tested=(), **setting
 def uncertainty(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
     runs = adapters(profile, root, trained, "pvera")
-    return of_each(runs, name, analyses.uncertainties, draws=DRAWS)
+    return of_each(runs, name, analyses.uncertainties, draws=DRAWS, pictures=profile.pictures)
 
 
 def out_of_distribution(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
@@ -55,7 +55,7 @@ def latent_maps(profile: Profile, root, name: str, trained: str) -> list[Analysi
 
     The first data set of the paper's profile is the paper's.
     """
-    runs = adapters(profile, root, trained, "vera", "pvera")
+    runs = adapters(profile, root, trained, "vera", "pvera") if profile.pictures else []
     first = [run for run in runs if (run.dataset, run.seed) == (profile.datasets[0], profile.seeds[0])]
     return of_each(first, name, analyses.latent_maps, shown=5, draws=4)
 
@@ -66,36 +66,18 @@ def focus(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     return of_each([run for run in runs if run.dataset in suite.WITH_OBJECTS], name, analyses.focus)
 
 
-def compared(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
-    """List an analysis of all seeds' adapters per data set, method and variant, where all trainings have ended.
-
-    Along β they are given the test images alone; otherwise corrupted ones too, and those of the next data set of the
-    same category and of the next one of another.
-    """
-    if not profile.baselines:
-        return []
-    datasets = [name for name in profile.baselines.datasets or profile.datasets if name in profile.datasets]
-    profile = profile.with_(backbones=profile.backbones[:1], datasets=datasets)
-    settings = {"shifts": True} | profile.baselines.model_dump(exclude={"datasets"})
-    along_beta = name == "beta_baselines"
-    if along_beta:
-        settings |= {"shifts": False, "draws": [k for k in settings["draws"] if k <= settings["shift_draws"]]}
+def predictor_scores(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
+    """List an analysis of all seeds' adapters that can sample, per data set, once all their trainings have ended."""
     seeds_of: dict[tuple, list[Run]] = {}
-    for run in trainings(profile, root, trained):
-        if run.method in baselines.ADAPTED:
-            seeds_of.setdefault((run.experiment, run.dataset, run.method), []).append(run)
-    category, listed = {name: image_folders.task(name, profile.data).category for name in datasets}, []
-    for (folder, dataset, _), runs in seeds_of.items():
-        with_adapters = [run for run in runs if has_adapter(run)]
-        if not with_adapters or not all(run.path.exists() for run in runs):
-            continue
-        place = datasets.index(dataset)
-        others = [] if along_beta else datasets[place + 1 :] + datasets[:place]
-        near = [name for name in others if category[name] == category[dataset]]
-        far = [name for name in others if category[name] != category[dataset]]
-        below, tested = name + folder.removeprefix(trained), (dataset, *near[:1], *far[:1])
-        listed.append(Analysis.build(with_adapters, below, baselines.compare, tested, fitted=True, **settings))
-    return listed
+    for run in trainings(profile.with_(backbones=profile.backbones[:1]), root, trained):
+        if run.method == "pvera" or getattr(run.members[0].method, "dropout", 0):
+            seeds_of.setdefault((run.dataset, run.method), []).append(run)
+    folder = name if trained == "benchmark" else f"{name}_{trained}"
+    return [
+        Analysis.build(runs, folder, predictors.compare, samples=max(DRAWS))
+        for runs in seeds_of.values()
+        if all(has_adapter(run) for run in runs)
+    ]
 
 
 #: Per analysis what lists it, (profile, folder of results, its name, experiment) -> what can be started, and the
@@ -105,7 +87,5 @@ ANALYSES: dict[str, tuple[Callable[[Profile, object, str, str], list[Analysis]],
     "out_of_distribution": (out_of_distribution, "benchmark"),
     "latents": (latent_maps, "benchmark"),
     "focus": (focus, "benchmark"),
-    "baselines": (compared, "benchmark"),
-    "dropout_baselines": (compared, "dropout"),
-    "beta_baselines": (compared, "beta_effects"),
+    "predictors": (predictor_scores, "benchmark"),
 }

@@ -36,11 +36,13 @@ def config(profile: Profile, backbone: str) -> dict:
     """
     rules = PROTOCOLS[profile.protocol]
     methods: dict[Method, dict] = {}  # without the values of a learning rate, which are no part of a method
-    for key in profile.methods:
-        for values in combinations(profile.methods[key].get("grid", {})):
+    for key, options in profile.methods.items():
+        searched = [options.get("grid", {})]
+        searched += [each.grid for each in profile.experiments.values() if key in (each.methods or ()) and each.grid]
+        for values in (values for grid in searched for values in combinations(grid)):
             method = candidate(profile, key, values, rules).method
             of_method = {name: value for name, value in values.items() if hasattr(method, name)}
-            methods[method] = {"method": key, "hyperparameters": asdict(method), "grid": of_method}
+            methods.setdefault(method, {"method": key, "hyperparameters": asdict(method), "grid": of_method})
     return {
         "architecture": list(backbones.architecture(backbone, profile.image_size)),
         "methods": list(methods.values()),

@@ -102,8 +102,6 @@ def load_yaml(path: str | Path) -> Any:
 
 #: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
 PRECISIONS = ("float32", "bfloat16")
-#: Keys of a file that its section "language" need not repeat.
-INHERITED = ("name", "seeds", "protocol", "methods", "schedule", "learning_rate", "precision", "choose", "images")
 #: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is the data set's β in
 #: `protocol.PUBLISHED_BETA`.
 OF_TRAINING = {"learning_rate": PositiveFloat, "beta": NonNegativeFloat | Literal["published"]}
@@ -132,11 +130,11 @@ class Experiment(Settings):
     protocol: one of `protocol.VARIANTS`, by default the profile's. A difference that concerns one method trains
         that method alone.
     set: hyperparameters of all runs, instead of the profile's.
-    take: experiments whose first seed has searched hyperparameters of the method on the same data set. Their choice
-        takes the place of the profile's values, and `set` and `grid` that of the choice.
+    inherit: experiments whose first seed has searched hyperparameters of the method on the same data set. Their choice
+        replaces the profile's values; `set` and `grid` replace the choice.
     vary: one hyperparameter, or "protocol", with its values. The runs of each value lie below "<experiment>_<value>".
     grid: hyperparameters with the values that are searched, all combinations; by default the grid of the method.
-    search: without, the most chosen value of the method's grid takes its place.
+    search: without, the method's `default` replaces its grid.
     choose: who chooses from the grid: "each_seed" for itself, the "first_seed" for all, or the first seed of another
         experiment; by default as the profile says.
     folder: of the results, by default the experiment's name. Experiments may share one.
@@ -151,7 +149,7 @@ class Experiment(Settings):
     seeds: Several[NonNegativeInt] | None = None
     protocol: Text | None = None
     set: Hyperparameters = {}
-    take: list[Name] = []
+    inherit: list[Name] = []
     vary: Annotated[dict[Text, Several[Any]], Field(max_length=1)] = {}
     grid: dict[Text, Several[Any]] = {}
     search: bool = True
@@ -177,26 +175,12 @@ class Experiment(Settings):
         return {f"{folder}_{text}": {key: value} for text, value in zip(texts, values, strict=True)}
 
 
-class Baselines(Settings):
-    """What is held against PVeRA's draws, on the first backbone.
-
-    datasets: by default the profile's.
-    draws: numbers of draws, of PVeRA and of dropout.
-    shifted_images: how many test images are corrupted, and how many of other data sets are given.
-    shift_draws: number of draws for these images, and along β.
-    """
-
-    datasets: list[Name] = []
-    draws: Several[PositiveInt] = [1, 4, 16]
-    shifted_images: PositiveInt = 250
-    shift_draws: PositiveInt = 4
-
-
 class Profile(Settings):
     """A profile's backbones, data sets, methods with their grids, seeds, budget, protocol and experiments.
 
-    methods: per method its fixed hyperparameters, `grid` (one name with its values) and `most_chosen`, the
-    value that backbones in `fixed_grid` take instead of searching.
+    title: of its tasks and backbone in tables and figures; by default its name.
+    methods: per method its fixed hyperparameters, `grid` (hyperparameters with the values that are searched) and
+        `default`, the values that replace the grid where it is not searched.
     training: `schedule` in the file.
     learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
     precision: one of `PRECISIONS`.
@@ -205,15 +189,16 @@ class Profile(Settings):
     analyses: the analyses that run where no others are asked for, each with the experiments whose adapters it reads; by
         default all, most of them of the benchmark.
     out_of_distribution: data sets whose models see each other's images; by default the first of each category.
-    baselines: the methods of uncertainty beside PVeRA's draws.
+    pictures: whether results may hold test images; those of VTAB-1k's public copies may not be passed on.
+    gpu: whether `run_all.sh` asks for one.
     weights: per backbone a local file of its weights, instead of the hub's.
     image_size: pixels of an image's side on all backbones, instead of their own.
     images: for trials, how many images (or texts) of each split are used, the first ones.
-    language: the language experiment, a profile of its own, whose data sets are text.
-    name, text: the file's name, and whether this is a language experiment; the file does not set them.
+    name: of the file, which does not set it.
     """
 
     name: Name
+    title: Text | None = None
     data: Text
     backbones: Several[Name]
     datasets: Several[Name]
@@ -228,12 +213,16 @@ class Profile(Settings):
     experiments: dict[Name, Experiment] = {"benchmark": Experiment(keep=True)}
     analyses: dict[Name, Several[Name]] = {}
     out_of_distribution: list[Name] = []
-    baselines: Baselines | None = None
+    pictures: bool = True
+    gpu: bool = False
     weights: dict[Name, Text] = {}
     image_size: PositiveInt | None = None
     images: PositiveInt | None = None
-    language: "Profile | None" = None
-    text: bool = False
+
+    @property
+    def text(self) -> bool:
+        """Whether the data sets are of texts."""
+        return self.backbones[0] in text_encoders.NAMES
 
     @model_validator(mode="after")
     def _known_names(self) -> Self:
@@ -242,19 +231,19 @@ class Profile(Settings):
                 choose("text encoder", name, text_encoders.NAMES)
             else:
                 backbones.architecture(name, self.image_size)
-        baselines = self.baselines.datasets if self.baselines else []
         named = [name for experiment in self.experiments.values() for name in experiment.datasets or ()]
-        for name in (*self.datasets, *self.out_of_distribution, *baselines, *named):
+        for name in (*self.datasets, *self.out_of_distribution, *named):
             if (image_folders.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
         for name, options in self.methods.items():
             choose("method", name, METHODS)
-            grid, place = options.get("grid", {}), f"methods.{name}"
-            check(Annotated[dict[str, Several[Any]], Field(max_length=1)], grid, f"{place}.grid")
-            fixed = {key: value for key, value in options.items() if key not in ("grid", "most_chosen")}
-            _check_hyperparameters(place, name, fixed, grid)
+            grid, default, place = options.get("grid", {}), options.get("default", {}), f"methods.{name}"
+            check(dict[str, Several[Any]], grid, f"{place}.grid")
+            check(dict[str, Any], default, f"{place}.default")
+            fixed = {key: value for key, value in options.items() if key not in ("grid", "default")}
+            _check_hyperparameters(place, name, fixed | default, grid)
         for name, experiment in self.experiments.items():
-            for other in (*experiment.take, experiment.choose or CHOICES[0]):
+            for other in (*experiment.inherit, experiment.choose or CHOICES[0]):
                 choose("experiment", other, (*CHOICES, *self.experiments))
             varied = {key: values for key, values in experiment.vary.items() if key != "protocol"}
             for method in experiment.methods or self.methods:
@@ -266,13 +255,9 @@ class Profile(Settings):
     def read(cls, path: str | Path) -> Self:
         """Read the profile in a YAML file. InputError for a missing or malformed file, with the key that is wrong."""
         path = Path(path)
-        if not path.is_file():
-            raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
-        content = load_yaml(path)
+        content = _with_base(path)
         if isinstance(content, dict):
-            content = content | {"name": path.stem, "text": False}
-            if isinstance(content.get("language"), dict):
-                content["language"] = _of_texts(content)
+            content = content | {"name": path.stem}
         profile = cls.build(content, path)
         for key in ("fixed_grid", "weights"):
             for name in getattr(profile, key):
@@ -280,24 +265,30 @@ class Profile(Settings):
                     raise InputError(f"{path}: {key}: {name!r} is none of backbones ({', '.join(profile.backbones)})")
         return profile
 
-    def of_language(self) -> Self:
-        """Return the profile of the language experiment. InputError where there is none."""
-        if self.language is None:
-            raise InputError(f"profile {self.name!r} has no language experiment")
-        return self.language
 
+def _with_base(path: Path, *derived: Path) -> Any:
+    """Return a file's content; its keys replace those of its `base`, and its methods those of the same name.
 
-def _of_texts(content: dict) -> dict:
-    """Return the section "language" with the keys of the whole file that it lacks.
-
-    AdaptFormer, which needs a LayerNorm before the MLP, is left out, as in the paper.
+    A method that is null is left out. `derived`: the profiles that this one is the base of. InputError for a missing
+    file, and for a profile that is its own base.
     """
-    section, inherited = content["language"], {key: content[key] for key in INHERITED if key in content}
-    merged = inherited | section | {"text": True}
-    for key in ("methods", "schedule"):
-        if isinstance(inherited.get(key), dict) and isinstance(section.get(key, {}), dict):
-            merged[key] = {name: value for name, value in inherited[key].items() if name != "adaptformer"}
-            merged[key] |= section.get(key, {})
+    if path in derived:
+        raise InputError(f"{path}: base: a profile cannot be its own base")
+    if not path.is_file():
+        raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
+    content = load_yaml(path)
+    if not isinstance(content, dict) or "base" not in content:
+        return content
+    base = path.with_name(f"{content.pop('base')}.yaml")
+    inherited = _with_base(base, path, *derived)
+    if not isinstance(inherited, dict):
+        return inherited  # which `Profile` refuses
+
+    merged = inherited | content
+    methods = inherited.get("methods"), content.get("methods", {})
+    if all(isinstance(of_file, dict) for of_file in methods):
+        both = methods[0] | methods[1]
+        merged["methods"] = {name: options for name, options in both.items() if options is not None}
     return merged
 
 

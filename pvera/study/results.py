@@ -51,7 +51,6 @@ WITHIN = {
     "max_length": ("backbone",),
     "pool": ("backbone",),
     "data_sha256": ("backbone", "dataset"),
-    "splits_sha256": ("backbone", "dataset"),
     "tested": ("backbone", "dataset"),
     "adapter_sha256": IDENTITY,
     "seed": IDENTITY,

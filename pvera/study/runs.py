@@ -244,7 +244,7 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
         place = backbone, dataset, method
         taken = [
             choice(profile, root, other, place)
-            for other in experiment.take
+            for other in experiment.inherit
             if method in (profile.experiments[other].methods or profile.methods)
         ]
         members = members_of(profile, root, name, folder, place, seed)
@@ -285,7 +285,7 @@ def members_of(profile: Profile, root, name: str, folder: str, place: Place, see
     """Return what the members of a run differ in: the grid, or what another seed chose from it; [] while it has not."""
     experiment, (backbone, _, method) = profile.experiments[name], place
     if not experiment.search or (backbone in profile.fixed_grid and not experiment.grid):
-        return [most_chosen(profile, method)]
+        return [default(profile, method)]
     members = combinations(experiment.grid or profile.methods[method].get("grid", {}))
     chooser, first = experiment.choose or profile.choose, (experiment.seeds or profile.seeds)[0]
     if len(members) == 1 or chooser == "each_seed" or (chooser == "first_seed" and seed == first):
@@ -315,13 +315,15 @@ def combinations(values: dict[str, list]) -> list[dict]:
     return [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
 
 
-def most_chosen(profile: Profile, method: str) -> dict:
-    """Return the value that stands for a method's grid where it is not searched, {} without a grid."""
+def default(profile: Profile, method: str) -> dict:
+    """Return the values that replace a method's grid where it is not searched, {} without a grid."""
     options = profile.methods[method]
-    if "grid" in options and "most_chosen" not in options:
-        place = f"profile {profile.name!r}: methods.{method}.most_chosen"
-        raise InputError(f"{place}: is missing, the value that is taken where the grid is not searched")
-    return dict.fromkeys(options.get("grid", ()), options.get("most_chosen"))
+    if "grid" in options and "default" not in options:
+        raise InputError(
+            f"profile {profile.name!r}: methods.{method}.default: is missing, the values that replace the grid where "
+            "it is not searched"
+        )
+    return options.get("default", {})
 
 
 def candidate(profile: Profile, method: str, values: dict, rules: Protocol, **options) -> MemberConfig:
@@ -331,6 +333,6 @@ def candidate(profile: Profile, method: str, values: dict, rules: Protocol, **op
     """
     settings = profile.methods[method] | rules.adapters.get(method, {}) | options | values
     rate, beta = settings.pop("learning_rate", profile.learning_rate), settings.pop("beta", 0.0)
-    built = METHODS[method](**{name: settings[name] for name in settings.keys() - {"grid", "most_chosen"}})
+    built = METHODS[method](**{name: settings[name] for name in settings.keys() - {"grid", "default"}})
     # Linear probing has no adapter: the searched rate is the head's.
     return MemberConfig(built, rate, rate if method == "linear" else profile.learning_rate, beta, values)

@@ -50,12 +50,11 @@ def of_texts(folder: Path) -> Profile:
     settings = SETTINGS | {"methods": {name: METHODS[name] for name in ON_TEXTS}}
     return Profile(
         name="mine",
-        text=True,
         data=str(folder / "texts"),
         backbones=["minilm"],
         datasets=["cola"],
         protocol="corrected",
-        experiments={"language": {"set": {"beta": 1e-4}, "keep": True}},
+        experiments={"benchmark": {"set": {"beta": 1e-4}, "keep": True}},
         weights={"minilm": str(encoder)},
         **settings,
     )
@@ -86,7 +85,7 @@ def main() -> None:
         images, texts = of_images(folder), of_texts(folder)
         numbers = {
             "images": {method: training(images, "benchmark", method, folder / "results") for method in METHODS},
-            "texts": {method: training(texts, "language", method, folder / "results") for method in ON_TEXTS},
+            "texts": {method: training(texts, "benchmark", method, folder / "results") for method in ON_TEXTS},
             "uncertainty": analysis(images, folder / "results"),
         }
     FILE.write_text(json.dumps(numbers, indent=1) + "\n")

@@ -1,6 +1,10 @@
 """Hand-made result records."""
 
+from pathlib import Path
+
+from pvera.report.settings import ResultFiles
 from pvera.study import results
+from pvera.study.profiles import Profile
 
 GRIDS = {
     "linear": {"learning_rate": [1e-3, 1e-4]},
@@ -69,3 +73,11 @@ def write_all(root, records):
     for path, record in zip(paths, records):
         results.write(path, record)
     return paths
+
+
+def result_files(root, *names):
+    """Return the result files of profiles with these names, by default "mine"."""
+    settings = {"data": "d", "backbones": ["tiny"], "datasets": ["digits"], "seeds": [0], "protocol": "corrected"}
+    settings["methods"] = {"vera": {}, "pvera": {}}
+    profiles = [Profile.build(settings | {"name": name}) for name in names or ("mine",)]
+    return ResultFiles(Path(root), tuple(profiles))

@@ -19,12 +19,12 @@ PROFILE = {
     "schedule": {"epochs": 2},
     "experiments": {
         "beta": {"methods": ["pvera"], "seeds": [0], "set": {"learning_rate": 1e-3}, "grid": {"beta": [1e-2, 1e-6]}},
-        "benchmark": {"take": ["beta"], "keep": True},
+        "benchmark": {"inherit": ["beta"], "keep": True},
     },
     "methods": {
         "linear": {"grid": {"learning_rate": [1e-3, 1e-4]}},
         "lora": {"grid": {"rank": [2, 4]}},
-        "pvera": {"rank": 8, "grid": {"learning_rate": [1e-3, 1e-4]}, "most_chosen": 1e-3},
+        "pvera": {"rank": 8, "grid": {"learning_rate": [1e-3, 1e-4]}, "default": {"learning_rate": 1e-3}},
     },
 }
 

@@ -1,4 +1,4 @@
-"""Metrics, risk and coverage, statistics of draws, and post-hoc calibration: by hand and against other libraries."""
+"""Metrics, and statistics of draws: by hand and against other libraries."""
 
 import numpy as np
 import pytest
@@ -7,15 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
-from torch.nn import functional as F
-from torchmetrics.functional.classification import binary_specificity_at_sensitivity
 
-from pvera import metrics, posthoc, selective, uncertainty
-from pvera.study.baselines import ood_metrics
+from pvera import metrics, uncertainty
 
 METRICS = (metrics.ece, metrics.ace, metrics.nll, metrics.brier)
 
@@ -112,53 +105,22 @@ def test_a_calibrated_model_has_its_floor(rounding):
         assert errors[name].std() == pytest.approx(np.std(drawn), rel=0.12)
 
 
-# Risk and coverage
+# How an uncertainty ranks errors
 
 
-UNCERTAINTY, WRONG = [0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1]
+def test_auroc_by_hand():
+    # The wrong ones, 0.4 and 0.2, against the right ones, 0.1 and 0.2: above, above, above, equal.
+    assert metrics.auroc(np.array([0.1, 0.4, 0.2, 0.2]), np.array([0, 1, 0, 1])) == pytest.approx(3.5 / 4)
+    for alike in (np.zeros(3), np.ones(3)):
+        assert np.isnan(metrics.auroc(np.arange(3), alike)), "there is no pair"
 
 
-def test_risk_and_coverage_by_hand():
-    np.testing.assert_allclose(selective.selective_risk(UNCERTAINTY, WRONG), [0, 0, 1 / 3, 1 / 2])
-    assert selective.aurc(UNCERTAINTY, WRONG) == pytest.approx((1 / 3 + 1 / 2) / 4)
-    # Generalised risks 0, 0, 0, 1/4, 1/2: trapezia of width 1/4.
-    assert selective.augrc(UNCERTAINTY, WRONG) == pytest.approx((1 / 8 + 3 / 8) / 4)
-    assert selective.selective_accuracy(UNCERTAINTY, WRONG, 0.5) == 1
-    assert selective.selective_accuracy(UNCERTAINTY, WRONG, 0.75) == pytest.approx(2 / 3)
-    assert selective.selective_accuracy(UNCERTAINTY, WRONG, 0.6) == pytest.approx(2 / 3), "rounded up"
-    assert selective.selective_accuracy(UNCERTAINTY, WRONG, 1) == 0.5
-
-
-SAMPLES = st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=2, max_size=60)
-
-
-@given(SAMPLES)
-def test_augrc_is_that_of_traub_et_al(sample):
-    """Their closed form: (1 − AUROC) · accuracy · (1 − accuracy) + ½ (1 − accuracy)²."""
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=2, max_size=60))
+def test_auroc_is_the_share_of_pairs_in_order(sample):
     uncertainty, wrong = (np.array(part) for part in zip(*sample))
-    accuracy = 1 - wrong.mean()
-    auroc = roc_auc_score(wrong, uncertainty) if 0 < accuracy < 1 else 0.5
-    expected = (1 - auroc) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
-    assert selective.augrc(uncertainty, wrong) == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("coverage, images, number", [(0.8, 1043, 835), (0.07, 100, 7), (0.05, 1, 1), (1, 3, 3)])
-def test_answered_images_are_rounded_up(coverage, images, number):
-    wrong = np.arange(images) == number - 1  # the last that is answered is the only error
-    accuracy = selective.selective_accuracy(np.arange(images), wrong, coverage)
-    assert accuracy == pytest.approx(1 - 1 / number)
-
-
-def test_specificity_at_sensitivity_against_torchmetrics():
-    source = np.random.default_rng(1)
-    inside, outside = source.normal(0, 1, 300), source.normal(1.5, 1, 200)
-    scores = torch.tensor(1 / (1 + np.exp(np.concatenate([inside, outside]))))
-    accepted = torch.tensor([1] * 300 + [0] * 200)
-    specificity, _ = binary_specificity_at_sensitivity(scores, accepted, 0.95)
-    result = ood_metrics(inside, outside)
-    assert result["fpr"] == pytest.approx(1 - float(specificity))
-    assert result["auroc"] == pytest.approx((outside[:, None] > inside).mean())
-    assert ood_metrics(inside, inside + 100) == {"auroc": 1.0, "fpr": 0.0}
+    pairs = uncertainty[wrong][:, None] - uncertainty[~wrong]
+    expected = ((pairs > 0) + (pairs == 0) / 2).mean() if pairs.size else np.nan
+    assert metrics.auroc(uncertainty, wrong) == pytest.approx(expected, nan_ok=True)
 
 
 # Statistics of draws
@@ -196,79 +158,3 @@ def test_against_scipy_and_a_loop(k, n, classes, seed):
         assert (estimates.centre[i], estimates.width[i]) == pytest.approx(((low + high) / 2, high - low))
         votes = np.bincount(scores[:, i].argmax(1), minlength=classes)
         assert votes[estimates.predicted[i]] == votes.max()
-
-
-# Temperature scaling and the last layer
-
-
-def test_temperature_against_scikit_learn():
-    source = np.random.default_rng(3)
-    images = source.normal(size=(300, 6))
-    labels = np.arange(300) % 3
-    images[np.arange(300), labels] += 1
-    model = LogisticRegression(C=100).fit(images[:40], labels[:40])
-    calibrated = CalibratedClassifierCV(FrozenEstimator(model), method="temperature").fit(images[40:], labels[40:])
-    probabilities = model.predict_proba(images[40:])
-    T = posthoc.temperature(probabilities, labels[40:])
-    np.testing.assert_allclose(posthoc.scaled(probabilities, T), calibrated.predict_proba(images[40:]), atol=1e-3)
-
-
-def test_temperature_of_scores_that_are_zero():
-    """A label of probability zero has a finite loss, and the order of classes is kept."""
-    probabilities = np.array([[1.0, 0, 0], [0.2, 0.8, 0], [0.5, 0, 0.5]])
-    T = posthoc.temperature(probabilities, [1, 1, 0])
-    assert np.isfinite(T) and (posthoc.scaled(probabilities, T).argmax(1) == [0, 1, 0]).all()
-
-
-def head(alike: bool):
-    """Return a head of 3 classes on 4 features, and training features, optionally all with the same prediction."""
-    source = torch.Generator().manual_seed(0)
-    features = torch.randn(30, 4, generator=source, dtype=torch.float64)
-    weight = torch.zeros(3, 4, dtype=torch.float64) if alike else torch.randn(3, 4, generator=source).double()
-    return weight, torch.tensor([0.5, -1.0, 0.2], dtype=torch.float64), features
-
-
-def test_laplace_against_the_exact_hessian():
-    """With one prediction for all images, or with one image, the Kronecker product is exact."""
-    for alike, count in ((True, 30), (False, 1)):
-        weight, bias, features = head(alike)
-        features = features[:count]
-        labels = torch.zeros(count, dtype=torch.long)
-
-        def loss(parameters):
-            full = parameters.view(3, 5)
-            return F.cross_entropy(F.linear(features, full[:, :4], full[:, 4]), labels, reduction="sum")
-
-        parameters = torch.cat([weight, bias[:, None]], 1).flatten()
-        hessian = torch.autograd.functional.hessian(loss, parameters)  # a softmax's Hessian does not depend on labels
-        prior = 0.7
-        covariance = torch.linalg.inv(hessian + prior * torch.eye(15))
-        test = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)).double()
-        jacobian = torch.einsum("cd,ni->ncdi", torch.eye(3).double(), F.pad(test, (0, 1), value=1.0)).flatten(2)
-        expected = torch.einsum("ncp,pq,ncq->nc", jacobian, covariance, jacobian)
-        posterior = posthoc.LastLayer.fit(weight, bias, features)
-        mean, variance = posterior.logits(test, prior)
-        torch.testing.assert_close(variance, expected)
-        torch.testing.assert_close(mean, F.linear(test, weight, bias))
-        expected = (mean / (1 + np.pi / 8 * variance).sqrt()).softmax(1)
-        np.testing.assert_allclose(posterior.predict(test, prior), expected)
-
-
-def test_the_prior_is_the_one_of_the_lowest_loss():
-    weight, bias, features = head(alike=False)
-    posterior = posthoc.LastLayer.fit(5 * weight, bias, features)
-    labels = np.arange(30) % 3  # arbitrary labels, so the head is overconfident
-    prior = posterior.choose_prior(features, labels)
-    losses = {tau: metrics.nll(posterior.predict(features, tau), labels) for tau in posthoc.PRIOR_PRECISIONS}
-    assert losses[prior] == min(losses.values()) and prior < max(losses)
-
-
-def test_entropies_against_scipy():
-    drawn = np.random.default_rng(0).dirichlet(np.ones(4), (6, 10))
-    drawn[0, 0] = [1, 0, 0, 0]
-    parts = uncertainty.decompose(drawn)
-    np.testing.assert_allclose(parts["total"], stats.entropy(drawn.mean(0), axis=1))
-    np.testing.assert_allclose(parts["expected"], stats.entropy(drawn, axis=2).mean(0))
-    divergences = stats.entropy(drawn, drawn.mean(0), axis=2)  # mutual information is the mean KL from the mean
-    np.testing.assert_allclose(parts["mutual"], divergences.mean(0), atol=1e-12)
-    assert (uncertainty.decompose(drawn[:1])["mutual"] == 0).all()

@@ -182,7 +182,6 @@ CALLS = [
     (lambda: latents.adaptation(adapted([PVeRA(rank=8), PVeRA(rank=4)]), IMAGES), "one member"),
     (lambda: uncertainty.estimate(SCORES[:1], np.zeros(4, int)), "k = 2 or more"),
     (lambda: uncertainty.estimate(5 * SCORES, np.zeros(4, int)), "sum to one"),
-    (lambda: uncertainty.decompose(np.full((3, 4, 2), np.nan)), "sum to one"),
     (lambda: uncertainty.estimate(SCORES, np.array([0, 1, 2, 0])), "labels 0 to 2 are not the indices of 2 classes"),
 ]
 

@@ -23,6 +23,7 @@ print(profile, Path("..", "results", profile, "run.json").read_text())"""
 @pytest.fixture
 def root(tmp_path):
     (tmp_path / "analysis").mkdir()
+    (tmp_path / "analysis/report.yaml").write_text("{profiles: [demo], claims: [demo]}")
     (tmp_path / "results/demo").mkdir(parents=True)
     (tmp_path / "results/demo/run.json").write_text("1")
     notebook(tmp_path, COUNTING)
@@ -64,12 +65,12 @@ def test_a_copy_is_executed_and_again_when_its_inputs_or_outputs_changed(root):
 
 
 def test_a_notebook_without_results_of_its_experiments_is_left_out(root):
-    """Table 5 is notebook_ by experiments/train_language.py, which `demo` does not run."""
+    """The notebook of Table 5 is for profiles on texts."""
     (root / "analysis/count.ipynb").rename(root / "analysis/language.ipynb")
-    (root / "results/demo/benchmark").mkdir()
+    (root / "results/demo/benchmark/tiny/digits").mkdir(parents=True)
     execute(root)
     assert not (root / "figures").exists()
-    (root / "results/demo/language").mkdir()
+    (root / "results/demo/benchmark/minilm/rte").mkdir(parents=True)
     execute(root)
     assert runs(root) == 1
 
@@ -108,13 +109,13 @@ CONFIGURATION = ROOT / "mkdocs/mkdocs.yml"
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     scripts.execute("report_pages", "--folder", folder)
-    return folder / "mini"
+    return folder / "committed"
 
 
 def test_a_notebook_becomes_a_page_without_code(pages):
-    text = (pages / "analysis/tuned.md").read_text()
+    text = (pages / "analysis/components.md").read_text()
     assert "## Answer" in text and "| PVeRA is more accurate than VeRA |" in text and "import" not in text
-    picture, *_ = re.findall(r"!\[tuned\]\(([^)]+)\)", text)
+    picture, *_ = re.findall(r"!\[components\]\(([^)]+)\)", text)
     assert (pages / "analysis" / picture).stat().st_size > 10_000
 
 
@@ -126,7 +127,10 @@ def test_a_profile_shows_no_result_of_another(tmp_path, monkeypatch):
     monkeypatch.setattr("options.ROOT", tmp_path)
     scripts.execute("report_pages", "--profile", "demo", "--folder", tmp_path / "report")
     folder = tmp_path / "report/demo/analysis"
-    assert "no results" in (folder / "rank.md").read_text() and "## Accuracy" in (folder / "main_table.md").read_text()
+    assert (
+        "no results" in (folder / "rank_and_position.md").read_text()
+        and "## Accuracy" in (folder / "main_table.md").read_text()
+    )
 
 
 @pytest.mark.parametrize("folder, held", [("figures", "main_table.ipynb"), ("results", "rank.md")])

@@ -1,11 +1,12 @@
 """The committed tables, figures, claims and audit follow from the committed results, by the notebooks."""
 
+import contextlib
 import io
 import re
 import shutil
 import warnings
 from dataclasses import fields
-from functools import partialmethod
+from functools import partial
 from pathlib import Path
 
 import IPython.display
@@ -20,17 +21,19 @@ from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.metrics import accuracy_score
 
-from pvera.report import claims, plots, published
+from pvera.report import claims, plots, published, runs
 from pvera.report.notebook import Page
+from pvera.report.settings import ResultFiles, read_profiles, read_report
 from pvera.report.table import Table
-from pvera.report.tables import out_of_distribution, uncertainty, verdicts
+from pvera.report.tables import out_of_distribution, uncertainty
 from pvera.study import results
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
-COMMITTED = RESULTS / "mini" / "tables"
-FIGURES = ROOT / "figures" / "mini"
+COMMITTED = RESULTS / "tables"
+FIGURES = ROOT / "figures"
 NUMBER = re.compile(r"[+−-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+SAVE = plots.save
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "analysis").glob("*.ipynb"))
 
 
@@ -55,7 +58,8 @@ def displayed(name: str, root: Path, monkeypatch) -> str:
     (root / "pyproject.toml").touch()
     shown: list = []
     monkeypatch.setattr(IPython.display, "display", shown.append)
-    monkeypatch.setenv("PVERA_PROFILE", "empty")
+    monkeypatch.setenv("PVERA_PROFILE", "demo")
+    shutil.copytree(ROOT / "experiments/profiles", root / "experiments/profiles")
     monkeypatch.chdir(root)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -90,12 +94,14 @@ def test_every_table_and_figure_follows_from_the_results(name, tmp_path, monkeyp
     """The tables of a notebook are the committed ones, and so are the pixels of its figures."""
     tables: list[Table] = []
     monkeypatch.setattr(Table, "write", lambda table, folder: tables.append(table))
-    monkeypatch.setattr(Page, "say", lambda page, text: None)
-    monkeypatch.setattr(Page, "draw", partialmethod(draw_and_compare, tmp_path))
+    said: list[str] = []
+    monkeypatch.setattr(Page, "say", lambda page, text: said.append(text))
+    monkeypatch.setattr(plots, "save", partial(save_and_compare, tmp_path))
+    monkeypatch.setattr(runs, "write", lambda files, path: None)
     monkeypatch.delenv("PVERA_PROFILE", raising=False)
     monkeypatch.chdir(ROOT / "analysis")
     execute(name)
-    assert tables
+    assert tables or any("No results yet" in text for text in said)
     for table in tables:
         same(table.csv(), (COMMITTED / f"{table.name}.csv").read_text(), f"{table.name}.csv")
         same(table.markdown(), (COMMITTED / f"{table.name}.md").read_text(), f"{table.name}.md")
@@ -104,15 +110,15 @@ def test_every_table_and_figure_follows_from_the_results(name, tmp_path, monkeyp
 
 
 def test_every_table_of_the_paper_has_latex():
-    names = {path.stem for path in COMMITTED.glob("*.tex")}
-    assert names >= {"main", "rank", "position", "grid", "language", "detailed"}  # Table 1 to 5, and 6 to 8
+    names = {path.stem.partition("_")[0] for path in COMMITTED.glob("*.tex")}
+    assert names >= {"main", "grid", "language", "detailed"}  # Tables 1 and 4 to 8
 
 
-def draw_and_compare(page: Page, folder: Path, figure: Figure, name: str, width: int = 0, source: str = "") -> None:
-    """Save a figure below `folder` as `Page.draw` does, without the PDF file, and compare it with the committed one."""
+def save_and_compare(folder: Path, figure: Figure, _, name: str) -> list[Path]:
+    """Save a figure below `folder` without the PDF file, and compare it with the committed one."""
     savefig = figure.savefig
     figure.savefig = lambda file, **options: savefig(file, **options) if options["format"] == "png" else None
-    drawn, *_ = plots.save(figure, folder, name, f"Data: {source or f'results/{page.profile}'}")
+    drawn, *_ = paths = SAVE(figure, folder, name)
     new, committed = (
         np.asarray(Image.open(path).convert("RGB"), dtype=int) for path in (drawn, FIGURES / f"{name}.png")
     )
@@ -121,56 +127,51 @@ def draw_and_compare(page: Page, folder: Path, figure: Figure, name: str, width:
         assert new.shape == committed.shape, f"{name}.png has another size"
         different = (abs(new - committed).max(axis=2) > 64).sum()
         assert different < 20, f"{name}.png has {different} other pixels"
+    return paths
 
 
 @pytest.fixture(scope="module")
 def judged():
-    return claims.judged(RESULTS, "mini")
+    report = read_report(ROOT)
+    return claims.judged(ResultFiles(RESULTS, read_profiles(ROOT, report.profiles)))
 
 
-@pytest.fixture(scope="module")
-def others():
-    return claims.on_other_sets(RESULTS, "mini")
-
-
-def test_the_page_of_claims_follows_from_the_results(judged, others, tmp_path):
-    claims.write(judged, tmp_path, "mini", others)
+def test_the_page_of_claims_follows_from_the_results(judged, tmp_path):
+    claims.write(judged, read_report(ROOT).claims, tmp_path, "../../analysis/")
     for name in ("claims.csv", "claims.md"):
-        same((tmp_path / "mini/tables" / name).read_text(), (COMMITTED / name).read_text(), name)
+        same((tmp_path / name).read_text(), (COMMITTED / name).read_text(), name)
 
 
-def test_every_line_of_the_registry_is_judged_once(judged):
+def test_every_line_of_the_registry_is_judged_once_per_setting(judged):
     assert {claim.topic for claim in claims.CLAIMS} == set(claims.TOPICS) == set(judged["topic"])
-    assert len(judged) == len(claims.CLAIMS) + sum(claim.topic == "Cost" for claim in claims.CLAIMS)  # two backbones
-    assert not judged.duplicated(["topic", "backbone", "claim"]).any()
-    assert {*judged["notebook"]} <= {*NOTEBOOKS}
+    titles = [setting.title for setting in judged["setting"].dropna()]
+    assert not judged.dropna(subset="setting").assign(title=titles).duplicated(["topic", "title", "claim"]).any()
 
 
-def test_the_page_of_claims_links_to_notebooks(judged, others):
-    page = claims.page(judged, "mini", "../../../analysis/", others)
+def test_the_page_of_claims_links_to_notebooks(judged):
+    page = claims.page(judged, read_report(ROOT).claims, "../../analysis/")
     links = re.findall(r"\]\(([^)]+)\)", page)
-    assert 12 <= len(links) <= 16
+    assert 10 <= len(links) <= 14
     assert all((COMMITTED / link).resolve().is_file() for link in links)
     assert "nan" not in page and "{" not in page
 
 
-def test_the_page_of_claims_says_what_other_test_images_would_add():
-    variances = []
-    for folder in sorted((RESULTS / "mini/benchmark/tiny").iterdir()):
-        correct = {
-            method: np.mean([is_correct(path) for path in sorted(folder.glob(f"{method}/seed[012].npz"))], axis=0)
-            for method in ("vera", "pvera")
-        }
-        gain = 100 * (correct["pvera"] - correct["vera"])
-        variances.append(gain.var(ddof=1) / len(gain))
-    one, mean = np.mean(variances) ** 0.5, np.sum(variances) ** 0.5 / len(variances)
-    assert f"{one:.1f} points on one data set, and {mean:.1f} on the mean of twelve" in verdicts.RULE
-    assert len(variances) == 12
-
-
-def is_correct(path: Path) -> np.ndarray:
-    with np.load(path) as saved:
-        return saved["probabilities"].argmax(1) == saved["labels"]
+def test_runs_csv_follows_from_the_records_and_gives_the_averages_of_the_main_table():
+    report = read_report(ROOT)
+    frame = runs.frame(ResultFiles(RESULTS, read_profiles(ROOT, report.profiles)))
+    new = frame.to_csv(index=False, float_format="%.6g")
+    same(new, (RESULTS / "runs.csv").read_text(), "runs.csv")
+    (code,) = re.findall(r"```python\n(.*?)```", (RESULTS / "README.md").read_text(), re.DOTALL)
+    names = {}
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.chdir(ROOT)
+        exec(code, names)
+    main = pd.read_csv(COMMITTED / "main_vtab_tiny.csv").set_index("method")["average"]
+    means = names["accuracy"].groupby("dataset").mean().mean()
+    np.testing.assert_allclose(means[main.index], main, atol=1e-3)
+    differences = pd.read_csv(COMMITTED / "differences_vtab_tiny.csv").set_index("difference").loc["PVeRA − VeRA"]
+    half = (differences["high"] - differences["low"]) / 2
+    assert printed.getvalue().splitlines()[-1] == f"PVeRA − VeRA: {differences['mean']:.1f} ± {half:.1f}"
 
 
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name not in ("audit", "speed")])
@@ -178,11 +179,12 @@ def test_without_results_a_notebook_names_the_command_that_makes_them(name, tmp_
     shutil.copytree(RESULTS / "paper/cost", tmp_path / "results/paper/cost")  # needs no run and is committed
     shutil.copytree(RESULTS / "published", tmp_path / "results/published")
     text = displayed(name, tmp_path, monkeypatch)
-    (command,) = re.findall(r"`python experiments/(\w+\.py) --profile empty.*?` makes them", text)
-    assert (ROOT / "experiments" / command).is_file()
+    if name != "claims":
+        commands = set(re.findall(r"`python experiments/(\w+\.py) --profile demo.*?` makes them", text))
+        assert commands and all((ROOT / "experiments" / command).is_file() for command in commands)
     assert "nan" not in text and "None" not in text
-    tables = {path.stem for path in (tmp_path / "results").rglob("empty/tables/*.csv")}
-    assert all("published" in table or table in ("cost", "cost_claims", "claims") for table in tables), "the paper's"
+    tables = {path.stem for path in (tmp_path / "results").rglob("demo/tables/*.csv")}
+    assert all("published" in table or table in ("cost", "claims") for table in tables), "the paper's"
 
 
 def test_the_audit_needs_the_published_numbers_alone(tmp_path, monkeypatch, capsys):
@@ -195,10 +197,17 @@ def test_the_audit_needs_the_published_numbers_alone(tmp_path, monkeypatch, caps
     assert (tmp_path / audit).read_bytes() == (ROOT / audit).read_bytes()
 
 
-@pytest.mark.parametrize("experiment", ["benchmark", "language", "full_sets"])
-def test_recorded_accuracies_are_scikit_learns_on_the_stored_scores(experiment):
-    assert (runs := results.load_runs(RESULTS, "mini", experiment))
-    for run in runs:
+@pytest.mark.parametrize(
+    "profile, experiment", [("vtab_tiny", "benchmark"), ("text", "benchmark"), ("text", "full_sets")]
+)
+def test_recorded_accuracies_are_scikit_learns_on_the_stored_scores(profile, experiment):
+    stored = [
+        run
+        for run in results.load_runs(RESULTS, profile, experiment)
+        if results.path_of(RESULTS, run).with_suffix(results.ARRAYS).exists()
+    ]
+    assert stored
+    for run in stored:
         scores, labels = results.read_predictions(results.path_of(RESULTS, run))
         highest = np.sort(scores, axis=1)[:, -2:]
         ties = (highest[:, 0] == highest[:, 1]).mean()  # in fp16

@@ -13,6 +13,7 @@ from scipy.stats import binom, mannwhitneyu, nct, sem, t, ttest_1samp, ttest_ind
 
 from pvera.adapters import METHODS
 from pvera.backbones import NAMES
+from pvera.metrics import auroc
 from pvera.report.plots import forests, style, uncertainty
 from pvera.report.statistics import (
     LEVEL,
@@ -25,8 +26,7 @@ from pvera.report.statistics import (
     weakest_contrast,
 )
 from pvera.report.table import title
-from pvera.report.tables.verdicts import EQUAL, FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim
-from pvera.selective import auroc
+from pvera.report.tables.verdicts import CONTRADICTED, EQUIVALENT, INCONCLUSIVE, SUPPORTED, UNTESTABLE, Claim
 from pvera.text_encoders import NAMES as TEXT_ENCODERS
 from pvera.uncertainty import t_interval
 
@@ -155,69 +155,71 @@ def judged(differences, **options):
 @pytest.mark.parametrize(
     "rows, verdict, reading",
     [
-        ([[5, 6], [6, 7], [5, 7]], HOLDS, "the others: +6.0 points"),
-        ([[-5, -6], [-6, -7], [-5, -7]], FAILS, "the others: −6.0 points"),
-        ([[5, 6], [-6, 1], [5, 7]], UNDECIDED, "the others: +3.0 points"),
-        ([[-0.04], [-0.04]], UNDECIDED, "the others: 0.0 points"),  # no spread says nothing of the next data set
+        ([[5, 6], [6, 7], [5, 7]], SUPPORTED, "the others: +6.0 points"),
+        ([[-5, -6], [-6, -7], [-5, -7]], CONTRADICTED, "the others: −6.0 points"),
+        ([[5, 6], [-6, 1], [5, 7]], INCONCLUSIVE, "the others: +3.0 points"),
+        ([[-0.04], [-0.04]], INCONCLUSIVE, "the others: 0.0 points"),  # no spread says nothing of the next data set
         ([[5]], UNTESTABLE, "fewer than two data sets: no interval"),
         ([[NAN, NAN], [NAN, NAN]], UNTESTABLE, "no runs to compare"),
     ],
 )
 def test_an_interval_over_data_sets_decides(rows, verdict, reading):
     row = judged({"the others": rows})
-    assert (row["verdict"], row["reading"]) == (verdict, reading)
+    untestable = row["seeds_verdict"] == UNTESTABLE
+    assert (UNTESTABLE if untestable else row["tasks_verdict"], row["reading"]) == (verdict, reading)
 
 
 def test_the_two_scopes_are_judged_apart():
     """Far ahead on one data set and hardly on the other, with seeds that agree: these tasks decide, others may not."""
     row = judged({"": [[10.0, 10.2, 9.8], [0.4, 0.5, 0.6]]})
-    assert (row["these_verdict"], row["verdict"], row["scale"]) == (HOLDS, UNDECIDED, "2 data sets, 3 seeds")
+    verdicts = row["seeds_verdict"], row["tasks_verdict"]
+    assert (*verdicts, row["scale"]) == (SUPPORTED, INCONCLUSIVE, "2 data sets, 3 seeds")
     half = t.ppf(0.975, (0.2**2 + 0.1**2) ** 2 / ((0.2**4 + 0.1**4) / 2)) * np.sqrt((0.2**2 + 0.1**2) / 3) / 2
-    assert (row["these_low"], row["these_high"]) == pytest.approx((5.25 - half, 5.25 + half))
+    assert (row["seeds_low"], row["seeds_high"]) == pytest.approx((5.25 - half, 5.25 + half))
     half = t.ppf(0.975, 1) * np.std([10, 0.5], ddof=1) / np.sqrt(2)
-    assert (row["low"], row["difference"], row["high"]) == pytest.approx((5.25 - half, 5.25, 5.25 + half))
-    assert [row[f"seed{seed}"] for seed in range(3)] == pytest.approx([5.2, 5.35, 5.2])
+    assert (row["tasks_low"], row["difference"], row["tasks_high"]) == pytest.approx((5.25 - half, 5.25, 5.25 + half))
 
 
 def test_one_data_set_is_judged_by_its_seeds_alone():
     row = judged({"": [[2.0, 3.0, 4.0]]})
-    assert (row["these_verdict"], row["verdict"], row["scale"]) == (HOLDS, None, "1 data set, 3 seeds")
-    assert row["these_low"] == pytest.approx(3 - t.ppf(0.975, 2) / np.sqrt(3)) and np.isnan(row["low"])
+    assert (row["seeds_verdict"], row["tasks_verdict"], row["scale"]) == (SUPPORTED, None, "1 data set, 3 seeds")
+    assert row["seeds_low"] == pytest.approx(3 - t.ppf(0.975, 2) / np.sqrt(3)) and np.isnan(row["tasks_low"])
 
 
 def test_seeds_are_the_sample_of_a_claim_about_these_data_sets():
     """Means over two data sets are 3, 4 and 8; logarithms read as ratios."""
     row = judged({"": [[2.0, 3.0, 7.0], [4.0, 5.0, 9.0]]}, units="seeds", convert=np.exp)
     low, high = t.interval(0.95, 2, 5, sem([3, 4, 8]))
-    found = [row[name] for name in ("these_low", "difference", "these_high")]
+    found = [row[name] for name in ("seeds_low", "difference", "seeds_high")]
     assert found == pytest.approx(np.exp([low, 5, high]))
-    assert (row["these_verdict"], row["verdict"], row["scale"]) == (UNDECIDED, None, "3 seeds")
+    assert (row["seeds_verdict"], row["tasks_verdict"], row["scale"]) == (INCONCLUSIVE, None, "3 seeds")
 
 
-def test_what_could_be_shown_is_that_of_data_sets():
+def test_what_minimum_detectable_effect_is_that_of_data_sets():
     gaps = [[1.0], [2.0], [4.0], [8.0]]
     row = judged({"": gaps}, convert=lambda gap: 10 * gap)
-    assert row["could_be_shown"] == pytest.approx(10 * detectable(np.array(gaps)))
+    assert row["minimum_detectable_effect"] == pytest.approx(10 * detectable(np.array(gaps)))
 
 
-@pytest.mark.parametrize("margin, verdict", [(0.7, UNDECIDED), (0.8, EQUAL)])
+@pytest.mark.parametrize("margin, verdict", [(0.7, INCONCLUSIVE), (0.8, EQUIVALENT)])
 def test_two_are_equal_where_the_interval_lies_within_the_margin(margin, verdict):
     """Three data sets, −0.3, 0.0 and 0.3: half a width of 4.30 · 0.3 / √3 = 0.745."""
-    assert judged({"": [[-0.3], [0.0], [0.3]]}, margin=margin)["verdict"] == verdict
+    assert judged({"": [[-0.3], [0.0], [0.3]]}, margin=margin)["tasks_verdict"] == verdict
     for apart in (-0.3, 0.3):  # one end lies beyond the margin
-        assert judged({"": [[apart - 0.3], [apart], [apart + 0.3]]}, margin=margin)["verdict"] == UNDECIDED
-    assert judged({"": [[0.2], [0.25], [0.3]]}, margin=margin)["verdict"] == HOLDS
+        assert judged({"": [[apart - 0.3], [apart], [apart + 0.3]]}, margin=margin)["tasks_verdict"] == INCONCLUSIVE
+    assert judged({"": [[0.2], [0.25], [0.3]]}, margin=margin)["tasks_verdict"] == SUPPORTED
 
 
 def test_a_claim_about_many_differences_needs_all_of_them():
     def judge(*gaps):
         return judged({str(gap): gap + np.array([[-0.5], [0.0], [0.5]]) for gap in gaps})
 
-    assert judge(3, 4, 5)["verdict"] == HOLDS and judge(3, 0.2, 5)["verdict"] == UNDECIDED
+    assert judge(3, 4, 5)["tasks_verdict"] == SUPPORTED and judge(3, 0.2, 5)["tasks_verdict"] == INCONCLUSIVE
     row = judge(3, -8, 5)
-    assert (row["verdict"], row["reading"]) == (FAILS, "-8: −8.0 points")
+    assert (row["tasks_verdict"], row["reading"]) == (CONTRADICTED, "-8: −8.0 points")
     # Alone, -1.4 fails; among 20 comparisons such a gap may be chance.
-    assert judge(-1.4)["verdict"] == FAILS and judge(*np.linspace(3, 4, 19), -1.4)["verdict"] == UNDECIDED
+    assert judge(-1.4)["tasks_verdict"] == CONTRADICTED
+    assert judge(*np.linspace(3, 4, 19), -1.4)["tasks_verdict"] == INCONCLUSIVE
 
 
 def test_every_backbone_and_encoder_has_a_full_name():

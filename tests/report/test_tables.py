@@ -94,7 +94,7 @@ def test_the_description_names_what_is_missing_and_diverged():
     runs = [run for run in runs if (run["method"], run["dataset"], run["seed"]) != ("lora", "vessels", 1)]
     runs[0]["members"][0]["status"] = "epoch limit"
     description = tables.describe_runs([*runs, diverged])
-    assert "Profile mine, corrected protocol, backbone small ViT (32 px), seeds 0, 1, at most 30 epochs" in description
+    assert "Profile mine, corrected protocol, seeds 0, 1, at most 30 epochs" in description
     assert "(this limit ended 1 of 20 chosen trainings, patience the others). 21 runs." in description
     assert "Missing: VeRA on Digits (seed 1)." in description  # VeRA has no run on Vessels, and its cell is empty
     assert "Diverged, and left out: LoRA on Vessels (seed 1)." in description
@@ -141,7 +141,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def costs():
-    return cost_records.load_costs(ROOT / "results", "mini", "paper")
+    return cost_records.load_costs(ROOT / "results", "synthetic", "paper")
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def test_costs_of_the_papers_grid_by_hand(costs, paper):
 
 def record(method, configuration, correct, **changes):
     config = {"members": [{"method": asdict(configuration), "beta": 0.0}]}
-    return make_record(method, correct=correct, grid={"rank": [1]}, config=config, profile="mini", **changes)
+    return make_record(method, correct=correct, grid={"rank": [1]}, config=config, profile="synthetic", **changes)
 
 
 def test_costs_of_runs_are_means_over_their_choices(costs):

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hand import cells, parsed
-from records import make_record, write_all
+from records import make_record
 from scipy.stats import t
 
 from pvera import METHODS
 from pvera.report import published
+from pvera.report.analyses import Uncertainty
 from pvera.report.scores import score_frame
 from pvera.report.tables import ablations, calibration, protocol
 from pvera.study import results
@@ -53,18 +54,14 @@ def test_geometric_means_by_hand():
     np.testing.assert_allclose(means.loc["vera", ["ratio_low", "ratio_high"]], 2 * np.exp([-half, half]))
 
 
-def test_the_floor_is_the_geometric_mean_of_drawn_labels(tmp_path):
+def test_the_ace_expected_under_perfect_calibration():
     """With one image of confidence 0.8, a drawn label is off by 0.2 in 80 of 100 draws and by 0.8 in the others."""
-    runs = runs_of({"pvera": {"digits": [0.5], "vessels": [0.5]}})
-    for path, record in zip(write_all(tmp_path, runs), runs):
-        results.write(path, record, np.array([[0.8, 0.2]]), np.array([0]))
-    floors = calibration.floors(tmp_path, runs)
+    one = Uncertainty(make_record(), {}, np.array([0.8]), np.array([True]), [])
+    sure = one._replace(single_pass=np.array([0.99]))
     expected = 0.2**0.8 * 0.8**0.2
-    for metric in ("ace", "ece"):
-        np.testing.assert_allclose(floors[metric], expected, rtol=0.15)
-    floors["ace"].loc[("natural", "digits", 0), "pvera"] = 0.09
-    floors["ace"].loc[("specialized", "vessels", 0), "pvera"] = 0.01
-    assert calibration.calibration(runs, floors).data["ace_floor"].item() == pytest.approx(0.03)
+    assert calibration.expected([one, one]) == pytest.approx(100 * expected, rel=0.15)
+    both = np.sqrt(calibration.expected([one]) * calibration.expected([sure]))
+    assert calibration.expected([one, sure]) == pytest.approx(both), "the geometric mean"
 
 
 # Effects of the protocols' switches
@@ -124,17 +121,19 @@ LOSSES = {
 RANKS = [8, 16, 32, 64]
 
 
-def ablation_runs(losses=LOSSES, values=RANKS, name="rank", softmax_in_loss=False):
+def ablation_runs(losses=LOSSES, values=RANKS, name="rank"):
+    """Return a run per value, whose two learning rates have the loss, and one that is higher by 1."""
     runs = []
     for dataset, seeds in losses.items():
         for seed, losses_of_seed in enumerate(seeds):
-            run = make_record(
-                "pvera", dataset, seed, grid={name: values}, config={"protocol": {"softmax_in_loss": softmax_in_loss}}
-            )
-            for member, loss in zip(run["members"], losses_of_seed):
-                member["best_validation_loss"] = loss
-                member["adapter_parameters"] = 100 * (1 + values.index(member["grid"][name]))
-            runs.append(run)
+            for value, loss in zip(values, losses_of_seed):
+                config = {"protocol": {"softmax_in_loss": False}}
+                run = make_record("pvera", dataset, seed, experiment=f"{name}_{value}", config=config)
+                for place, member in enumerate(run["members"]):
+                    run["config"]["members"][place]["method"] = {name: value}
+                    member["best_validation_loss"] = None if loss is None else loss + (1 - place)
+                    member["adapter_parameters"] = 100 * (1 + values.index(value))
+                runs.append(run)
     return runs
 
 

@@ -66,6 +66,7 @@ def checkout(tmp_path):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "analysis").mkdir()
+    shutil.copy(ROOT / "analysis/report.yaml", tmp_path / "analysis")
     return tmp_path
 
 
@@ -139,22 +140,22 @@ def test_the_tutorial_runs():
 # The profile `paper`, shrunk: the rehearsal does every stage of it
 
 
-PAPER = Profile.read(ROOT / "experiments" / "profiles" / "paper.yaml")
+def read(name: str) -> Profile:
+    return Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
 
 
-def test_the_rehearsal_is_the_paper_in_small():
-    rehearsal = Profile.read(ROOT / "experiments/profiles/rehearsal.yaml")
-    for key in ("analyses", "methods", "protocol", "precision", "learning_rate", "choose"):
-        assert getattr(rehearsal, key) == getattr(PAPER, key), key
-    of_paper = {name: experiment for name, experiment in PAPER.experiments.items() if not experiment.on_request}
+@pytest.mark.parametrize("suffix", ["", "_text"])
+def test_the_rehearsal_is_the_paper_in_small(suffix):
+    rehearsal, paper = read(f"rehearsal{suffix}"), read(f"paper{suffix}")
+    for key in ("analyses", "methods", "protocol", "precision", "learning_rate", "choose", "text"):
+        assert getattr(rehearsal, key) == getattr(paper, key), key
+    of_paper = {name: experiment for name, experiment in paper.experiments.items() if not experiment.on_request}
     elsewhere = {"backbones": None, "datasets": None}
     assert {name: experiment.model_copy(update=elsewhere) for name, experiment in rehearsal.experiments.items()} == {
         name: experiment.model_copy(update=elsewhere) for name, experiment in of_paper.items()
     }
-    for key in ("backbones", "datasets", "methods", "experiments"):
-        assert getattr(rehearsal.language, key) == getattr(PAPER.language, key), key
-    assert len({image_folders.task(name).category for name in rehearsal.datasets}) == 3
-    assert (rehearsal.images, rehearsal.training.epochs) == (16, 1)
+    assert len({image_folders.task(name).category for name in rehearsal.datasets}) == (1 if suffix else 3)
+    assert (rehearsal.images, rehearsal.training.epochs, rehearsal.gpu) == (16, 1, False)
 
 
 @pytest.mark.slow
@@ -171,19 +172,16 @@ def test_the_profiles_without_a_cluster_train_all_that_they_list(name, tmp_path)
         safetensors.torch.save_file(backbones.load("dinov2_s", pretrained=False).model.state_dict(), weights)
         options += ["--weights", f"dinov2_s={weights}", "--precision", "float32"]
     scripts.execute("train", *options, "--epochs", 1, "--images", 16, "--seeds", 0, "--device", "cpu", "--workers", 1)
-    profile = Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
-    for folder in {experiment.folder or name for name, experiment in profile.experiments.items()}:
-        runs = results.load_runs(tmp_path / "results", name, folder)
-        assert {run["dataset"] for run in runs} == set(datasets) and {run["data_copy"] for run in runs} == {
-            vtab.DIFFERS
-        }
-    tuned = results.load_runs(tmp_path / "results", name, "tuned")
-    assert {run["method"] for run in tuned} == profile.methods.keys()
-    rates = {len(run["members"]) for run in tuned if run["seed"] == 0}
-    grids = [
-        experiment.grid for key, experiment in profile.experiments.items() if (experiment.folder or key) == "tuned"
-    ]
-    assert rates == {len(grid["learning_rate"]) for grid in grids}
+    profile = read(name)
+    for key, experiment in profile.experiments.items():
+        trained = {data_set for data_set in datasets if data_set in (experiment.datasets or datasets)}
+        for folder in experiment.variants(key):
+            runs = results.load_runs(tmp_path / "results", name, folder)
+            assert {run["dataset"] for run in runs} == trained, folder
+            assert {run["data_copy"] for run in runs} == {vtab.DIFFERS}
+    benchmark = results.load_runs(tmp_path / "results", name, "benchmark")
+    rates = {run["method"]: len(run["members"]) for run in benchmark if run["seed"] == 0}
+    assert rates == {key: len(options["grid"]["learning_rate"]) for key, options in profile.methods.items()}
 
 
 @pytest.mark.slow
@@ -191,24 +189,28 @@ def test_the_profiles_without_a_cluster_train_all_that_they_list(name, tmp_path)
 def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes(checkout, tmp_path):
     shutil.copytree(ROOT / "analysis", tmp_path / "analysis", dirs_exist_ok=True)
     (tmp_path / "results").mkdir()
-    for name in ("published", "paper", "performance", "bfloat16", "mini"):
+    for name in ("published", "paper", "performance"):
         (tmp_path / "results" / name).symlink_to(ROOT / "results" / name)
     started = time.monotonic()
     execute("python experiments/rehearsal.py", checkout)
     seconds, busy = time.monotonic() - started, max(1, os.getloadavg()[1] / cores())
     assert seconds < 600 * busy, f"{seconds:.0f} seconds, while programs shared {busy:.1f} to one core"
 
-    runs = {
-        name: results.load_runs(tmp_path / "results", "rehearsal", name) for name in ("benchmark", "rank", "position")
-    }
-    assert {name: len(listed) for name, listed in runs.items()} == {"benchmark": 3 * 8 * 2, "rank": 2, "position": 2}
-    for name in ("uncertainty", "out_of_distribution", "latents", "cost", "language", "language_beta"):
-        assert list((tmp_path / "results/rehearsal" / name).rglob("*.json")), name
+    counts = {"benchmark": 3 * 8 * 2, "rank_256": 2, "position_qv": 2}
+    for name, count in counts.items():
+        assert len(results.load_runs(tmp_path / "results", "rehearsal", name)) == count, name
+    for name in ("rehearsal/uncertainty", "rehearsal/out_of_distribution", "rehearsal/latents", "rehearsal/cost",
+                 "rehearsal_text/benchmark", "rehearsal_text/beta"):  # fmt: skip
+        assert list((tmp_path / "results" / name).rglob("*.json")), name
+
     tables = list((tmp_path / "results/rehearsal/tables").glob("*.md"))
-    assert {"main", "detailed", "grid", "rank", "position", "language", "uncertainty"} <= {path.stem for path in tables}
-    assert all("ehearsal" in path.read_text().partition("\n")[0] for path in tables)
+    assert {"main", "detailed", "grid", "rank", "position", "uncertainty"} <= {path.stem for path in tables}
+    of_text = list((tmp_path / "results/rehearsal_text/tables").glob("*.md"))
+    assert {path.stem for path in of_text} >= {"language"}
+    others = ("cost", "published", "spent")
+    of_results = [path for path in (*tables, *of_text) if path.stem.partition("_")[0] not in others]
+    assert all("ehearsal" in path.read_text().partition("\n")[0] for path in of_results)
     main = (tmp_path / "results/rehearsal/tables/main.md").read_text()
     assert "seeds 0, 1" in main and "48 runs" in main
-    assert {"main_test_vit.png", "calibration_test_vit.png", "main_table.ipynb"} <= {
-        path.name for path in (tmp_path / "figures/rehearsal").iterdir()
-    }
+    figures = {path.name for path in (tmp_path / "figures/rehearsal").iterdir()}
+    assert {"main.png", "calibration.png", "main_table.ipynb"} <= figures

@@ -30,7 +30,8 @@ from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-MINI = ROOT / "results" / "mini"
+RESULTS = ROOT / "results"
+ADAPTERS = RESULTS / "synthetic/paper_tuning/tiny"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def digits(tmp_path_factory):
 
 
 def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys):
-    adapter = MINI / "benchmark/tiny/digits/pvera/seed0.safetensors"
+    adapter = ADAPTERS / "digits/pvera/seed0.safetensors"
     more = ("--data", digits, "--draws", 4, "--predictions", tmp_path / "p.csv", "--metrics", tmp_path / "m.json")
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, *more)
     assert status == 0, errors
@@ -53,14 +54,15 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
     assert numbers["metrics"] == {name: pytest.approx(value, abs=2e-6) for name, value in recorded.items()}
     assert f"| Accuracy | {recorded['accuracy']:.6f} |" in output
 
-    table, (scores, labels) = pd.read_csv(tmp_path / "p.csv"), results.read_predictions(adapter.with_suffix(".json"))
-    assert np.array_equal(table["label"], labels)
-    assert np.allclose(table["confidence"], scores.max(1), atol=1e-3)
+    table = pd.read_csv(tmp_path / "p.csv")
+    drawn = results.read_arrays(RESULTS / "synthetic/uncertainty/tiny/digits/pvera/seed0.json")
+    assert np.array_equal(table["label"], drawn["labels"])
+    calibration = metrics.calibration_error(table["confidence"].to_numpy(), table["correct"].to_numpy())
+    assert calibration == pytest.approx(recorded["ece"], abs=1e-6)
     assert accuracy_score(table["label"], table["prediction"]) == recorded["accuracy"]
     assert -np.log(table["label_score"]).mean() == pytest.approx(recorded["nll"], abs=1e-6)
     per_class = pd.DataFrame(numbers["classes"]).set_index("class")
     assert per_class["accuracy"].tolist() == table.groupby("label")["correct"].mean().tolist()
-    drawn = results.read_arrays(MINI / "uncertainty/tiny/digits/pvera/seed0.json")
     four = list(drawn["draws"]).index(4)
     assert np.allclose(table["draws_sd"], drawn["sd"][four], atol=1e-3), "the draws of the experiment"
     assert np.mean(table["draws_prediction"] == drawn["predicted"][four]) > 0.999
@@ -190,8 +192,8 @@ def test_images_that_an_adapter_may_have_been_trained_on_are_refused(pictures_sh
         require_unseen(known, data_set, name)
 
 
-EUROSAT = MINI.with_name("vtab_tiny") / "tuned/tiny/eurosat/pvera/seed0.safetensors"
-NUCLEI = MINI / "benchmark/tiny/nuclei/vera/seed0.safetensors"
+EUROSAT = RESULTS / "vtab_tiny/benchmark/tiny/eurosat/pvera/seed0.safetensors"
+NUCLEI = ADAPTERS / "nuclei/vera/seed0.safetensors"
 REFUSED = {
     "no file": (["/none.safetensors", "--backbone", "tiny"], "/none.safetensors: no such file"),
     "data set": ([NUCLEI, "--data-set", "nine"], "unknown data set 'nine'"),

@@ -214,7 +214,7 @@ def test_the_paper_is_the_paper(capsys):
     counts = [line for line in output.splitlines() if not line.startswith("  ")]
     assert status == 0 and counts == [
         f"paper, {name}: 0 of {count} runs are there"
-        for name, count in (("benchmark", 3 * 3 * 19 * 8), ("rank", 18), ("position", 18))
+        for name, count in (("benchmark", 3 * 3 * 19 * 8), ("rank", 4 * 6 * 3), ("position", 6 * 6 * 3))
     ]
 
 
@@ -234,7 +234,7 @@ STEPS = {
 def steps(monkeypatch, tmp_path):
     """Return a function that does a profile in an empty folder and returns step -> its arguments, in order."""
     (tmp_path / "results/demo/tables").mkdir(parents=True)
-    for name in ("main_tiny", "main_paper", "rank"):
+    for name in ("main", "main_paper", "rank"):
         (tmp_path / f"results/demo/tables/{name}.md").write_text(f"table {name}\n")
     monkeypatch.setattr(run_profile, "ROOT", tmp_path)
     monkeypatch.chdir(tmp_path)  # where it goes by itself, so that the next test starts where it did
@@ -260,20 +260,22 @@ def test_demo(steps, capsys, tmp_path):
     done = steps("demo")
     assert list(done) == ["make_suite", "train", "analyse", "cost", "execute_notebooks"]
     assert done["make_suite"][1] == ["digits", "nuclei", "counting"]
-    assert done["execute_notebooks"] == (tmp_path, "demo", False)
+    assert done["execute_notebooks"] == (tmp_path, "demo")
     printed = capsys.readouterr().out
-    assert printed.startswith("table main_tiny\n\nTables: ") and "Time: " in printed
+    assert printed.startswith("table main\n\nTables: ") and "Time: " in printed
     assert "analyse" not in steps("demo", "--experiments=benchmark")
 
 
-def test_mini_has_text_and_committed_notebooks(steps, tmp_path):
-    done = steps("mini")
-    assert " ".join(done) == "make_suite train analyse cost make_texts train_language execute_notebooks"
-    assert done["execute_notebooks"] == (tmp_path, "mini", True)
+@pytest.mark.parametrize("name", ["text", "paper_text", "rehearsal_text"])
+def test_of_texts_there_are_no_analyses_and_no_costs(name, steps):
+    done = steps(name)
+    assert list(done) == ["make_texts", "train", "execute_notebooks"]
+    assert done["execute_notebooks"][1] == name
 
 
 def test_paper_installs_what_is_not_there_before_it_trains(steps, tmp_path):
-    assert [*steps("paper")][:2] == ["prepare_vtab", "train"] and steps("paper")["make_texts"] == (Path("data/text"),)
+    assert [*steps("paper")][:2] == ["prepare_vtab", "train"]
+    assert steps("paper_text")["make_texts"] == (Path("data/text"),)
     assert "prepare_vtab" not in steps("paper", "--data", "elsewhere")
     assert run_profile.train.parse("", ["--data", "x"]).data == str(Path.cwd() / "x"), "not the repository's"
     (tmp_path / "data/vtab-1k").mkdir(parents=True)
@@ -284,16 +286,20 @@ def test_paper_installs_what_is_not_there_before_it_trains(steps, tmp_path):
 def test_all_that_the_paper_lacks_is_said_at_once(steps, monkeypatch, capsys):
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(run_profile, "online", lambda: False)
-    monkeypatch.setattr(run_profile.backbones, "weights_file", lambda config: "small" in config["architecture"])
+    sizes = ("tiny", "small")  # whose weights are here
+    here = lambda config: config["architecture"].split("_")[1] in sizes  # noqa: E731
+    monkeypatch.setattr(run_profile.backbones, "weights_file", here)
 
-    def missing(*options) -> list[str]:
+    def missing(*options, profile="paper") -> list[str]:
         with pytest.raises(SystemExit) as ended:
-            steps("paper", *options)
+            steps(profile, *options)
         assert ended.value.code == 2
         return [line.removeprefix("missing: ").split(".")[0] for line in capsys.readouterr().err.splitlines()]
 
     gpu, data, weights = "a GPU", "VTAB-1k, without network", "weights of DINOv2, without network"
-    assert missing() == [gpu, data, weights, "GLUE, without network"]
+    assert missing() == [gpu, data, weights]
+    assert missing(profile="paper_text") == [gpu, "GLUE, without network"]
+    assert missing(profile="vtab_tiny") == [data], "its backbone comes with the package"
     assert missing("--slurm") == missing("--device=cpu") == [data, weights]
     assert missing("--data", "x") == missing("--data", "x", "--weights=dinov2_b=a") == [gpu, weights]
     assert missing("--data", "x", "--backbones", "dinov2_s") == [gpu], "the weights that are asked for"

@@ -11,8 +11,8 @@ import yaml
 
 TRAIN = [sys.executable, str(Path(__file__).resolve().parents[2] / "experiments" / "train.py")]
 EXPERIMENTS = {
-    "rank": {"methods": ["pvera"], "take": ["beta"], "grid": {"rank": [4, 8]}},
-    "position": {"methods": ["pvera"], "take": ["beta"], "grid": {"targets": ["q", "qv"]}},
+    "rank": {"methods": ["pvera"], "inherit": ["beta"], "grid": {"rank": [4, 8]}},
+    "position": {"methods": ["pvera"], "inherit": ["beta"], "grid": {"targets": ["q", "qv"]}},
 }
 PROFILE = small.PROFILE | {
     "datasets": ["digits", "vessels"],

@@ -1,24 +1,25 @@
-"""Analyses of trained adapters, uncertainty baselines among them: arrays against the library, resuming, refusals."""
+"""Analyses of trained adapters: arrays against the library and by hand, resuming, refusals."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scripts
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+from torchmetrics.functional.classification import multiclass_calibration_error
 from trained import IMAGES, make_adapters, make_profile
 
 import pvera
-from pvera import backbones, latents, metrics, posthoc, uncertainty
+from pvera import backbones, latents, metrics, uncertainty
 from pvera.adapters.base import derive
 from pvera.data import suite
 from pvera.data.image_folders import ImageData, load_split
 from pvera.errors import InputError
 from pvera.report.analyses import load_uncertainty
-from pvera.study import analyses, analysis_plan, baselines, results, training
-from pvera.study.profiles import Baselines
+from pvera.study import analyses, analysis_plan, predictors, results, training
 from pvera.study.runs import list_runs
 
 
@@ -54,6 +55,9 @@ def test_uncertainty_against_the_library(profile, root):
         expected = uncertainty.estimate(scores[:k], split.labels)
         for name in uncertainty.STORED:
             np.testing.assert_allclose(stored[name][i], getattr(expected, name), rtol=1e-3, atol=1e-7)
+    single_pass = training.predict(model, test)
+    np.testing.assert_allclose(stored["single_confidence"], single_pass.max(1), atol=1e-3)
+    np.testing.assert_array_equal(stored["single_predicted"], single_pass.argmax(1))
     right, wrong = stored["example_images"]
     for image, others in ((right, expected.right), (wrong, ~expected.right)):
         assert others[image]
@@ -66,18 +70,30 @@ def test_uncertainty_against_the_library(profile, root):
     assert record["config"]["draws"] == [2, 4, 8, 16] and run.state() == "done"
 
 
-def test_draws_of_another_adapter_are_not_compared_with_the_predictions(profile, root):
+def test_without_pictures_no_pixels_are_kept(profile, root):
     (run,) = list_runs(profile, "uncertainty", root)
     run.execute()
-    path = run.trained[0].path
-    record, (scores, labels) = results.read(path), results.read_predictions(path)
-    kept = run.adapters[0].read_bytes()
-    results.write(path, record, scores, labels, b"another one")
-    with pytest.raises(InputError, match="seed0.safetensors is not the adapter of the draws"):
-        load_uncertainty(root, "mine")
-    results.write(path, record, scores, labels, kept)
-    run.adapters[0].unlink()  # a copy of the results alone can be read
-    assert len(load_uncertainty(root, "mine")) == 1
+    with_pictures = results.read_arrays(run.path)
+    (run,) = list_runs(profile.with_(pictures=False), "uncertainty", root)
+    assert run.state() == "different"
+    run.execute()
+    stored = results.read_arrays(run.path)
+    pixels = {"example_images", "example_pixels", "example_scores"}
+    assert with_pictures.keys() - stored.keys() == pixels and stored.keys() < with_pictures.keys()
+    for name in stored:
+        np.testing.assert_array_equal(stored[name], with_pictures[name])
+    assert load_uncertainty(root, "mine")[0].examples == []
+
+
+def test_the_results_of_an_analysis_can_be_read_without_its_adapter(profile, root):
+    (run,) = list_runs(profile, "uncertainty", root)
+    run.execute()
+    for path in run.trained[0].path.parent.iterdir():
+        path.unlink()
+    (read,) = load_uncertainty(root, "mine")
+    stored = results.read_arrays(run.path)
+    np.testing.assert_array_equal(read.single_right, stored["single_predicted"] == stored["labels"])
+    assert [example.pixels.shape for example in read.examples] == [(32, 32, 3)] * 2
 
 
 @given(arrays(np.float32, st.integers(1, 50), elements=st.floats(-6e4, 6e4, width=32)))
@@ -148,7 +164,7 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
     """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
     profile = make_profile(tmp_path, ["digits"])
     make_adapters(profile, tmp_path / "results")
-    run = list_runs(profile.with_(baselines=Baselines()), "baselines", tmp_path / "results")[0]
+    (run,) = list_runs(profile, "predictors", tmp_path / "results")
     path = run.trained[-1].path
     record, arrays, adapter = results.read(path), results.read_predictions(path), run.adapters[-1].read_bytes()
     path.with_suffix(".safetensors").unlink()
@@ -182,159 +198,72 @@ def test_focus_is_the_auroc_of_lengths_at_the_patches_of_the_object(profile, roo
         np.testing.assert_allclose(stored[name], expected, atol=1e-6)
 
 
-# Uncertainty baselines on the adapters of all seeds
+# Predictors, on the adapters of all seeds
 
 
-METHODS = {"linear": {}, "lora": {"rank": 4}, "vera": {"rank": 8}, "pvera": {"rank": 8}}
-SETTINGS = Baselines(draws=[1, 2, 3], shifted_images=10, shift_draws=2)
-EXPERIMENTS = {
-    "benchmark": {"keep": True},
-    "dropout": {"methods": ["lora", "vera"], "set": {"dropout": 0.1}, "keep": True},
-    "beta_effects": {
-        "methods": ["pvera"],
-        "datasets": ["digits", "vessels"],
-        "vary": {"beta": [0.0, 1e-6]},
-        "keep": True,
-    },
-}
+def auroc(uncertain: np.ndarray, wrong: np.ndarray) -> float:
+    """NaN where no prediction is right."""
+    return roc_auc_score(wrong, uncertain) if not wrong.all() else np.nan
 
 
-@pytest.fixture(scope="module")
-def baselines_folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("baselines")
-
-
-@pytest.fixture(scope="module")
-def baselines_profile(baselines_folder):
-    settings = {"methods": METHODS, "experiments": EXPERIMENTS, "baselines": SETTINGS}
-    baselines_profile = make_profile(baselines_folder, ["digits", "textures", "vessels"], **settings)
-    for experiment in EXPERIMENTS:
-        make_adapters(baselines_profile, baselines_folder / "results", experiment)
-    return baselines_profile
-
-
-@pytest.fixture(scope="module")
-def executed(baselines_profile, baselines_folder):
-    """Execute each kind of analysis on the first data set; return (run, frames) by experiment and method."""
-    results_by_kind = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ImageData, "evaluation_batch", 16)
-        for experiment in ("baselines", "dropout_baselines", "beta_baselines"):
-            for run in list_runs(baselines_profile, experiment, baselines_folder / "results"):
-                if run.dataset == "digits" and (experiment, run.method) not in results_by_kind:
-                    run.execute()
-                    results_by_kind[experiment, run.method] = run, baselines.read_frames(run.path)
-    return results_by_kind
-
-
-def chosen(frame, **where):
-    for name, value in where.items():
-        frame = frame[frame[name] == value]
-    return frame
-
-
-def test_ways_and_their_passes(executed):
-    def ways(key):
-        table = executed[key][1]["scores"]
-        return {(row.way, row.passes, row.seed) for row in table.itertuples()}
-
-    single = {("pass", 1, 0), ("pass", 1, 1), ("ensemble", 2, -1)}
-    laplace = {("laplace", 1, 0), ("laplace", 1, 1)}
-    draws = {("draws", k, seed) for k in (1, 2, 3) for seed in (0, 1)}
-    assert ways(("baselines", "lora")) == single
-    assert ways(("baselines", "linear")) == ways(("baselines", "vera")) == single | laplace
-    assert ways(("baselines", "pvera")) == ways(("dropout_baselines", "lora")) == single | draws
-    assert ways(("beta_baselines", "pvera")) == {way for way in single | draws if way[1] < 3}
-    for key, (_, frames) in executed.items():
-        shifts = frames["shift"]
-        assert shifts.empty == (key[0] == "beta_baselines")
-        if not shifts.empty:
-            assert {*shifts["severity"]} == {0, 1, 2, 3, 4, 5} and shifts["corruption"].nunique() == 4
-            assert {*frames["out"]["other"]} == {"textures", "vessels"}
-            assert not chosen(shifts, way="draws", passes=3).size, "draws under shift follow the settings"
-
-
-def test_one_pass_is_the_benchmarks(executed):
-    for (experiment, method), (run, frames) in executed.items():
-        for index in (0, 1):
-            model, test, split = opened(run, index)
-            probabilities = training.predict(model, test)
-            model.unload()
-            expected = metrics.evaluate(probabilities, split.labels)
-            (row,) = chosen(frames["scores"], way="pass", seed=index, scaled=False).itertuples()
-            for name in baselines.METRICS:
-                assert getattr(row, name) == pytest.approx(expected[name], abs=1e-5), (experiment, method, name)
-
-
-def test_draws_are_those_of_the_library(executed, monkeypatch):
-    monkeypatch.setattr(ImageData, "evaluation_batch", 16)
-    for key in (("baselines", "pvera"), ("dropout_baselines", "vera")):
-        run, frames = executed[key]
-        model, test, split = opened(run, 1)
-        parts = [pvera.sample(model, test[s : s + 16], 3, derive(1, "uncertainty", s)) for s in (0, 16, 32)]
-        model.unload()
-        mean = torch.cat(parts, 1).double().mean(0).numpy()
-        (row,) = chosen(frames["scores"], way="draws", passes=3, seed=1, scaled=False).itertuples()
-        assert row.nll == pytest.approx(metrics.nll(mean, split.labels), abs=1e-5)
-        assert row.mutual > 0 and row.total == pytest.approx(row.expected + row.mutual)
-
-
-def test_laplace_is_the_librarys(executed):
-    run, frames = executed["baselines", "vera"]
-    frozen = backbones.load("tiny")
-    model = pvera.load(frozen.model, run.adapters[0]).eval()
-    parts = {}
-    for part in ("train800", "val200", "test"):
-        split = load_split(run.data_root, run.dataset, part, 32)
-        with torch.no_grad():
-            parts[part] = model.features(split.data(frozen, torch.device("cpu"))[:])[0], split.labels
-    head = model.unload() and model.members[0].head
-    posterior = posthoc.LastLayer.fit(head.weight, head.bias, parts["train800"][0])
-    prior = posterior.choose_prior(*parts["val200"])
-    (row,) = chosen(frames["scores"], way="laplace", seed=0, scaled=False).itertuples()
-    features, labels = parts["test"]
-    assert row.nll == pytest.approx(metrics.nll(posterior.predict(features, prior), labels), abs=1e-4)
-
-
-def test_the_temperature_is_fitted_on_the_validation_split():
-    source, places = np.random.default_rng(0), (baselines.TEST, baselines.VALIDATION)
-    labels = {place: source.integers(3, size=30) for place in places}
-    predicted = {place: baselines.Prediction.average(source.dirichlet(np.ones(3), (1, 30)), 1.0) for place in places}
-    frames = baselines.frames([baselines.Predictor("pass", 1, 0, predicted)], labels, 10)
-    test, validation = (posthoc.temperature(predicted[place].probabilities, labels[place]) for place in places)
-    assert test != pytest.approx(validation, rel=0.01) and frames["scores"]["temperature"].tolist() == [1.0, validation]
-
-
-def test_as_many_images_are_told_apart_as_others_are_given():
-    """Ten of another data set, and the first ten of thirty."""
-    source, out = np.random.default_rng(0), ("out", "vessels")
-    counts = {baselines.TEST: 30, baselines.VALIDATION: 30, out: 10}
-    labels = {place: source.integers(3, size=count) for place, count in counts.items()}
-    predicted = {
-        place: baselines.Prediction.average(source.dirichlet(np.ones(3), (1, count)), 1.0)
-        for place, count in counts.items()
+def expected_scores(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Score samples (samples, images, classes) with other libraries."""
+    scores = scores.astype(np.float64)
+    mean = scores.mean(0) / scores.mean(0).sum(1, keepdims=True)
+    wrong = mean.argmax(1) != labels
+    bins = metrics.BINS
+    return {
+        "passes": len(scores),
+        "accuracy": accuracy_score(labels, mean.argmax(1)),
+        "nll": log_loss(labels, mean, labels=range(mean.shape[1])),
+        "ece": float(multiclass_calibration_error(torch.tensor(mean), torch.tensor(labels), mean.shape[1], bins)),
+        "auroc": auroc(-mean.max(1), wrong),
+        "auroc_spread": auroc(scores.max(2).std(0, ddof=1), wrong) if len(scores) > 1 else np.nan,
     }
-    frames = baselines.frames([baselines.Predictor("pass", 1, 0, predicted)], labels, 10)
-    scores = [predicted[baselines.TEST].uncertainties["score"][:10], predicted[out].uncertainties["score"]]
-    (row,) = chosen(frames["out"], by="score").itertuples()
-    assert row.auroc == pytest.approx(roc_auc_score(np.repeat([0, 1], 10), np.concatenate(scores)))
 
 
-def test_time_grows_with_the_passes(executed):
-    scores = executed["baselines", "pvera"][1]["scores"]
-    draws = chosen(scores, way="draws", seed=0, scaled=False).set_index("passes")["milliseconds"]
-    assert draws[1] > 0 and draws[3] == pytest.approx(3 * draws[1])
-    single, ensemble = (chosen(scores, way=way, scaled=False)["milliseconds"] for way in ("pass", "ensemble"))
-    assert ensemble.item() == pytest.approx(single.sum())
+DROPOUT = {"methods": ["vera"], "set": {"dropout": 0.5, "dropout_on": "latent"}, "keep": True}
 
 
-def test_severity_0_are_the_images_before(executed):
-    run, frames = executed["baselines", "vera"]
-    model, test, split = opened(run)
-    probabilities = training.predict(model, test)[:10]
-    model.unload()
-    rows = chosen(frames["shift"], way="pass", seed=0, severity=0, scaled=False)
-    assert len(rows) == 4 and rows["nll"].nunique() == 1
-    assert rows["nll"].iloc[0] == pytest.approx(metrics.nll(probabilities, split.labels[:10]), abs=1e-5)
-    worst = chosen(frames["shift"], way="pass", seed=0, severity=5, corruption="noise", scaled=False)
-    assert abs(worst["nll"].iloc[0] - rows["nll"].iloc[0]) > 1e-4
+@pytest.mark.parametrize("method, trained", [("pvera", "benchmark"), ("vera", "latent_dropout")])
+def test_predictors_against_the_library(method, trained, tmp_path, monkeypatch):
+    """One pass and the samples of each of two seeds, and the mean of both passes."""
+    monkeypatch.setattr(ImageData, "evaluation_batch", 16)
+    profile = make_profile(
+        tmp_path,
+        ["digits"],
+        experiments={"benchmark": {"methods": ["pvera"], "keep": True}, "latent_dropout": DROPOUT},
+        analyses={"predictors": [trained]},
+    )
+    make_adapters(profile, tmp_path / "results", trained)
+    (run,) = list_runs(profile, "predictors", tmp_path / "results")
+    run.execute()
+    assert run.method == method and run.state() == "done"
+
+    expected, passes = {}, []
+    for index, seed in enumerate((0, 1)):
+        model, test, split = opened(run, index)
+        passes.append(training.predict(model, test))
+        parts = [pvera.sample(model, test[s : s + 16], 16, derive(seed, "uncertainty", s)) for s in (0, 16, 32)]
+        model.unload()
+        expected["pass", seed] = expected_scores(passes[-1][None], split.labels)
+        expected["samples", seed] = expected_scores(torch.cat(parts, 1).numpy(), split.labels)
+    expected["ensemble", -1] = expected_scores(np.stack(passes), split.labels)
+
+    frame = pd.DataFrame(results.read_arrays(run.path)).set_index(["predictor", "seed"])
+    assert frame.index.tolist() == [("pass", 0), ("samples", 0), ("pass", 1), ("samples", 1), ("ensemble", -1)]
+    for place, scores in expected.items():
+        for name, value in scores.items():
+            assert frame.loc[place, name] == pytest.approx(value, abs=1e-5, nan_ok=True), (place, name)
+
+
+def test_a_predictor_by_hand():
+    """Three images, of which the second is wrong; the samples' confidences differ by 0.2, 0.4 and 0."""
+    samples = [[[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [[0.7, 0.3], [0.5, 0.5], [0.4, 0.6]]]
+    scores = predictors.score(np.array(samples), np.array([0, 1, 1]))
+    assert (scores["passes"], scores["accuracy"]) == (2, 2 / 3)
+    assert scores["nll"] == pytest.approx(-np.log([0.8, 0.3, 0.6]).mean())
+    # 1 − confidence is 0.2, 0.3 and 0.4: the wrong one exceeds one of two. Its spread exceeds both.
+    assert (scores["auroc"], scores["auroc_spread"]) == (0.5, 1.0)
+    alone = predictors.score(np.array(samples[:1]), np.array([0, 1, 1]))
+    assert alone["passes"] == 1 and np.isnan(alone["auroc_spread"])

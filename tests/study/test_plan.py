@@ -1,7 +1,7 @@
 """Profiles and plans: keys and refusals; which runs an experiment lists; the committed results are those."""
 
-import json
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 import pvera
 from pvera import InputError
-from pvera.data import glue, inputs
+from pvera.data import inputs
 from pvera.files import sha256
 from pvera.report import published
 from pvera.study import results
@@ -20,7 +20,10 @@ from pvera.study.runs import Run, list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-MINI = Profile.read(ROOT / "experiments/profiles/mini.yaml")
+COMMITTED = {
+    name: Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
+    for name in ("synthetic", "text", "vtab_tiny", "vtab_small")
+}
 GRID = {"learning_rate": [1e-2, 1e-3]}
 SEARCH = {"methods": ["pvera"], "seeds": [0], "grid": {"beta": [0.0, 1e-3], "learning_rate": [1e-2, 3e-3]}}
 
@@ -36,8 +39,8 @@ def profile(**experiments) -> Profile:
         seeds=[1, 0],
         methods={
             "lora": {"rank": 4},
-            "vera": {"rank": 4, "grid": GRID, "most_chosen": 1e-2},
-            "pvera": {"rank": 4, "beta": 1e-6, "grid": GRID, "most_chosen": 1e-2},
+            "vera": {"rank": 4, "grid": GRID, "default": {"learning_rate": 1e-2}},
+            "pvera": {"rank": 4, "beta": 1e-6, "grid": GRID, "default": {"learning_rate": 1e-2}},
         },
         experiments={"benchmark": {"keep": True}} | experiments,
     )
@@ -81,7 +84,7 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
     assert [c.adapter_lr for c in run.members] == GRID["learning_rate"], "the grid comes after what is set"
 
 
-def test_without_a_search_the_most_chosen_value_is_taken(tmp_path):
+def test_without_a_search_the_default_replaces_the_grid(tmp_path):
     fixed = profile(plain={"search": False})
     for described, name in ((fixed, "plain"), (fixed.with_(fixed_grid=["tiny"]), "benchmark")):
         for run in list_runs(described, name, tmp_path):
@@ -91,8 +94,13 @@ def test_without_a_search_the_most_chosen_value_is_taken(tmp_path):
     for run in searched:
         assert [(c.beta, c.adapter_lr) for c in run.members] == rates, "the experiment's own grid is searched"
     assert len(searched) == 2
-    with pytest.raises(InputError, match="^profile 'mine': methods.vera.most_chosen: is missing"):
+    with pytest.raises(InputError, match="^profile 'mine': methods.vera.default: is missing"):
         list_runs(fixed.with_(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
+    of_lora = {"alpha": 2.0, "grid": GRID, "default": {"rank": 16, "learning_rate": 1e-2}}
+    for run in list_runs(fixed.with_(methods={"lora": of_lora}), "plain", tmp_path):
+        (member,) = run.members
+        assert (member.method, member.adapter_lr) == (pvera.LoRA(rank=16, alpha=2.0), 1e-2)
+        assert member.grid == of_lora["default"]
 
 
 @pytest.mark.parametrize("method, head_lr", [("linear", 1e-2), ("vera", 1e-4)])
@@ -112,10 +120,22 @@ def test_each_value_has_runs_of_its_own(tmp_path):
     }
 
 
-def test_what_was_chosen_elsewhere_is_taken(tmp_path):
-    described = profile(
-        beta=SEARCH, benchmark={"take": ["beta"]}, other={"take": ["beta"], "set": {"beta": 0.5, "learning_rate": 0.1}}
-    )
+def test_each_value_searches_and_chooses_for_itself(tmp_path):
+    varied = {"methods": ["pvera"], "datasets": ["digits"], "vary": {"rank": [4, 8]}, "choose": "first_seed"}
+    described = profile(rank=varied)
+    smaller, larger = list_runs(described, "rank", tmp_path)
+    assert (smaller.experiment, larger.experiment) == ("rank_4", "rank_8")
+    for run in (smaller, larger):
+        assert {c.method.rank for c in run.members} == {int(run.experiment[-1])}
+        assert [c.grid for c in run.members] == [{"learning_rate": rate} for rate in GRID["learning_rate"]]
+    finish(larger, 1)
+    (second,) = [run for run in list_runs(described, "rank", tmp_path) if run.seed == 0]
+    assert second.experiment == "rank_8" and [c.grid for c in second.members] == [{"learning_rate": 1e-3}]
+
+
+def test_what_was_chosen_elsewhere_is_inherited(tmp_path):
+    other = {"inherit": ["beta"], "set": {"beta": 0.5, "learning_rate": 0.1}}
+    described = profile(beta=SEARCH, benchmark={"inherit": ["beta"]}, other=other)
     first, second = list_runs(described, "beta", tmp_path)
     assert keys(list_runs(described, "benchmark", tmp_path), "method") == {("lora",), ("vera",)}
     finish(first, 3)
@@ -189,35 +209,44 @@ def test_each_difference_of_the_protocols_stands_alone(tmp_path):
 
 
 def test_analyses_are_listed_when_their_adapters_are_there(tmp_path):
-    described = profile(
-        dropout={"methods": ["vera"], "keep": True},
-        beta_effects={"methods": ["pvera"], "vary": {"beta": [0.0]}, "keep": True},
-    ).with_(choose="first_seed", baselines={"draws": [1, 4], "shift_draws": 2})
+    described = profile().with_(choose="first_seed")
     for listing in (described, described.with_(experiments={})):
         assert not any(list_runs(listing, name, tmp_path) for name in ANALYSES)
-    first, *others = [r for r in list_runs(described, "benchmark", tmp_path) if r.method == "pvera"]
+    first = next(run for run in list_runs(described, "benchmark", tmp_path) if run.method == "pvera")
     finish(first)
     listed = {name: list_runs(described, name, tmp_path) for name in ANALYSES}
     assert [name for name, runs in listed.items() if runs] == ["uncertainty", "out_of_distribution", "latents", "focus"]
-    assert listed["latents"][0].trained == (first,) and not listed["latents"][0].fitted
+    assert listed["latents"][0].trained == (first,)
     assert listed["out_of_distribution"][0].tested == ("digits", "vessels")
     every = described.with_(out_of_distribution=["vessels", "digits"])
     assert list_runs(every, "out_of_distribution", tmp_path)[0].tested == ("vessels", "digits")
-    finish(others[0])
+
+
+def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
+    """Of PVeRA and of a dropout, but of no method without samples; a data set with a diverged seed has none."""
+    dropout = {"methods": ["lora", "vera"], "search": False, "set": {"dropout": 0.5}, "keep": True}
+    described = profile(dropped=dropout).with_(analyses={"predictors": ["benchmark", "dropped"]})
+    for run in [run for name in ("benchmark", "dropped") for run in list_runs(described, name, tmp_path)]:
+        diverged = (run.dataset, run.seed) == ("vessels", 0)
+        finish(run, None if diverged else 0)
+    compared = list_runs(described, "predictors", tmp_path)
+    assert keys(compared, "experiment", "dataset", "method") == {
+        ("predictors", "digits", "pvera"),
+        ("predictors_dropped", "digits", "lora"),
+        ("predictors_dropped", "digits", "vera"),
+    }
+    for analysis in compared:
+        assert [training.seed for training in analysis.trained] == [1, 0] and analysis.tested == ("digits",)
+    compared[0].trained[1].path.unlink()
+    assert len(list_runs(described, "predictors", tmp_path)) == 2, "a seed is missing"
+
+
+def test_without_pictures_no_analysis_keeps_pixels(tmp_path):
+    described = profile().with_(pictures=False)
     for run in list_runs(described, "benchmark", tmp_path):
-        if run.method == "pvera" and run.seed == 0:
-            finish(run, None)
-    compared = {run.dataset: run for run in list_runs(described, "baselines", tmp_path)}
-    seeds = {name: [training.seed for training in run.trained] for name, run in compared.items()}
-    assert seeds == {"digits": [1], "vessels": [1]}, "seed 0 diverged"
-    assert compared["digits"].tested == ("digits", "vessels") and compared["digits"].fitted
-    for _ in described.seeds:
-        for run in list_runs(described, "beta_effects", tmp_path):
-            finish(run)
-    along = list_runs(described, "beta_baselines", tmp_path)
-    assert keys(along, "experiment", "dataset") == {("beta_baselines_0", "digits"), ("beta_baselines_0", "vessels")}
-    assert keys(along[0].trained, "seed") == {(0,), (1,)}
-    assert not along[0].settings["shifts"] and along[0].tested == ("digits",) and along[0].settings["draws"] == [1]
+        finish(run)
+    assert list_runs(described, "latents", tmp_path) == []
+    assert {run.settings["pictures"] for run in list_runs(described, "uncertainty", tmp_path)} == {False}
 
 
 def test_an_analysis_reads_the_experiments_that_the_profile_names(tmp_path):
@@ -235,33 +264,57 @@ def test_an_analysis_reads_the_experiments_that_the_profile_names(tmp_path):
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Runs whose backbones and data have the hashes of their records."""
-
-    def read(run) -> dict:
-        return json.loads(run.path.read_text())["config"]
-
+    """Return what reads a record. Backbones and data of runs have the hashes of their records."""
+    read = cache(results.read)
+    monkeypatch.setattr(results, "read", read)
+    config = lambda run: read(run.path)["config"]  # noqa: E731
     names = ("weights_sha256", "image_size", "max_length")
-    of_backbone = lambda run: {name: value for name, value in read(run).items() if name in names}  # noqa: E731
+    of_backbone = lambda run: {name: value for name, value in config(run).items() if name in names}  # noqa: E731
     monkeypatch.setattr(inputs, "describe_backbone", of_backbone)
-    own = lambda run: read(run)["data_sha256" if isinstance(run, Run) else "splits_sha256"]  # noqa: E731
-    monkeypatch.setattr(inputs, "data_sha256", lambda run, *tests: read(run)["data_sha256"] if tests else own(run))
+    monkeypatch.setattr(inputs, "data_sha256", lambda run, *tested: config(run)["data_sha256"])
+    return read
 
 
-@pytest.mark.parametrize("name", [*MINI.experiments, *MINI.of_language().experiments, *ANALYSES])
-def test_committed_results_are_those_that_the_profile_lists(name, recorded):
+def committed(profile: Profile, read) -> tuple[set[Path], set[Path]]:
+    """Return the paths of a profile's records: of trainings, and of analyses."""
+    paths = {*(ROOT / "results" / profile.name).rglob("seed*.json")}
+    trainings = {path for path in paths if "members" in read(path)}
+    return trainings, paths - trainings
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_committed_trainings_are_those_that_the_profile_lists(name, recorded):
     """Each configuration has the recorded hash, with the recorded hashes of backbone and data. So a clone finds
-    nothing to compute anew, and can compute the analyses of VeRA and PVeRA anew: their adapters are there."""
-    text = MINI.of_language()
-    runs = list_runs(text if name in text.experiments else MINI, name, ROOT / "results")
-    assert runs
-    for run in runs:
-        if not run.path.exists():  # GLUE's files may be missing; version 3 of the design is being trained
-            assert run.dataset in glue.GLUE or run.experiment.startswith("tuned")
-            continue
-        record = json.loads(run.path.read_text())
-        assert results.config_hash(run.config()) == record["config_hash"], run.path
-        if name in ("uncertainty", "out_of_distribution", "latents", "focus"):
-            assert [sha256(path) for path in run.adapters] == record["config"]["adapter_sha256"]
+    nothing to train again."""
+    profile = COMMITTED[name]
+    listed = {key: list_runs(profile, key, ROOT / "results") for key in profile.experiments}
+    run_at = {run.path: run for runs in listed.values() for run in runs}
+    trainings, _ = committed(profile, recorded)
+    assert trainings
+    assert trainings - run_at.keys() == set()
+    for path in trainings & run_at.keys():
+        run, record = run_at[path], recorded(path)
+        assert [asdict(member) for member in run.members] == record["config"]["members"], path
+        assert (run.protocol.name, results.config_hash(run.config())) == (record["protocol"], record["config_hash"])
+    if not name.startswith("vtab"):  # whose profiles list more data sets than were trained
+        missing = {key for key, runs in listed.items() if any(run.path not in trainings for run in runs)}
+        assert all(profile.experiments[key].on_request for key in missing)
+
+
+COMPUTED_AGAIN = pytest.mark.xfail(reason="the analyses of the benchmark's adapters are not there yet", strict=True)
+
+
+@pytest.mark.parametrize("name", [pytest.param("synthetic", marks=COMPUTED_AGAIN), "vtab_tiny"])
+def test_committed_analyses_are_of_the_committed_adapters(name, recorded):
+    """So they can be computed again."""
+    profile = COMMITTED[name]
+    run_at = {run.path: run for key in ANALYSES for run in list_runs(profile, key, ROOT / "results")}
+    _, analyses = committed(profile, recorded)
+    assert analyses and analyses <= run_at.keys()
+    for path in analyses:
+        run, record = run_at[path], recorded(path)
+        assert results.config_hash(run.config()) == record["config_hash"], path
+        assert [sha256(adapter) for adapter in run.adapters] == record["config"]["adapter_sha256"]
 
 
 # Profiles: keys, refusals and their messages
@@ -273,7 +326,7 @@ KEYS = {
     "datasets": "[digits, vessels]",
     "seeds": "[0, 1]",
     "protocol": "corrected",
-    "methods": "{lora: {grid: {rank: [2, 4]}, most_chosen: 4}, pvera: {rank: 8}}",
+    "methods": "{lora: {grid: {rank: [2, 4]}, default: {rank: 4}}, pvera: {rank: 8}}",
 }
 
 
@@ -298,7 +351,8 @@ def test_numbers_and_defaults(tmp_path):
     assert profile.training == TrainingConfig(epochs=3, tolerance=0.0)
     assert dict(profile.training) == {"batch_size": 16, "epochs": 3, "patience": 20, "tolerance": 0.0,
                                       "weight_decay": 1e-4}  # fmt: skip
-    assert (profile.fixed_grid, profile.weights, profile.images, profile.language) == ([], {}, None, None)
+    assert (profile.fixed_grid, profile.weights, profile.images, profile.title) == ([], {}, None, None)
+    assert (profile.pictures, profile.gpu, profile.text) == (True, False, False)
     with pytest.raises(ValidationError, match="frozen"):
         profile.seeds = [3]
 
@@ -318,7 +372,7 @@ WRONG = {  # keys of the file -> start of the message
     "β": ({"methods": "{pvera: {beta: paper}}"}, "methods.pvera.beta: "),
     "a value twice": ({"seeds": "[0, 0]"}, "seeds: 0 stands twice"),
     "key of an experiment": ({"experiments": "{a: {sed: [0]}}"}, "experiments.a.sed: unknown key"),
-    "experiment that is taken": ({"experiments": "{a: {take: [b]}}"}, "unknown experiment 'b'; choose from "),
+    "experiment that is inherited": ({"experiments": "{a: {inherit: [b]}}"}, "unknown experiment 'b'; choose from "),
     "protocol of an experiment": (
         {"experiments": "{a: {vary: {protocol: [mixed]}}}"}, "experiments.a: unknown protocol 'mixed'"),
     "hyperparameter of an experiment": (
@@ -330,12 +384,16 @@ WRONG = {  # keys of the file -> start of the message
     "reference": ({"weights": "{tin: a.pth}"}, "weights: 'tin' is none of backbones (tiny)"),
     "hyperparameter": ({"methods": "{lora: {rnak: 4}}"}, "methods.lora.rnak: unknown hyperparameter; choose from rank"),
     "value that the method refuses": ({"methods": "{vera: {targets: qo}}"}, "VeRA: targets must be different letters"),
-    "two grids": ({"methods": "{lora: {grid: {rank: [2], alpha: [1.0]}}}"},
-                  "methods.lora.grid: Dictionary should have at most 1 item"),
+    "grid": ({"methods": "{lora: {grid: {rank: 2}}}"}, "methods.lora.grid: rank: Input should be a valid list"),
+    "default": ({"methods": "{lora: {default: 4}}"}, "methods.lora.default: Input should be a valid dictionary, not 4"),
+    "hyperparameter of a default": ({"methods": "{lora: {default: {rnak: 4}}}"},
+                                    "methods.lora.rnak: unknown hyperparameter"),
     "learning rate": ({"methods": "{lora: {grid: {learning_rate: [0.0]}}}"},
                       "methods.lora.learning_rate: Input should be greater than 0, not 0.0"),
-    "text encoder": ({"language": "{data: t, backbones: [tiny], datasets: [rte]}"},
-                     "language: unknown text encoder 'tiny'; choose from minilm, "),
+    "text encoder": ({"backbones": "[minilm, tiny]", "datasets": "[rte]"},
+                     "unknown text encoder 'tiny'; choose from minilm, "),
+    "data set of images": ({"backbones": "[minilm]"}, "datasets: 'digits' is a data set of images"),
+    "methods that are none": ({"methods": "[lora]"}, "methods: Input should be a valid dictionary"),
 }  # fmt: skip
 
 
@@ -345,16 +403,39 @@ def test_errors_name_the_key(case, tmp_path):
     assert refusal(write(tmp_path, **keys)).startswith(message)
 
 
-def test_language_inherits_what_texts_share(tmp_path):
-    section = "{data: t, backbones: [minilm], datasets: [rte], methods: {pvera: {rank: 4}}, schedule: {patience: 3}}"
-    methods = "{lora: {rank: 2}, pvera: {rank: 8}, adaptformer: {}}"
-    keys = {"schedule": "{epochs: 5}", "fixed_grid": "[tiny]", "images": "7"}
-    profile = Profile.read(write(tmp_path, language=section, methods=methods, **keys)).of_language()
-    assert profile.text and profile.methods == {"lora": {"rank": 2}, "pvera": {"rank": 4}}
-    assert (profile.training.epochs, profile.training.patience) == (5, 3)
-    assert (profile.seeds, profile.images, profile.fixed_grid) == ([0, 1], 7, [])
-    with pytest.raises(InputError, match="profile 'my' has no language experiment"):
-        Profile.read(write(tmp_path)).of_language()
+def derived(folder: Path, content: str) -> Path:
+    """Write a profile that has the one of `write` as its base."""
+    file = folder / "mine.yaml"
+    file.write_text(f"base: my\n{content}")
+    return file
+
+
+def test_a_base_gives_what_the_file_does_not_say(tmp_path):
+    """A key replaces the whole of the base's, but methods are replaced one by one, and null leaves one out."""
+    methods = "{lora: {rank: 2, alpha: 2.0}, pvera: {rank: 8}, adaptformer: {}}"
+    write(tmp_path, methods=methods, schedule="{epochs: 5, patience: 3}", images="7")
+    content = "schedule: {epochs: 2}\nseeds: [4]\nmethods: {lora: {rank: 4}, vera: {}, adaptformer: null}\n"
+    profile = Profile.read(derived(tmp_path, content))
+    assert (profile.name, profile.data, profile.images, profile.seeds) == ("mine", "data/demo", 7, [4])
+    assert (profile.training.epochs, profile.training.patience) == (2, 20)
+    assert profile.methods == {"lora": {"rank": 4}, "pvera": {"rank": 8}, "vera": {}}
+
+    (tmp_path / "third.yaml").write_text("base: mine\nmethods: {pvera: null}\n")
+    third = Profile.read(tmp_path / "third.yaml")
+    assert third == profile.with_(name="third", methods={"lora": {"rank": 4}, "vera": {}})
+
+
+def test_bases_that_are_none(tmp_path):
+    file = derived(tmp_path, "seeds: [0]\n")
+    with pytest.raises(InputError, match="^unknown profile 'my': there is no .*my.yaml$"):
+        Profile.read(file)
+    for base in ("mine", "my"):  # by way of another, and itself
+        (tmp_path / "my.yaml").write_text(f"base: {base}\n")
+        assert refusal(tmp_path / f"{base}.yaml") == "base: a profile cannot be its own base"
+    (tmp_path / "my.yaml").write_text("")
+    assert refusal(file).startswith("Input should be a valid dictionary")
+    write(tmp_path, methods="[lora]")
+    assert refusal(file).startswith("methods: Input should be a valid dictionary")
 
 
 def test_what_is_no_profile(tmp_path):

@@ -131,7 +131,7 @@ def profile(tmp_path, monkeypatch):
 def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     root = tmp_path / "results"
     search = {"methods": ["pvera"], "grid": {"beta": [1e-4, 1e-2]}}
-    profile = profile.with_(experiments={"beta": search, "benchmark": {"take": ["beta"], "keep": True}})
+    profile = profile.with_(experiments={"beta": search, "benchmark": {"inherit": ["beta"], "keep": True}})
     (search,) = list_runs(profile, "beta", root)
     search.execute()
     trainings = list_runs(profile, "benchmark", root)
@@ -180,7 +180,7 @@ def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):
         inputs.prepare(planned, decode=False)
 
 
-# The language experiment
+# Texts
 
 
 @pytest.fixture
@@ -188,17 +188,18 @@ def text_profile(tmp_path, encoder_folder, text_folder):
     """A profile file."""
     path = tmp_path / "small.yaml"
     path.write_text(f"""
-data: unused
-backbones: [tiny]
-datasets: [digits]
+data: {text_folder}
+backbones: [minilm]
+weights: {{minilm: {encoder_folder}}}
+datasets: [cola]
 seeds: [0, 1]
 protocol: corrected
-methods: {{adaptformer: {{}}, lora: {{grid: {{rank: [2, 4]}}, most_chosen: 4}}, pvera: {{rank: 4}}}}
+schedule: {{epochs: 1}}
 learning_rate: 1.0e-2
-language: {{data: {text_folder}, backbones: [minilm], datasets: [cola], schedule: {{epochs: 1}},
-           weights: {{minilm: {encoder_folder}}},
-           experiments: {{language_beta: {{methods: [pvera], seeds: [0], grid: {{beta: [1.0e-2, 1.0e-4]}}}},
-                          language: {{take: [language_beta], keep: true}}}}}}
+methods: {{lora: {{grid: {{rank: [2, 4]}}}}, pvera: {{rank: 4}}}}
+experiments:
+  beta: {{methods: [pvera], seeds: [0], grid: {{beta: [1.0e-2, 1.0e-4]}}}}
+  benchmark: {{inherit: [beta], keep: true}}
 """)
     return path
 
@@ -208,27 +209,27 @@ def arguments(text_profile, *more) -> list:
 
 
 def test_from_the_profile_to_the_result_files(text_profile, encoder, text_folder, capsys):
-    text, root = Profile.read(text_profile).of_language().with_(seeds=[0]), text_profile.parent / "results"
-    for experiment in ("language_beta", "language"):
+    text, root = Profile.read(text_profile).with_(seeds=[0]), text_profile.parent / "results"
+    for experiment in ("beta", "benchmark"):
         for run in list_runs(text, experiment, root):
             run.execute()
             assert run.state() == "done" and run.pool == "mean"
-    (search,) = results.load_runs(root, "small", "language_beta")
-    lora, run = results.load_runs(root, "small", "language")
+    (search,) = results.load_runs(root, "small", "beta")
+    lora, run = results.load_runs(root, "small", "benchmark")
     assert len(lora["members"]) == 2 and run["category"] == "language" and run["config"]["max_length"] == 30
     assert {m["beta"] for m in run["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
     probabilities, labels = results.read_predictions(results.path_of(root, run))
     (test,) = inputs.load(text_folder, "cola", encoder, ["test"])
     assert labels.tolist() == test.labels.tolist()
     assert run["test"]["matthews"] == pytest.approx(matthews_corrcoef(labels, probabilities.argmax(1)), abs=0.1)
-    scripts.execute("train_language", *arguments(text_profile, "--seeds", "0", "--list"))
-    assert "small, language: 2 of 2 runs are there" in capsys.readouterr().out
+    scripts.execute("train", *arguments(text_profile, "--seeds", "0", "--list"))
+    assert "small, benchmark: 2 of 2 runs are there" in capsys.readouterr().out
 
 
 BAD_TEXT = {
     "without GLUE's files": (["--datasets", "rte"], "train.tsv does not exist"),
     "images": (["--datasets", "vessels"], "'vessels' is a data set of images"),
-    "no section": (["--profile", "demo"], "profile 'demo' has no language experiment"),
+    "backbone of images": (["--backbones", "minilm", "tiny"], "unknown text encoder 'tiny'; choose from minilm"),
 }
 
 
@@ -236,7 +237,7 @@ BAD_TEXT = {
 def test_bad_input_is_one_line_and_exit_code_2(text_profile, text_folder, case, capsys, monkeypatch):
     cause, message = BAD_TEXT[case]
     monkeypatch.setitem(glue.GLUE, "rte", replace(glue.GLUE["rte"], title="elsewhere"))
-    assert message in scripts.refusal("train_language", capsys, *arguments(text_profile, *cause))
+    assert message in scripts.refusal("train", capsys, *arguments(text_profile, *cause))
 
 
 # A user's ninth method works everywhere that the paper's eight methods work

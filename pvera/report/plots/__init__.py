@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Bbox
 
 from pvera.adapters import METHODS
 from pvera.files import write_atomically
@@ -152,18 +151,12 @@ def benchmark(scores: pd.DataFrame) -> Figure:
     return figure
 
 
-def save(figure: Figure, folder, name: str, source: str = "") -> list[Path]:
-    """Write <folder>/<name>.{png,pdf} and return the paths. Files have no dates: equal figures give equal files.
-
-    source: where the data come from, in small print below all that is drawn.
-    """
-    width, height = figure.get_size_inches()
-    figure.text(0.995, -0.13 / height, source, ha="right", fontsize=5, color="0.5", in_layout=False)
-    whole = Bbox([[0, -0.17], [width, height]])
+def save(figure: Figure, folder, name: str) -> list[Path]:
+    """Write <folder>/<name>.{png,pdf} and return the paths. Files have no dates: equal figures give equal files."""
     paths = []
     for ending, undated in (("png", "Software"), ("pdf", "CreationDate")):
         file = io.BytesIO()
-        figure.savefig(file, format=ending, dpi=300, metadata={undated: None}, bbox_inches=whole)
+        figure.savefig(file, format=ending, dpi=300, metadata={undated: None})
         paths.append(Path(folder) / f"{name}.{ending}")
         write_atomically(paths[-1], file.getvalue())
     return paths

@@ -9,58 +9,66 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from pvera.report.plots import PAGE, PLAIN, SEED, Style, entry, forest, key, note, panels, style
+from pvera.report.plots import PAGE, Style, entry, forest, key, note, panels, style
 from pvera.report.statistics import mean_interval, over_repeats
 from pvera.report.table import title
-from pvera.report.tables.components import CONTRASTS, Runs, values
+from pvera.report.tables.components import CONTRASTS, Runs, are_two, values
 from pvera.report.tables.protocol import METRICS, per_pair, summary
 from pvera.report.tables.verdicts import pooled
 from pvera.study.protocol import VARIANTS
 
-MEAN = "Mean over tasks"
+MEAN = "Mean"
+#: The mean's marker is a stroke, which hides no interval.
+STROKE = Style("", "black", "|")
 
 
 def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Figure:
-    """Draw contrasts of methods and variants in a panel each: a row per task, dots for seeds, markers for their means.
+    """Draw contrasts of methods and variants: a column each, a block of rows per setting, a row per data set.
 
-    sets: name of a set of tasks -> its runs. A set ends in its mean over tasks with the 95 % interval for other seeds;
-    a thin one, which takes three units, is for other tasks. names: of `CONTRASTS`, at most four for several sets;
-    those are drawn that every set has runs of.
+    Small dots are seeds, large ones their means. A block ends in the mean over data sets, with its 95 % intervals:
+    thick over seeds and, of three data sets or more, thin over data sets.
+
+    Args:
+        sets: Title of a setting -> its runs.
+        names: Of `CONTRASTS`; those are drawn that every setting has runs of.
     """
     accuracies = [values(runs) for runs in sets.values()]
-    there = [name for name in names if all({*CONTRASTS[name]} <= runs.keys() for runs in sets.values())]
-    rows = [
-        [*map(title, frame.index.unique("dataset")), f"{MEAN}{name}"]
-        for name, frame in zip(sets, accuracies, strict=True)
-    ]
-    lines = [len(labels) for labels in rows for _ in range(-(-len(there) // 4))]  # of each row of panels
+    there = [name for name in names if all(are_two(runs, *CONTRASTS[name]) for runs in sets.values())]
+    columns = min(len(there), 4)
+    rows = [[*map(title, frame.index.unique("dataset")), MEAN] for frame in accuracies]
+    lines = [len(labels) for labels in rows for _ in range(-(-len(there) // columns))]  # of each row of panels
     figure, axes = panels(
-        len(there) * len(sets), min(len(there), 4), PAGE, 0.25 + 0.12 * np.mean(lines), 0.6, sharex="all", sharey="row",
+        len(there) * len(sets), columns, PAGE, 0.5 + 0.12 * np.mean(lines), 0.6, sharex="all", sharey="row",
         height_ratios=lines,
     )  # fmt: skip
+
     pvera = style("pvera")
     task = Style("", pvera.colour, pvera.marker)
-    for ax, (place, name) in zip(axes, product(range(len(sets)), there), strict=True):
-        frame, labels, (first, second) = accuracies[place], rows[place], CONTRASTS[name]
+    for place, (ax, (block, name)) in enumerate(zip(axes, product(range(len(sets)), there), strict=True)):
+        frame, labels, (first, second) = accuracies[block], rows[block], CONTRASTS[name]
         gaps = (frame[first] - frame[second]).unstack("seed", sort=False)
         tasks = gaps.add_prefix("seed").assign(mean=gaps.mean(axis=1)).set_axis(labels[:-1])
-        mean = mean_interval(gaps, over_repeats)
+        mean = pd.DataFrame(mean_interval(gaps, over_repeats), labels[-1:])
+
         units = pooled(gaps).dropna(how="all")
-        if len(units) > 2:  # of two the interval for new tasks spans the figure
+        if len(units) > 2:  # of two the interval over data sets spans the figure
             sample = mean_interval(units)
             ax.plot([sample["low"], sample["high"]], [len(labels) - 1] * 2, color="black", linewidth=0.5)
-        forest(
-            ax,
-            pd.concat([tasks, pd.DataFrame(mean, labels[-1:])]),
-            lambda label: PLAIN if label.startswith(MEAN) else task,
-        )
+        forest(ax, pd.concat([tasks, mean]), lambda label: STROKE if label == MEAN else task)
         ax.axvline(0, color="0.3", linewidth=0.6, zorder=1)
         ax.axhline(len(labels) - 1.5, color="0.8", linewidth=0.6)
-        if place == 0:
-            ax.set_title(name, fontsize=7)
-    note(figure, "Difference of test accuracy (points); right of zero, the first of the two is better")
-    key(figure, [SEED, entry("mean over seeds", pvera.marker, colour=pvera.colour),
-                 entry("mean over tasks; 95 % interval: thick for new seeds, thin for new tasks", "d", "-", "black",
+        if block == 0:
+            ax.set_title(name.replace(" with latent", "\nwith latent").replace(" (β", "\n(β"), fontsize=7)
+        if place % columns == 0:
+            heading = list(sets)[block].replace(", ", ",\n", 1)
+            ax.annotate(heading, (0, 1), (-4, 0), "axes fraction", textcoords="offset points", ha="right", va="bottom",
+                        fontsize=6.5, fontweight="bold")  # fmt: skip
+    for ax in axes[-columns:]:
+        ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)
+    note(figure, "right of zero, the first of the two is better")
+    key(figure, [entry("one seed", "o", colour=pvera.colour, markersize=2, markeredgewidth=0),
+                 entry("mean over seeds", pvera.marker, colour=pvera.colour),
+                 entry("mean over data sets; 95 % interval: thick over seeds, thin over data sets", "|", "-", "black",
                        linewidth=1.8),
                 ])  # fmt: skip
     return figure
@@ -91,7 +99,7 @@ def effects(pairs: pd.DataFrame) -> Figure:
         forest(ax, frame, look).set_title(f"{heading} ({unit})", fontsize=7)
         ax.axvline(0, color="0.4", linewidth=0.6, zorder=1)
         ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    figure.supxlabel("Published program minus corrected; colour: of the one method concerned", fontsize=7)
+    figure.supxlabel("Official code minus corrected; colour: of the one method concerned", fontsize=7)
     key(figure, [entry("one data set and seed", "o", colour="black", markersize=2),
                  entry("mean over them", "D", colour="black"), Patch(color="0.9", label="chance")])  # fmt: skip
     return figure

@@ -1,8 +1,8 @@
-"""Figures of the draws: violins of their spread and of interval widths, both by number of draws, images with their
+"""Figures of the samples: violins of their spread and of interval widths, both by number of samples, images with their
 intervals (Section 4.3, Appendix C); and of the last layer's latents: detection of other data sets, and maps over
 patches (Section 4.4)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 
@@ -12,12 +12,11 @@ import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Bbox
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
 from pvera.report.analyses import Example
-from pvera.report.plots import COLUMN, entry, key, note, panels, picture, style
+from pvera.report.plots import COLUMN, Style, entry, forest, key, note, panels, picture, style
 from pvera.report.statistics import rank_sum
 from pvera.report.table import signed, title
 from pvera.report.tables import uncertainty as tables
@@ -58,7 +57,7 @@ def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> No
 
 
 def pairs(runs: tables.Runs, values_of: Callable, label: str, definition: str) -> Figure:
-    """Draw violins of correct and incorrect images for each of the paper's numbers of draws, on one scale, with the
+    """Draw violins of correct and incorrect images for each of the paper's numbers of samples, on one scale, with the
     significance that incorrect images have the higher values.
 
     values_of: `tables.spread_of` or `tables.width_of`. definition: when an image counts as correct.
@@ -67,7 +66,7 @@ def pairs(runs: tables.Runs, values_of: Callable, label: str, definition: str) -
     for ax, k in zip(axes, tables.DRAWS, strict=True):
         correct, incorrect = tables.parted(values_of(runs, k))
         violins(ax, (correct, incorrect), ("Correct", "Incorrect"), (CORRECT, INCORRECT))
-        ax.set_title(f"{k} draws", pad=14)
+        ax.set_title(f"{k} samples", pad=14)
         test = rank_sum(incorrect, correct)
         if np.isfinite(test.p_value):
             bracket(ax, 0, 1, 1.02, f"{stars(test.p_value)}   δ = {signed(test.cliffs_delta, 2)}")
@@ -80,16 +79,16 @@ def pairs(runs: tables.Runs, values_of: Callable, label: str, definition: str) -
 #: The paper's violins of the standard deviation of the softmax scores, and the appendix's of the interval widths.
 spread = partial(
     pairs, values_of=tables.spread_of, label="SD of the highest softmax score",
-    definition="correct: more than half of the draws predict the true class",
+    definition="correct: more than half of the samples predict the true class",
 )  # fmt: skip
 widths = partial(
     pairs, values_of=tables.width_of, label="Width of the 95 % interval of the mean\nscore of the predicted class",
-    definition="correct: the class that most draws predict is the true one",
+    definition="correct: the class that most samples predict is the true one",
 )  # fmt: skip
 
 
 def detection(runs: tables.Runs) -> Figure:
-    """Draw the AUROC for detecting incorrect predictions by number of draws: mean, and a band over seeds."""
+    """Draw the AUROC for detecting incorrect predictions by number of samples: mean, and a band over seeds."""
     of_seeds = tables.detection(runs).groupby(["way", "draws", "seed"])["auroc"].mean()
     figure, (ax,) = panels(1, 1, COLUMN, 2.1, 0)
     for way, colour, marker in ((tables.SCORE, "0.25", "s"), (tables.SD, style("pvera").colour, "o")):
@@ -102,7 +101,7 @@ def detection(runs: tables.Runs) -> Figure:
     ax.set_xscale("log", base=2)
     ax.set_xticks(counts := list(runs[0].estimates), map(str, counts))
     ax.minorticks_off()
-    ax.set_xlabel("Draws")
+    ax.set_xlabel("Samples")
     ax.grid(axis="y")
     ax.set_ylabel("AUROC, incorrect predictions")
     figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=2.4)
@@ -116,51 +115,21 @@ def framed(ax: Axes, example: Example) -> None:
     ax.spines[:].set(visible=True, color=CORRECT if example.right else INCORRECT, linewidth=1.2)
 
 
-def by_error(tasks: pd.DataFrame) -> Figure:
-    """Draw Cliff's delta of the spread of each task (`tuned.draws_by_task`) against its error rate, at column width.
-
-    The line is that of least squares, with its 95 % interval.
-    """
-    figure, (ax,) = panels(1, 1, COLUMN, 2.6, 0.4)
-    errors = np.linspace(tasks["error"].min(), tasks["error"].max())
-    line = tables.line(tasks, errors)
-    ax.fill_between(errors, line["low"], line["high"], color="0.9", linewidth=0)
-    ax.plot(errors, line["mean"], color="0.4", linewidth=1)
-    ax.axhline(0, color="0.5", linewidth=0.6, linestyle="--")
-    looks = dict(zip(tasks["set"].unique(), (("o", "black"), ("s", "white")), strict=False))
-    for _, task in tasks.iterrows():
-        marker, inside = looks[task["set"]]
-        ax.plot(task["error"], task["delta"], marker, color="black", mfc=inside, mew=0.7)
-    ax.margins(x=0.1)
-    ax.set_xlabel("Incorrect predictions (%)")
-    ax.set_ylabel("Cliff's delta of the spread")
-    entries = [entry(name, marker, colour="black", mfc=inside) for name, (marker, inside) in looks.items()]
-    ax.legend(handles=[*entries, entry("least squares, 95 % interval", line="-", colour="0.4")], fontsize=6)
-    name_points(ax, tasks["error"], tasks["delta"], map(title, tasks.index))
+def by_task(sets: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw the AUROC of errors of each data set (`tables.by_task`) with its interval: a panel per setting."""
+    counts = [len(tasks) for tasks in sets.values()]
+    height = 0.16 * max(counts) + 0.3
+    figure, axes = panels(len(sets), len(sets), COLUMN * len(sets), height, 0.3, sharex=True)
+    pvera = style("pvera")
+    for ax, (heading, tasks) in zip(axes, sets.items(), strict=True):
+        labels = [f"{title(name)}, {error:.0f} %" for name, error in tasks["error"].items()]
+        forest(ax, tasks[["mean", "low", "high"]].set_axis(labels), lambda _: Style("", pvera.colour, pvera.marker))
+        ax.axvline(0.5, color="0.3", linewidth=0.6, linestyle="--")
+        ax.set_title(heading, fontsize=7)
+    figure.supxlabel("AUROC of errors by the predictive standard deviation (0.5: chance)", fontsize=7)
+    note_text = "rows: data set and its share of incorrect predictions; bar: 95 % interval over seeds"
+    axes[0].annotate(note_text, (0, 0), (0, -24), "axes fraction", textcoords="offset points", fontsize=5.5)
     return figure
-
-
-#: Where a name may stand beside a marker: alignment, and distance in points, across and upwards.
-SIDES = (
-    ("left", 4, "bottom", 1), ("right", -4, "top", -1), ("right", -4, "bottom", 1), ("left", 4, "top", -1),
-    ("center", 0, "top", -4), ("center", 0, "bottom", 4),
-)  # fmt: skip
-
-
-def name_points(ax: Axes, x: pd.Series, y: pd.Series, names: Iterable[str]) -> None:
-    """Write names beside markers, each on the first of `SIDES` where it is within the axes and covers no other marker,
-    name or key; on the last one where there is none."""
-    ax.figure.draw_without_rendering()  # places the axes
-    points = ax.transData.transform(np.column_stack([x, y]))
-    taken = [ax.get_legend().get_window_extent(), *(Bbox([point, point]).padded(4) for point in points)]
-    for name, *place in zip(names, x, y, strict=True):
-        text = ax.annotate(name, place, (0, 0), textcoords="offset points", fontsize=5.5)
-        for ha, right, va, up in SIDES:
-            text.set(ha=ha, va=va, position=(right, up))
-            box = text.get_window_extent()
-            if not box.count_overlaps(taken) and ax.bbox.x0 < box.x0 and box.x1 < ax.bbox.x1:
-                break
-        taken.append(box)
 
 
 def _class(example: Example, label: int) -> str:
@@ -216,9 +185,9 @@ def teaser(images: Sequence[Example]) -> Figure:
     grid[-1, 1].set_xlabel("Softmax score")
     look = {"markersize": 2.6, "markeredgewidth": 0}
     key(figure, [
-        entry("draw, predicted class is correct", "o", colour=CORRECT, **look),
-        entry("draw, predicted class is incorrect", "o", colour=INCORRECT, **look),
-        entry("draw, another class", "o", colour="0.55", **look),
+        entry("sample, predicted class is correct", "o", colour=CORRECT, **look),
+        entry("sample, predicted class is incorrect", "o", colour=INCORRECT, **look),
+        entry("sample, another class", "o", colour="0.55", **look),
         entry("95 % interval of the mean, predicted class (bold)", "|", "-", "black", linewidth=1.6),
     ], columns=1)  # fmt: skip
     return figure
@@ -267,7 +236,7 @@ def out_of_distribution(runs: Sequence[Analysed], kind: str) -> Figure:
 
 
 def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
-    """Draw a column per image; below it each method's latent: PVeRA's mean, two draws, and these draws minus the mean.
+    """Draw a column per image; below it each method's latent: PVeRA's mean, two samples, and both minus the mean.
 
     latents: of `load_analyses`. A cell is a patch, as it is. Draws have the scale of their mean, as in the paper's
     Figure 7; the differences have one that is centred at zero.
@@ -279,13 +248,13 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
     for record, arrays in latents:
         look, mean, draws = style(record["method"]), arrays["mu"], arrays["draws"][:2]
         as_drawn = {f"{look.title},\nmean" if len(draws) else look.title: mean}
-        as_drawn |= {f"draw {i + 1}": draw for i, draw in enumerate(draws)}
+        as_drawn |= {f"sample {i + 1}": draw for i, draw in enumerate(draws)}
         groups.append((as_drawn, look.colour, {"cmap": "viridis", "vmin": mean.min(), "vmax": mean.max()}))
         if len(draws):
-            from_mean = {f"draw {i + 1}\n− mean": draw - mean for i, draw in enumerate(draws)}
+            from_mean = {f"sample {i + 1}\n− mean": draw - mean for i, draw in enumerate(draws)}
             most = np.abs(draws - mean).max()
             groups.append((from_mean, look.colour, {"cmap": "BrBG", "vmin": -most, "vmax": most}))
-    rows, size = sum(len(rows) for rows, *_ in groups), (COLUMN - 1.2) / len(pixels)
+    rows, size = sum(len(rows) for rows, *_ in groups), (COLUMN - 1.4) / len(pixels)
     figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows))
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02)
     grid = figure.subplots(rows, len(pixels), squeeze=False)
@@ -304,6 +273,6 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
             bar = figure.colorbar(axes[0].images[0], ax=axes, pad=0.01, fraction=0.06, aspect=6 * len(axes) / 5)
             bar.ax.tick_params(labelsize=5.5)
             bar.ax.yaxis.set_major_locator(MaxNLocator(3))
-    note(figure, "One cell per patch: its query latent in the last layer, on the first\n"
-                 "principal component of the mean (no unit); draws, and draws minus the mean")  # fmt: skip
+    text = "One cell per patch: its query latent in the last layer,\non the first principal component of the mean\n"
+    note(figure, text + "(no unit); samples, and samples minus the mean")
     return figure

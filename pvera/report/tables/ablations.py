@@ -5,22 +5,44 @@ intervals are those of a mean over data sets.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pvera.data.tasks import TASKS
 from pvera.report.scores import score_frame
+from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import over_datasets
 from pvera.report.table import Table, interval, texts, thousands
 from pvera.report.tables.benchmark import describe_runs
-from pvera.report.tables.verdicts import Gaps, Untestable, contrast
+from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast
+from pvera.study import results
 
 LEARNED = 0.95
 #: Hyperparameter -> the values of the paper's table.
 PAPER = {"rank": [64, 128, 256, 512], "targets": ["q", "k", "v", "qk", "qv", "qkv"]}
+
+
+#: Hyperparameter -> the experiment that varies it.
+EXPERIMENTS = {"rank": "rank", "targets": "position"}
+
+
+def read(files: ResultFiles, hyperparameter: str) -> dict[Setting, list[dict]]:
+    """Read the trainings of all values of a hyperparameter, by setting."""
+    parts = {}
+    name = EXPERIMENTS[hyperparameter]
+    for profile in files.profiles:
+        if name in profile.experiments:
+            folders = profile.experiments[name].variants(name)
+            parts |= files.by_setting(profile, results.load_runs(files.root, profile.name, *folders))
+    return parts
+
+
+def value_of(run: dict, hyperparameter: str):
+    """Return a hyperparameter of a run's method, which all members share."""
+    return run["config"]["members"][0]["method"][hyperparameter]
 
 
 def losses(runs: Sequence[dict], hyperparameter: str) -> pd.DataFrame:
@@ -29,12 +51,15 @@ def losses(runs: Sequence[dict], hyperparameter: str) -> pd.DataFrame:
     The lowest over searched learning rates; NaN where a run is missing or diverged.
     """
 
-    def lowest(value, run: dict) -> float:
-        candidates = [m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value]
-        return pd.Series(candidates, dtype=float).min()
+    def lowest(run: dict) -> float:
+        return pd.Series([member["best_validation_loss"] for member in run["members"]], dtype=float).min()
 
-    values = dict.fromkeys(member["grid"][hyperparameter] for run in runs for member in run["members"])
-    return pd.DataFrame({value: score_frame(runs, partial(lowest, value)).iloc[:, 0] for value in values})
+    by_value: dict[Any, list[dict]] = {}
+    for run in runs:
+        by_value.setdefault(value_of(run, hyperparameter), []).append(run)
+    ordered = sorted(by_value, key=PAPER["targets"].index if hyperparameter == "targets" else None)
+    columns = {value: score_frame(by_value[value], lowest).iloc[:, 0] for value in ordered}
+    return pd.concat(columns, axis=1, sort=False)
 
 
 def by_seed(of_values: pd.DataFrame) -> pd.DataFrame:
@@ -88,7 +113,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
     base = pairs.get(best)
     gaps = above(ours, base)
     paired = theirs.reindex([published.get(value) for value in values])
-    sizes = {member["grid"][hyperparameter]: member["adapter_parameters"] for run in runs for member in run["members"]}
+    sizes = {value_of(run, hyperparameter): run["members"][0]["adapter_parameters"] for run in runs}
     columns = {
         hyperparameter: values,
         "published_value": paired.index,
@@ -101,7 +126,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
         "above_reference_paper": paired["loss"] - theirs["loss"].min(),
         "lowest": [(whole.idxmin(axis=1) == value).sum() for value in values],
         "failed": failed(ours).sum(),
-        "parameters": list(sizes.values()),
+        "parameters": [sizes[value] for value in values],
         "parameters_paper": paired["parameters"],
     }
     data = pd.DataFrame({name: np.asarray(column) for name, column in columns.items()})
@@ -133,21 +158,13 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
     if not runs[0]["config"]["protocol"]["softmax_in_loss"]:
         caption += " The paper's cross entropy takes the softmax twice, so its losses are on another scale."
     panel = texts(data.set_index(pd.Index(header)), spec).T
-    return Table(runs[0]["experiment"], caption, {"": panel}, data=data, source=describe_runs(runs), in_paper=True)
-
-
-def of_ranks(text: str, groups: Sequence[list[int]], of_values: pd.DataFrame | None) -> str:
-    """Return the text of a claim about groups of the paper's ranks, which names ours beside those that differ."""
-    pairs, names = counterparts([] if of_values is None else of_values, "rank"), []
-    for ranks in groups:
-        ours = " and ".join(title(pairs[rank]) for rank in ranks if pairs.get(rank, rank) != rank)
-        theirs = " and ".join(title(rank) for rank in ranks)
-        names.append(f"{theirs} (here {ours})" if ours else theirs)
-    return text.format(*names)
+    return Table(
+        EXPERIMENTS[hyperparameter], caption, {"": panel}, data=data, source=describe_runs(runs), in_paper=True
+    )
 
 
 @contrast
-def lower(of_values: pd.DataFrame, hyperparameter: str, better: list, worse: list) -> Gaps:
+def lower(of_values: pd.DataFrame, hyperparameter: str, better: list, worse: list) -> PairedDifferences:
     """Return how far each value of `better` lies below each other one of `worse`, values of the paper."""
     pairs = counterparts(of_values, hyperparameter)
     names = {value: title(pairs[value]) for value in pairs}

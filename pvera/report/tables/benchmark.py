@@ -1,7 +1,7 @@
-"""Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4);
-the same against the paper's; and the contrasts behind the paper's claims about its Table 1."""
+"""Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4),
+and the same beside the paper's."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import product
 
 import numpy as np
@@ -13,16 +13,21 @@ from pvera.data import vtab
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
-from pvera.report.scores import ROWS, capped, over_seeds, score_frame
+from pvera.report.scores import capped, over_seeds, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value, over_datasets
 from pvera.report.table import NOTHING, STAR, Table, interval, number, origin, pivot_text, plain, signed, texts, title
-from pvera.report.tables.verdicts import Contrast, Gaps, Untestable, below, contrast, lead
 from pvera.study.results import CATEGORIES
 
 REFERENCE = "pvera"
 
 #: Hyperparameter of a grid -> title of its panel in the grid table. Others follow under their own names.
-PANELS = {"rank": "Rank", "ratio": "Reduction ratio", "learning_rate": "Learning rate", "beta": "KL weight β"}
+PANELS = {
+    "rank": "Rank",
+    "ratio": "Reduction ratio",
+    "learning_rate": "Learning rate",
+    "alpha": "Factor α",
+    "beta": "KL weight β",
+}
 DESCENDING = ("ratio", "learning_rate", "beta")  # in the paper
 
 
@@ -92,44 +97,6 @@ def panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict[str,
     return frames
 
 
-# Contrasts of claims
-
-
-@contrast
-def ranks(scores: pd.DataFrame, method: str) -> Gaps:
-    """Return the ranks above that of `method`, per data set and seed (1 is best); NaN where a method lacks a run."""
-    of_methods = scores.filter(PAPER_METHODS).dropna().rank(axis=1, ascending=False)
-    return below(method)(of_methods.reindex(scores.index))
-
-
-@contrast
-def wins(scores: pd.DataFrame, method: str) -> Gaps:
-    """Return how often `method` is best, times the number of data sets; NaN where a method lacks a run."""
-    whole = scores.filter(PAPER_METHODS).dropna().round(1)
-    best = whole.eq(whole.max(axis=1), axis=0)
-    return lead(method)((len(scores.index.unique("dataset")) * best).reindex(scores.index).astype(float))
-
-
-@contrast
-def steadiness(scores: pd.DataFrame, method: str) -> Gaps:
-    """Return the standard deviations over seeds above that of `method`. `Untestable` for a single seed."""
-    if len(scores.index.unique("seed")) < 2:
-        raise Untestable("a single seed has no standard deviation")
-    return below(method)(scores.groupby(level=ROWS[:2], sort=False).std())
-
-
-@contrast
-def second(scores: pd.DataFrame, method: str, first: str) -> Gaps:
-    """Return how far `first` lies above `method`, and `method` above all others."""
-    return lead(first, method)(scores) | lead(method)(scores.drop(columns=first))
-
-
-@contrast
-def on_categories(scores: pd.DataFrame, categories: Sequence[str], judged: Contrast) -> Gaps:
-    """Return a contrast on the data sets of some categories."""
-    return judged(scores[scores.index.isin(categories, level="category")])
-
-
 # The tables
 
 
@@ -168,7 +135,8 @@ def spread(mean: float, std: float, star: bool) -> str:
 def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     """Build the paper's table of grid choices: per method, the share of runs that chose each value.
 
-    searches: the runs that chose PVeRA's β before the benchmark, if any; those on other data sets do not count.
+    searches: the runs that chose each method's own hyperparameter before, if any; those on other data sets do not
+    count.
     """
     datasets = {run["dataset"] for run in runs}
     searches = [run for run in searches if run["dataset"] in datasets]
@@ -179,7 +147,7 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
         "not search counts with the choice of the one that did."
     )
     if searches:
-        caption += f" β: searched before the other grids, once per data set (seed {searches[0]['seed']})."
+        caption += " Ranks, ratios, α and β: searched before the learning rates, on seed 0."
     without = [title(method) for method in score_frame(runs) if method not in set(choices["method"])]
     if without:
         caption += f" Without a grid: {', '.join(without)}."
@@ -192,23 +160,29 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
 def beside_paper(runs: list[dict], paper: Published) -> Table:
     """Build the main table here, in the paper, and their difference: averages, mean ranks, and shared data sets.
 
-    Runs on a published backbone and its data sets are compared cell by cell, others with ViT-B/14 on VTAB-1k by
-    averages and ranks alone. InputError without runs of the paper's methods.
+    Runs on a published backbone and VTAB-1k's own data are compared cell by cell. Others are compared with ViT-B/14 by
+    averages and ranks alone, on the data sets that the two share, or on all where they share none.
+    InputError without runs of the paper's methods.
     """
     runs = [run for run in runs if run["method"] in PAPER_METHODS]
     if not runs:
         raise InputError(f"nothing to hold against the paper: train one of its methods, {', '.join(PAPER_METHODS)}")
     scores, backbone = score_frame(runs), runs[0]["backbone"]
-    shared = [name for name in DATASETS if name in scores.index.unique("dataset")]
-    matched = backbone in BACKBONES and bool(shared)
-    if not matched:
-        backbone, shared = "dinov2_b", DATASETS
+    datasets = scores.index.unique("dataset")
+    shared = [name for name in DATASETS if name in datasets]
+    differs = any("data_differs" in run for run in runs)
+    by_cell = backbone in BACKBONES and bool(shared) and not differs
+    if not by_cell:
+        backbone = "dinov2_b"
+    printed = shared or DATASETS
+
     category = {name: TASKS[name].category for name in DATASETS}
     category |= {dataset: name for name, dataset, _ in scores.index}
-    ours = accuracies(scores)[shared if matched else scores.index.unique("dataset")]
+    ours = accuracies(scores)[shared if by_cell else datasets]
     theirs = paper.accuracies("" if backbone == "dinov2_b" else backbone)
-    there = _summary(theirs.loc[list(scores), shared], category, matched)
-    here = _summary(ours, category, matched).reindex(columns=there.columns)
+    there = _summary(theirs.loc[list(scores), printed], category, by_cell)
+    here = _summary(ours, category, by_cell).reindex(columns=there.columns)
+
     titles = {"average": "Average", "rank": "Mean rank"} | {name: f"Avg. {name}" for name in CATEGORIES}
     spec = {name: (titles.get(name, name), 1, "min" if name == "rank" else "max") for name in there}
     signs = {name: (heading, "+1") for name, (heading, *_) in spec.items()}
@@ -216,11 +190,13 @@ def beside_paper(runs: list[dict], paper: Published) -> Table:
     agreement = NOTHING
     if len(here) > 1 and here["average"].notna().all():
         agreement = signed(float(kendalltau(here["average"], there["average"]).statistic), 2)
-    source = f"The paper's numbers are those of {BACKBONES[backbone]} on {len(shared)} data sets"
-    if matched:
-        source += ", the same as here."
-    else:
-        source += ". Backbone and data differ here, so the differences do not test the paper's numbers."
+
+    source = f"The paper's numbers are those of {BACKBONES[backbone]} on {len(printed)} data sets"
+    if shared:
+        source += ", the same as here"
+    source += "."
+    if not by_cell:
+        source += " Backbone and images differ here, so the differences do not test the paper's numbers."
     caption = (
         "Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: best. Underlined: second "
         f"best. The paper's averages are computed from its cells. {source} "
@@ -267,12 +243,11 @@ def describe_runs(runs: list[dict]) -> str:
     text = f"{origin(runs)}, at most {config['max_epochs']} epochs"
     if config["precision"] != "float32":
         text += f", {config['precision']}"
-    if runs[0]["experiment"] == "benchmark":
-        text += ", not tuned alike"
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):
         text += f", copy of the data: {copies[0]}"
     findings = (f"{title(run['dataset'])} {', '.join(run['data_differs'])}" for run in runs if "data_differs" in run)
-    if differing := dict.fromkeys(findings):
+    differing = dict.fromkeys(findings)
+    if differing:
         text += f" ({'; '.join(differing)})"
     if config["images"]:
         text += f", a trial on the first {config['images']} samples of each split"
@@ -281,7 +256,7 @@ def describe_runs(runs: list[dict]) -> str:
         text += f" (this limit ended {cut} of {chosen} chosen trainings, patience the others)"
     text += f". {len(runs)} runs."
     datasets = scores.index.unique("dataset")
-    if runs[0]["experiment"] == "benchmark" and datasets[0] in vtab.NAMES and len(datasets) < len(vtab.NAMES):
+    if datasets[0] in vtab.NAMES and not differing and len(datasets) < len(vtab.NAMES):
         text += f" Incomplete: {len(datasets)} of {len(vtab.NAMES)} data sets."
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
     # The cell of another pair is empty, and a method may have fewer seeds than others.

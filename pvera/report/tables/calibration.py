@@ -1,20 +1,20 @@
-"""Calibration of the methods (Section 4.3, Figure 4), from result files and stored predictions.
+"""Calibration of the methods (Section 4.3, Figure 4), from result files.
 
 Errors are averaged by the geometric mean over data sets, as in the paper, and over seeds. Their intervals are those of
 a mean of logarithms.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
 from pvera import metrics
+from pvera.report.analyses import Uncertainty
 from pvera.report.scores import complete, over_seeds, score_frame
 from pvera.report.statistics import over_datasets
 from pvera.report.table import Table, interval
 from pvera.report.tables.benchmark import REFERENCE, describe_runs
-from pvera.study.results import path_of, read_predictions
 
 
 def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
@@ -32,54 +32,43 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     return np.exp(means.join(seeds))
 
 
-def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
-    """Return the "ace" and "ece" of each run if it were calibrated: geometric means over drawn labels.
+def expected(samples: Iterable[Uncertainty]) -> float:
+    """Return the ACE (%) expected under perfect calibration: of labels drawn from PVeRA's own scores, of one pass.
 
-    InputError where the predictions of a run are not below `root`.
+    Geometric mean over data sets and seeds.
     """
-    drawn = []
-    for run in runs:
-        if run["test"]:
-            confidence = read_predictions(path_of(root, run))[0].max(1)
-            errors = metrics.calibrated_errors(confidence)
-            means = {name: float(np.exp(np.log(of_draws).mean())) for name, of_draws in errors.items()}
-            run = run | {"test": means}
-        drawn.append(run)
-    return {metric: score_frame(drawn, metric) for metric in ("ace", "ece")}
+    aces = [metrics.calibrated_errors(run.single_pass)["ace"] for run in samples]
+    logs = [np.log(of_draws).mean() for of_draws in aces]
+    return 100 * float(np.exp(np.mean(logs)))
 
 
-def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
-    """Build the table of calibration errors, each beside its floor (`floors`), and proper scores per method."""
+def calibration(runs: list[dict]) -> Table:
+    """Build the table of calibration errors and proper scores per method."""
     scores = {metric: complete(score_frame(runs, metric)) for metric in ("ace", "ece", "nll", "brier", "accuracy")}
     parts = [geometric_means(scores[metric]).add_prefix(f"{metric}_") for metric in ("ace", "ece")]
     data = pd.concat(parts, axis=1)
-    for metric, floor in floors.items():
-        data[f"{metric}_floor"] = np.exp(over_seeds(np.log(complete(floor))).mean())
     for metric in ("nll", "brier", "accuracy"):
         data[metric] = over_seeds(scores[metric]).mean()
 
-    percents = ["accuracy", "ace_mean", "ace_floor", "ace_low", "ace_high", "ece_mean", "ece_floor"]
+    percents = ["accuracy", "ace_mean", "ace_low", "ace_high", "ece_mean"]
     panel = data.assign(**100 * data[percents])
     if REFERENCE in panel.index:
         panel.loc[REFERENCE, ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
     spec = {
         "ace_mean": ("ACE", 1, "min"),
-        "ace_floor": ("Floor", 1),
         "ace_low": ("95 % interval", lambda row: interval(None, row["ace_low"], row["ace_high"])),
         "ace_ratio": (
             "Ratio to PVeRA's", lambda row: interval(row["ace_ratio"], row["ace_ratio_low"], row["ace_ratio_high"], 2),
         ),
         "ece_mean": ("ECE", 1, "min"),
-        "ece_floor": ("Floor", 1),
         "nll": ("NLL", 3, "min"),
         "brier": ("Brier", 3, "min"),
         "accuracy": ("Accuracy", 1),
     }  # fmt: skip
     caption = (
         f"Calibration and proper scores of each method. ACE and ECE: % in {metrics.BINS} bins, geometric means over "
-        "data sets and seeds. Floor: the same for labels drawn from the method's own scores, so of a perfectly "
-        "calibrated model on as many images. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): "
-        "means. Brackets: 95 % intervals for other data sets. Bold: lowest. Underlined: second lowest."
+        "data sets and seeds. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): means. Brackets: "
+        "95 % intervals over data sets. Bold: lowest. Underlined: second lowest."
     )
     shared, every = (len(part.index.unique("dataset")) for part in (scores["ace"], score_frame(runs)))
     if shared < every:

@@ -3,21 +3,18 @@
 import json
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS, PAPER_METHODS, Method
+from pvera.adapters import METHODS, Method
 from pvera.cost import GIGA
 from pvera.errors import InputError
-from pvera.report.published import Published, load
-from pvera.report.scores import by_backbone, score_frame
-from pvera.report.table import Table, listed, plain, thousands, title
+from pvera.report.published import Published
+from pvera.report.scores import score_frame
+from pvera.report.table import Table, plain, thousands, title
 from pvera.report.tables.benchmark import accuracies
-from pvera.report.tables.verdicts import FAILS, HOLDS, UNTESTABLE, Answer, Untestable
-from pvera.study.cost_records import MEASURES, SIZES, load_costs, method_of
-from pvera.study.results import load_runs
+from pvera.study.cost_records import MEASURES, SIZES, method_of
 
 
 def cost_table(costs: pd.DataFrame) -> Table:
@@ -61,45 +58,6 @@ def _operations(name: str, row: pd.Series) -> str:
     return plain(row[name] / GIGA, max(0, 3 - int(np.floor(np.log10(row["backbone_multiply_adds"] / GIGA)))))
 
 
-#: Claims of Section 4.3, with the percentages that the paper prints.
-CLAIMS = (
-    "PVeRA has fewer trainable parameters than every other adapter but VeRA",
-    "PVeRA is orders of magnitude smaller than most adapters",
-    "Operations that PVeRA adds, with z drawn as in training: 15.7 %",
-    "Operations that VeRA adds: 10.5 %",
-    "Merged, LoRA, VeRA and PVeRA add nothing",
-    "Bottleneck and AdaptFormer keep what they add",
-)
-
-
-def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Answer:
-    """Judge one of `CLAIMS` on counts, which have no spread.
-
-    counts: `of_paper` or `of_runs`, None without counts, and whether they are those of the paper's ViT-B/14, which its
-    printed percentages are about. `Untestable` where a method of the paper lacks its counts.
-    """
-    points, real = counts
-    if points is None or not set(PAPER_METHODS) <= set(points.index):
-        raise Untestable("no runs of every method, or no counts")
-    points = points.loc[list(PAPER_METHODS)]
-    sizes, backbone = points["adapter_parameters"], points["backbone_multiply_adds"]
-    times = sizes.drop(["pvera", "linear"]) / sizes["pvera"]
-    training, inference, merged = (_added(points[name], backbone) for name in ("training", "inference", "merged"))
-    kept, left = training[["bottleneck", "adaptformer"]], merged[["lora", "vera", "pvera"]].abs().max()
-    outcomes = [
-        (f"{sizes['pvera'] / sizes['vera']:.2f} times VeRA's", times.drop("vera").min() > 1),
-        (f"times PVeRA's: {listed(times, '{:.1f}')}", (np.log10(times) >= 1.5).mean() > 0.5),
-        (f"{training['pvera']:.2f} %", round(training["pvera"], 1) == 15.7),
-        (f"{inference['vera']:.2f} %", round(inference["vera"], 1) == 10.5),
-        (f"{left:.2f} %", left == 0),
-        (listed(kept, "{:.2f} %"), merged[kept.index].isna().all() and (kept > 0).all()),
-    ]
-    reading, holds = outcomes[CLAIMS.index(text)]
-    if text.endswith("%") and not real:
-        return Answer(f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
-    return Answer(reading, HOLDS if holds else FAILS)
-
-
 def _added(total, backbone):
     """Return the increase over the backbone in percent."""
     return 100 * (total / backbone - 1)
@@ -129,19 +87,6 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
             method = method_of({"method": run["method"], "hyperparameters": member["method"]})
             chosen.setdefault(run["method"], []).append((method, 1.0))
     return _points(costs, runs[0]["profile"], runs[0]["backbone"], accuracy, chosen)
-
-
-def of_profile(root, profile: str) -> dict[str, tuple[list[dict], tuple]]:
-    """Return the counts behind the claims, per backbone: those of the paper's ViT-B/14, marked so, and of the runs."""
-    costs, paper = load_costs(root, *dict.fromkeys([profile, SIZES])), load(Path(root) / "published")
-    counts: dict[str, tuple[list[dict], tuple]] = {"dinov2_b": ([], (of_paper(costs, paper), True))}
-    for backbone, runs in by_backbone(load_runs(root, profile)).items():
-        try:
-            points = of_runs(costs, runs)
-        except InputError:
-            points = None
-        counts.setdefault(backbone, ([], (points, False)))
-    return counts
 
 
 def _points(costs: pd.DataFrame, profile: str, backbone: str, accuracy: pd.Series, chosen: dict) -> pd.DataFrame:

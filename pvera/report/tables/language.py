@@ -9,7 +9,7 @@ from pvera.report.scores import largest_class, score_frame
 from pvera.report.statistics import over_repeats
 from pvera.report.table import MARKED, Table, marks, pivot_text, plain, title
 from pvera.report.tables.benchmark import comparisons, describe_runs, spread
-from pvera.report.tables.verdicts import Gaps, Untestable, contrast, lead
+from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast, lead
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
@@ -45,7 +45,8 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     )
     titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.GLUE.items()}
     panels = {name: cells.rename(columns=titles) for name, cells in panels.items()}
-    return Table(runs[0]["experiment"], caption, panels, data=data, source=describe_runs(runs), in_paper=True)
+    name = "language" if runs[0]["experiment"] == "benchmark" else "language_full_sets"
+    return Table(name, caption, panels, data=data, source=describe_runs(runs), in_paper=True)
 
 
 def _text(row: pd.Series) -> str:
@@ -68,7 +69,7 @@ def _tasks(scores: pd.DataFrame, which: str) -> pd.DataFrame:
 
 
 @contrast
-def ahead(scores: pd.DataFrame, which: str, *over: str) -> Gaps:
+def ahead(scores: pd.DataFrame, which: str, *over: str) -> PairedDifferences:
     """Return PVeRA's leads (points of the reported score) on one task or all, over methods with runs there.
 
     A task that LoRA has not learned is left out: its interval over seeds reaches the majority class. `Untestable`

@@ -1,4 +1,4 @@
-"""Latents over the patches of an image: draws from their mean, and how well they find its object (Section 4.4)."""
+"""Latents over the patches of an image: samples from their mean, and how well they find its object (Section 4.4)."""
 
 from collections.abc import Sequence
 
@@ -7,17 +7,17 @@ import pandas as pd
 
 from pvera.adapters import METHODS
 from pvera.report.table import Table, origin, plain, title
-from pvera.report.tables.verdicts import Gaps, Untestable, contrast
+from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast
 
 Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `analyses.load_analyses`
 
 
 def latents_table(latents: Latents) -> Table:
-    """Build the table of draws against their mean over the patches, one row per adapter.
+    """Build the table of samples against their mean over the patches, one row per adapter.
 
     In the data, explained: share of the variance that the projection keeps. spread: root mean square of draw minus
-    mean, in standard deviations of the mean. correlation: of a draw with the mean within an image, averaged over both.
-    The last two are NaN without draws.
+    mean, in standard deviations of the mean. correlation: of a sample with the mean within an image, averaged over
+    both. The last two are NaN without samples.
     """
     rows = []
     for record, arrays in latents:
@@ -37,8 +37,8 @@ def latents_table(latents: Latents) -> Table:
     }
     caption = (
         "The query's latent in the last layer, projected on the first principal component of its mean. Explained: "
-        "share of the variance over patches that the component keeps. Spread: distance of a draw from the mean "
-        "(root mean square), in standard deviations of the mean over patches. Correlation: of a draw with the mean, "
+        "share of the variance over patches that the component keeps. Spread: distance of a sample from the mean "
+        "(root mean square), in standard deviations of the mean over patches. Correlation: of a sample with the mean, "
         "over the patches of an image."
     )
     return Table("latents", caption, {"": data.set_index("method")}, spec, data, describe_runs(latents))
@@ -77,7 +77,7 @@ def focus_table(analyses: Latents) -> Table:
 
 
 @contrast
-def more_focused(analyses: Latents, than: str) -> Gaps:
+def more_focused(analyses: Latents, than: str) -> PairedDifferences:
     """Return PVeRA's AUROC above that of "vera" or `FROZEN`."""
     data = focus(analyses)
     if not {"pvera", "vera"} <= set(data):

@@ -10,7 +10,7 @@ from pvera.adapters import METHODS
 from pvera.report.analyses import load_analyses
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.table import Table, origin, plain, title
-from pvera.report.tables.verdicts import Gaps, Untestable, contrast
+from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast
 from pvera.study.analyses import from_steps
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
@@ -18,12 +18,12 @@ KINDS = {"mean": "mean value", "norm": "norm"}
 Analysed = tuple[dict, dict[str, np.ndarray]]  # record and arrays of one adapter
 
 
-def load_values(root, profile: str) -> list[Analysed]:
+def load_values(root, profile: str, experiment: str = "out_of_distribution") -> list[Analysed]:
     """Load the analyses like `analyses.load_analyses`, with PVeRA first, as in the paper's figure.
 
     Arrays: "<data set>_<kind>", the values of one of `KINDS` for its images, (images,).
     """
-    runs = load_analyses(root, profile, "out_of_distribution")
+    runs = load_analyses(root, profile, experiment)
     runs.sort(key=lambda run: (run[0]["method"] != "pvera", run[0]["config"]["tested"].index(run[0]["dataset"])))
     return [
         (run, {name.removesuffix("_steps"): from_steps(steps) for name, steps in arrays.items()})
@@ -80,7 +80,7 @@ def out_of_distribution_table(runs: Sequence[Analysed]) -> Table:
 
 
 @contrast
-def separation(data: pd.DataFrame, kind: str, over: str = "") -> Gaps:
+def separation(data: pd.DataFrame, kind: str, over: str = "") -> PairedDifferences:
     """Return PVeRA's AUROC above that of `over` or ½, mean over the other data sets, by model and seed.
 
     data: `comparisons`.

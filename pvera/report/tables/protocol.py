@@ -12,8 +12,8 @@ from scipy.stats import t
 
 from pvera.errors import InputError
 from pvera.report.scores import chosen_member
+from pvera.report.settings import ResultFiles, Setting
 from pvera.report.table import NOTHING, Table, origin, pivot_text, plain, signed, title
-from pvera.study import results
 from pvera.study.protocol import REFERENCES, VARIANTS
 from pvera.uncertainty import t_interval
 
@@ -28,17 +28,23 @@ METRICS = {
 }
 
 
-def load(root, profile: str) -> dict[str, list[dict]]:
-    """Return the records of each switch that has any: {switch: records}, references first.
+def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
+    """Return the records of each switch that has any, references first, by setting.
 
-    Empty where there are no runs at all. InputError for a switch without the runs of its reference.
+    InputError for a switch without the runs of its reference.
     """
-    runs = {name: results.load_runs(root, profile, f"protocol_{name}") for name in VARIANTS}
-    runs = {name: records for name, records in runs.items() if records}
-    for name in runs:
-        if (reference := VARIANTS[name].reference) not in runs:
-            raise InputError(f"{root}/{profile}: effects of protocol_{name} need the runs of protocol_{reference}")
-    return runs
+    settings: dict[Setting, dict[str, list[dict]]] = {}
+    for name in VARIANTS:
+        for setting, runs in files.read(f"protocol_{name}").items():
+            settings.setdefault(setting, {})[name] = runs
+    for setting, of_setting in settings.items():
+        for name in of_setting:
+            reference = VARIANTS[name].reference
+            if reference not in of_setting:
+                raise InputError(
+                    f"{files.root}/{setting.profile}: effects of protocol_{name} need the runs of protocol_{reference}"
+                )
+    return settings
 
 
 def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:

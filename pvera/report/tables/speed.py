@@ -7,28 +7,23 @@ import pandas as pd
 from pvera.report.table import Table
 from pvera.study import results
 
-SHARED = "tuned"  # these trainings shared their cores with other work, so their times say nothing
 #: Experiments with their titles. Those whose names begin alike share a row; others have their own names as titles.
 TITLES = {
+    "benchmark": "Benchmark, equal tuning",
+    "sizes": "Search of ranks and ratios",
     "beta": "Search of β",
     "alpha": "Search of α",
-    "benchmark": "Benchmark",
-    "noise": "Noise of fixed size",
-    "published": "Published protocol",
+    "paper_tuning": "The paper's tuning",
+    "official": "Official protocol",
     "rank": "Ablation of the rank",
     "position": "Ablation of positions",
     "protocol": "Differences of the protocols",
-    "uncertainty": "Monte Carlo inference",
+    "uncertainty": "Samples",
     "out_of_distribution": "Out of distribution",
     "latents": "Latents",
     "focus": "Focus",
-    "dropout": "Dropout",
-    "beta_effects": "Effects of β",
-    "baselines": "Baselines",
-    "dropout_baselines": "Baselines, dropout",
-    "beta_baselines": "Baselines along β",
-    "language": "Text",
-    "full_sets": "Text, full sets",
+    "predictors": "Rivals of the samples",
+    "full_sets": "All texts",
 }
 
 
@@ -36,10 +31,9 @@ def wall_times(root, profile: str) -> pd.DataFrame:
     """Load the seconds of each run of `profile` below `root`, with its experiment, a key of `TITLES` where one fits."""
     rows = []
     for path in sorted((Path(root) / profile).glob("*/")):
-        if not path.name.startswith(SHARED):
-            named = max((key for key in TITLES if f"{path.name}_".startswith(f"{key}_")), key=len, default=path.name)
-            for run in results.read_all(root, profile, path.name):
-                rows.append((named, run["dataset"], run["method"], run["cost"]["wall_seconds"]))
+        named = max((key for key in TITLES if f"{path.name}_".startswith(f"{key}_")), key=len, default=path.name)
+        for run in results.read_all(root, profile, path.name):
+            rows.append((named, run["dataset"], run["method"], run["cost"]["wall_seconds"]))
     return pd.DataFrame(rows, columns=["experiment", "dataset", "method", "seconds"])
 
 
@@ -50,4 +44,4 @@ def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
     sums = sums.assign(minutes=sums["total"] / 60, share=100 * sums["total"] / sums["total"].sum())
     spec = {"runs": ("Runs", 0), "minutes": ("Minutes", 1), "share": ("Share (%)", 1), "each": ("Seconds per run", 1)}
     caption = "Wall time that the runs recorded, summed over runs, parallel or not. A run includes its test."
-    return Table("spent", caption, {"": sums}, spec, data, f"Profile {profile}: {len(data)} runs.")
+    return Table(f"spent_{profile}", caption, {"": sums}, spec, data, f"Profile {profile}: {len(data)} runs.")

@@ -4,21 +4,20 @@ The tables pool all test images of all adapters, as the paper does, and then sho
 have both more errors and a wider spread, so pooling mixes the two.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from statsmodels.regression.linear_model import OLS
-from statsmodels.tools import add_constant
 
+from pvera.metrics import auroc
 from pvera.report.analyses import Uncertainty
+from pvera.report.analyses import estimates as estimates_of
 from pvera.report.published import Published
 from pvera.report.scores import place
-from pvera.report.statistics import LEVEL, rank_sum
+from pvera.report.statistics import mean_interval, over_repeats, rank_sum
 from pvera.report.table import Table, interval, origin, plain, signed, title
-from pvera.report.tables.verdicts import Answer, Gaps, Untestable, contrast, unit, verdict
-from pvera.selective import auroc
+from pvera.report.tables.verdicts import CONTRADICTED, INCONCLUSIVE, SUPPORTED, Answer, PairedDifferences, contrast
 
 ALL = "All data sets"
 DRAWS = (4, 16)  # those of the paper's figure
@@ -40,7 +39,7 @@ def datasets(runs: Runs) -> list[str]:
 
 
 def images(runs: Runs, k: int, value: str, right: str) -> pd.DataFrame:
-    """Return a row per image and adapter: dataset, seed, and `value` and `right` of its estimates with k draws."""
+    """Return a row per image and adapter: dataset, seed, and `value` and `right` of its estimates with k samples."""
     frames = []
     for run in runs:
         columns = {"value": getattr(run.estimates[k], value), "right": getattr(run.estimates[k], right)}
@@ -67,10 +66,10 @@ def spread(runs: Runs) -> Table:
     """Build the table behind the paper's violins."""
     data = compared(runs, spread_of)
     caption = (
-        "Mean standard deviation of the highest softmax score over the draws, for correct and incorrect images. An "
-        "image is correct where more than half of its draws are. p: one-sided rank-sum test that incorrect images have "
-        "the higher value. Cliff's delta: share of pairs in which the incorrect image has the higher value, minus the "
-        "share in which the correct one has it; 0 is no effect."
+        "Mean standard deviation of the highest softmax score over the samples, for correct and incorrect images. An "
+        "image is correct where more than half of its samples are. p: one-sided rank-sum test that incorrect images "
+        "have the higher value. Cliff's delta: share of pairs in which the incorrect image has the higher value, minus "
+        "the share in which the correct one has it; 0 is no effect."
     )
     csv = data.drop(columns="by_seed")
     return Table("uncertainty", caption, _by_draws(data), RIGHT_AND_WRONG, csv, describe_runs(runs))
@@ -88,7 +87,7 @@ RIGHT_AND_WRONG = {
 
 
 def compared(runs: Runs, values_of: Callable) -> pd.DataFrame:
-    """Compare the values of correct and incorrect images: one row per number of draws and group."""
+    """Compare the values of correct and incorrect images: one row per number of samples and group."""
     rows = []
     for k in DRAWS:
         frame = values_of(runs, k)
@@ -105,19 +104,19 @@ def compared(runs: Runs, values_of: Callable) -> pd.DataFrame:
 
 
 def _by_draws(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    return {f"{k} draws": part.set_index("group") for k, part in data.groupby("draws")}
+    return {f"{k} samples": part.set_index("group") for k, part in data.groupby("draws")}
 
 
 # Detecting incorrect predictions
 
-SD, SCORE, SINGLE = "Spread of the draws", "1 − mean score", "1 − score of one pass"
+SD, SCORE, SINGLE = "Predictive standard deviation", "1 − mean score", "1 − score of one pass"
 
 
 def detection(runs: Runs) -> pd.DataFrame:
-    """Compute the AUROC for detecting incorrect predictions, one row per adapter, number of draws and way.
+    """Compute the AUROC for detecting incorrect predictions, one row per adapter, number of samples and way.
 
-    Each way is held against its own predictions: the class that most of its draws predict, or that of one pass with the
-    mean (`SINGLE`, whose number of draws is 0).
+    Each way is held against its own predictions: the class that most of its samples predict, or that of one pass with
+    the mean (`SINGLE`, whose number of samples is 0).
     """
     rows = []
     for run in runs:
@@ -135,35 +134,20 @@ def detection_table(runs: Runs) -> Table:
     data, most = detection(runs), max(runs[0].estimates)
     ways = [*((SD, k) for k in runs[0].estimates), (SCORE, most), (SINGLE, 0)]
     means = data.groupby(["dataset", "way", "draws"])["auroc"].mean().unstack(["way", "draws"])[ways]
-    means.columns = [way if k == 0 else f"{way}, {k} draws" for way, k in ways]
+    means.columns = [way if k == 0 else f"{way}, {k} samples" for way, k in ways]
     panel = pd.concat([means.mean().to_frame(f"Mean over {len(means)} data sets").T, means.loc[datasets(runs)]])
     caption = (
         "AUROC for detecting incorrect predictions (0.5: chance), within each data set, mean over seeds. The "
-        "prediction is the class that most draws predict, or that of one pass. Mean score: of the predicted class, "
-        "over all draws. One pass: its highest score, with the mean and without draws."
+        "prediction is the class that most samples predict, or that of one pass. Mean score: of the predicted class, "
+        "over all samples. One pass: its highest score, with the mean and without samples."
     )
     spec = {name: (name, 3) for name in means}
     return Table("uncertainty_auroc", caption, {"": panel}, spec, data, describe_runs(runs))
 
 
-def of_fixed_noise(learned: Runs, fixed: Runs) -> Table:
-    """Build the table of `detection` with a learned and a fixed size of the noise, where both were drawn."""
-    most, places = max(fixed[0].estimates), [(run.record["dataset"], run.record["seed"]) for run in fixed]
-    noises = {"σ learned": detection(learned), "σ = 1 fixed": detection(fixed)}
-    data = pd.concat(noises, names=["noise"]).reset_index("noise").set_index(["dataset", "seed"]).loc[places]
-    data = data[data["draws"].isin([0, most])].reset_index()
-    means = data.groupby(["noise", "dataset", "way"])["auroc"].mean().groupby(["noise", "way"]).mean().unstack("way")
-    caption = (
-        f"AUROC for detecting incorrect predictions by {most} draws of PVeRA and by one pass, with noise of learned "
-        "and of fixed size. Mean over seeds, then over data sets."
-    )
-    spec = {way: (way, 3) for way in (SD, SCORE, SINGLE)}
-    return Table("uncertainty_fixed_noise", caption, {"": means.loc[list(noises)]}, spec, data, describe_runs(fixed))
-
-
 @contrast
-def deltas(runs: Runs, values_of: Callable, k: int, pooled: bool = False) -> Gaps:
-    """Return Cliff's delta of incorrect against correct images with k draws, within each adapter.
+def deltas(runs: Runs, values_of: Callable, k: int, pooled: bool = False) -> PairedDifferences:
+    """Return Cliff's delta of incorrect against correct images with k samples, within each adapter.
 
     pooled: of all adapters of a seed, as the paper pools them (Figure 5).
     """
@@ -172,8 +156,8 @@ def deltas(runs: Runs, values_of: Callable, k: int, pooled: bool = False) -> Gap
 
 
 @contrast
-def times_as_wide(runs: Runs, k: int) -> Gaps:
-    """Return the logarithms of mean interval widths with k draws, of incorrect minus correct images.
+def times_as_wide(runs: Runs, k: int) -> PairedDifferences:
+    """Return the logarithms of mean interval widths with k samples, of incorrect minus correct images.
 
     The paper compares these means over all images (Appendix C).
     """
@@ -183,59 +167,124 @@ def times_as_wide(runs: Runs, k: int) -> Gaps:
 
 
 @contrast
-def gain(runs: Runs, k: int) -> Gaps:
-    """Return how far the AUROC of k draws lies above that of one pass."""
+def gain(runs: Runs, k: int) -> PairedDifferences:
+    """Return how far the AUROC of k samples lies above that of one pass."""
     aurocs = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
     return {"": aurocs[SD, k] - aurocs[SINGLE, 0]}
 
 
-# The spread against the error rate
+# Task by task
+
+SAMPLES = 16  # of the statements on tasks
+Sampled = Sequence[tuple[dict, dict[str, np.ndarray]]]  # of `load_analyses`
 
 
-def line(tasks: pd.DataFrame, errors: Iterable[float] | None = None) -> pd.DataFrame:
-    """Return the least-squares line of Cliff's delta against the error rate: mean, low, high, verdict and error.
+def by_task(analysed: Sampled) -> pd.DataFrame:
+    """Return how well the predictive standard deviation of `SAMPLES` samples finds the errors of each data set.
 
-    tasks: of `tuned.draws_by_task`; those of the same images are one point. errors: where, by default the lowest and
-    the highest error rate of a task.
+    Returns:
+        Rows data sets, by error rate. error: incorrect predictions (%), the class that most samples predict. mean, low,
+        high: AUROC of errors, mean over seeds with its 95 % interval. seeds: how many there are.
     """
-    at = pd.Series(tasks["error"].agg(["min", "max"]) if errors is None else errors).reset_index(drop=True)
-    units = tasks[["error", "delta"]].groupby(tasks.index.map(unit), sort=False).mean()
-    fit = OLS(units["delta"], add_constant(units["error"])).fit()
-    ends = fit.get_prediction(add_constant(at, has_constant="add")).summary_frame(LEVEL).reset_index(drop=True)
-    ends = ends.rename(columns={"mean_ci_lower": "low", "mean_ci_upper": "high"})[["mean", "low", "high"]]
-    verdicts = [verdict(bounds) for bounds in ends[["low", "high"]].itertuples(index=False)]
-    return ends.assign(error=at, verdict=verdicts)
+    rows = []
+    for record, arrays in analysed:
+        estimates = estimates_of(arrays)[SAMPLES]
+        wrong = ~estimates.right
+        place = {"dataset": record["dataset"], "seed": record["seed"]}
+        rows.append(place | {"error": 100 * wrong.mean(), "auroc": auroc(estimates.sd, wrong)})
+    of_seeds = pd.DataFrame(rows)
+
+    tasks = {}
+    for name, part in of_seeds.groupby("dataset"):
+        aurocs = part.set_index("seed")["auroc"].to_frame().T
+        error, seeds = part["error"].mean(), len(part)
+        tasks[name] = {"error": error, "seeds": seeds} | mean_interval(aurocs, over_repeats)
+    return pd.DataFrame.from_dict(tasks, orient="index").sort_values("error").rename_axis("dataset")
 
 
-def at_both_ends(tasks: pd.DataFrame) -> Table:
-    """Build the table of the lines of Cliff's delta and of AUROC at the lowest and the highest error rate of a task."""
-    ends = line(tasks).set_axis(["Lowest error rate", "Highest error rate"])
-    ends = ends.join((ends[["mean", "low", "high"]] / 2 + 0.5).add_prefix("auroc_"))
+def sides(tasks: pd.DataFrame) -> tuple[int, int]:
+    """Return the numbers of tasks whose interval lies above 0.5, and below."""
+    return int((tasks["low"] > 0.5).sum()), int((tasks["high"] < 0.5).sum())
+
+
+def by_task_table(tasks: pd.DataFrame) -> Table:
+    """Build the table of `by_task`."""
+    above, below = sides(tasks)
     spec = {
         "error": ("Incorrect (%)", 1),
-        "mean": ("Cliff's delta, 16 draws", lambda row: interval(row["mean"], row["low"], row["high"], 2)),
-        "auroc_mean": ("AUROC", lambda row: interval(row["auroc_mean"], row["auroc_low"], row["auroc_high"], 2)),
-        "verdict": ("The spread marks errors", lambda row: row["verdict"]),
+        "mean": ("AUROC of errors", lambda row: interval(row["mean"], row["low"], row["high"], 2)),
+        "seeds": ("Seeds", 0),
     }
     caption = (
-        "Does the spread of the draws mark errors? Cliff's delta by a least-squares line through the tasks, with its "
-        "95 % interval, at the lowest and the highest error rate of a task. Above zero the spread is higher where the "
-        "prediction, the class of most draws, is incorrect. AUROC: for detecting incorrect predictions by the spread; "
-        "0.5 is chance."
+        f"Does the predictive standard deviation of {SAMPLES} samples mark errors? AUROC for detecting incorrect "
+        "predictions, the class that most samples predict, mean over seeds with its 95 % interval over them; 0.5 is "
+        f"chance. By error rate. Of {len(tasks)} data sets {above} have an interval above 0.5, and {below} below."
     )
-    return Table("uncertainty_by_error", caption, {"": ends}, spec)
+    return Table("uncertainty_by_task", caption, {"": tasks}, spec)
 
 
 def marks_errors(tasks: pd.DataFrame) -> Answer:
-    """Answer whether the spread marks errors at the lowest error rate of a task; the text has the highest too."""
-    if len(tasks) < 4:
-        raise Untestable("fewer than four tasks: no line")
-    ends = line(tasks)
-    read = [f"{signed(end['mean'], 2)} at {plain(end['error'], 0)} % errors" for _, end in ends.iterrows()]
-    low = ends.iloc[0]
-    return Answer(
-        f"Cliff's delta {', '.join(read)}", low["verdict"], f"{len(tasks)} tasks", *low[["mean", "low", "high"]]
+    """Answer whether the predictive standard deviation marks errors on every task, or on none."""
+    above, below = sides(tasks)
+    verdict = SUPPORTED if above == len(tasks) else CONTRADICTED if below == len(tasks) else INCONCLUSIVE
+    reading = f"AUROC above 0.5 on {above} of {len(tasks)} data sets, below on {below}"
+    return Answer(reading, verdict, f"{len(tasks)} data sets, {tasks['seeds'].max():.0f} seeds")
+
+
+# Rivals
+
+#: (Experiment of the adapters, predictor) -> its title.
+RIVALS = {
+    ("benchmark", "pass"): "PVeRA, one pass with the mean",
+    ("benchmark", "samples"): "PVeRA, {} samples",
+    ("latent_dropout", "samples"): "VeRA, {} samples of latent dropout",
+    ("benchmark", "ensemble"): "PVeRA, ensemble of {} seeds",
+}
+
+
+def rivals(analysed: Mapping[str, Sampled]) -> pd.DataFrame:
+    """Return the scores of each predictor, mean over seeds: rows (predictor, dataset).
+
+    Args:
+        analysed: Experiment of the adapters -> its analyses "predictors".
+    """
+    frames = []
+    for experiment, group in analysed.items():
+        for record, arrays in group:
+            frame = pd.DataFrame(arrays).assign(experiment=experiment, dataset=record["dataset"])
+            frames.append(frame)
+    scores = pd.concat(frames)
+
+    parts = {}
+    for (experiment, predictor), heading in RIVALS.items():
+        part = scores[(scores["experiment"] == experiment) & (scores["predictor"] == predictor)]
+        if len(part):
+            parts[heading.format(part["passes"].max())] = part.groupby("dataset")[RIVAL_SCORES].mean()
+    return pd.concat(parts, names=["predictor"])
+
+
+RIVAL_SCORES = ["accuracy", "nll", "ece", "auroc", "auroc_spread"]
+
+
+def rivals_table(scores: pd.DataFrame) -> Table:
+    """Build the table of `rivals` on the data sets that all predictors share."""
+    counts = scores.groupby("dataset").size()
+    shared = counts[counts == counts.max()].index
+    means = scores[scores.index.isin(shared, level="dataset")].groupby("predictor", sort=False).mean()
+    panel = means.assign(accuracy=100 * means["accuracy"], ece=100 * means["ece"])
+    spec = {
+        "accuracy": ("Accuracy", 1, "max"),
+        "nll": ("NLL", 3, "min"),
+        "ece": ("ECE", 1, "min"),
+        "auroc": ("AUROC of errors, highest probability", 3, "max"),
+        "auroc_spread": ("AUROC of errors, predictive standard deviation", 3),
+    }
+    caption = (
+        f"PVeRA's samples and their rivals, mean over seeds, then over {len(shared)} data sets. Accuracy and ECE in "
+        "per cent; NLL: negative log-likelihood (nats). Each is judged on its own predictions, the class of the "
+        "highest mean probability. Bold: best. Underlined: second best."
     )
+    return Table("rivals", caption, {"": panel}, spec, scores.reset_index())
 
 
 # Intervals
@@ -245,14 +294,14 @@ def widths(runs: Runs, paper: Published) -> Table:
     """Build the table of interval widths: beside the paper's, and per data set."""
     data = compared(runs, width_of)
     published = [float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect")]
-    here = data[data["group"] == ALL].set_index("draws")[["right", "wrong"]].rename("Here, {} draws".format)
+    here = data[data["group"] == ALL].set_index("draws")[["right", "wrong"]].rename("Here, {} samples".format)
     panel = pd.concat([pd.DataFrame([published], ["Paper"], ["right", "wrong"]), here])
     panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
     caption = (
         "Mean width of the 95 % t-interval of the softmax score of the most predicted class, for correct and incorrect "
         "predictions. Ratio: incorrect to correct. p: one-sided rank-sum test that incorrect predictions have the "
         "wider interval. Cliff's delta: 0 is no effect. The paper's widths are those of ViT-B/14 on its 19 data sets, "
-        "with a number of draws that it does not state, so they are no test of ours."
+        "with a number of samples that it does not state, so they are no test of ours."
     )
     panels = {"Beside the paper": panel} | _by_draws(data)
     data = data.drop(columns="by_seed").assign(published_right=published[0], published_wrong=published[1])

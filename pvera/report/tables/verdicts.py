@@ -1,4 +1,4 @@
-"""Claims, judged by intervals of paired differences over data sets."""
+"""Claims, judged by intervals of paired differences over seeds (fixed tasks) and over data sets (random tasks)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,29 +9,39 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.report.statistics import weakest_contrast
+from pvera.report.statistics import Effect, Interval, weakest_contrast
 from pvera.report.table import NOTHING, interval, plain, signed, title
 
 #: The scale of a claim about counts.
 EXACT = "counts, exact"
-HOLDS, FAILS, EQUAL, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "equal", "undecided", "not testable here")
+VERDICTS = ("supported", "contradicted", "equivalent", "inconclusive", "not tested")
+SUPPORTED, CONTRADICTED, EQUIVALENT, INCONCLUSIVE, UNTESTABLE = VERDICTS
 
 RULE = (
-    "Differences are paired by data set and seed. “On these tasks” has the 95 % interval if seeds were drawn anew, "
-    "“on tasks like these” that if these tasks were a random sample of tasks, where those of the same images count as "
-    "one. An effect above zero speaks for the claim: it holds where the interval lies above zero, fails where it lies "
-    "below, and is undecided otherwise. Two variants are equal where the interval lies within ±1 point. Where several "
-    "comparisons decide, such as the highest of eight, the interval is that of the closest one, and the verdict is "
-    "stricter: it is corrected for their number. Where images differ from VTAB-1k, the tables of accuracy say in "
-    "what. Test images stay: others, 2,000 of each data set, would add a standard error of about 0.7 points on one "
-    "data set, and 0.2 on the mean of twelve (the design expected 0.4 on one)."
+    "Differences are paired by data set and seed, with 95 % intervals. *Fixed tasks*: over seeds, on these data sets. "
+    "*Random tasks*: if these data sets were a random sample of tasks, where those of the same images count as one. "
+    "An effect above zero speaks for the claim: it is *supported* where the interval lies above zero, *contradicted* "
+    "where it lies below, and *inconclusive* otherwise. Two variants are *equivalent* where the interval lies within "
+    "±1 point. Where several comparisons decide, such as the highest of eight, the interval is that of the closest "
+    "one, and the verdict is stricter: it is corrected for their number. Test images stay; docs/design.md says what "
+    "others would add."
 )
+#: What an interval is over -> the title of its column.
+SCOPES = {"seeds": "Fixed tasks", "tasks": "Random tasks"}
 #: The columns of a judged claim in CSV files, and their values before it is judged.
 FIELDS: dict[str, Any] = {
-    "claim": "", "verdict": None, "these_verdict": None, "difference": np.nan, "low": np.nan, "high": np.nan,
-    "these_low": np.nan, "these_high": np.nan, "could_be_shown": np.nan, "reading": "", "scale": "", "cut": "",
-    "page": True,
-}  # fmt: skip
+    "claim": "",
+    "reading": "",
+    "scale": "",
+    "difference": np.nan,
+    "seeds_verdict": None,
+    "seeds_low": np.nan,
+    "seeds_high": np.nan,
+    "tasks_verdict": None,
+    "tasks_low": np.nan,
+    "tasks_high": np.nan,
+    "minimum_detectable_effect": np.nan,
+}
 
 
 class Untestable(Exception):
@@ -39,89 +49,106 @@ class Untestable(Exception):
 
 
 class Answer(NamedTuple):
-    """The text of an exact count, or of another effect with its interval, and the verdict on a claim about it."""
+    """The text of an exact count, and the verdict on a claim about it."""
 
     reading: str
     verdict: str
     scale: str = EXACT
-    difference: float = np.nan
-    low: float = np.nan
-    high: float = np.nan
 
 
 @dataclass(frozen=True)
 class Claim:
     """A line of the registry.
 
-    topic: a key of `claims.TOPICS`. text: the claim, or a function from the topic's results, or None, to it. contrast:
-    from the topic's results to name -> paired differences by unit and, where there are several, seed, NaN where a run
-    is missing, or to an `Answer`. The claim holds if all differences are positive on average. It raises `Untestable`
-    where results are missing. effect: how the smallest mean reads, with its {signed} value or its {size}. convert: a
-    difference in the units of the words, where they are others; it keeps the order. units: what is replicated; "seeds"
-    for a claim about these data sets alone. margin: where the interval lies within ± this, the two are equal. page: the
-    claim stands on the page of all claims, of this backbone alone where one is named; otherwise only in its notebook.
-    place: where the paper has it, if it is not the topic's place.
+    Attributes:
+        topic: A key of `claims.TOPICS`.
+        text: The claim.
+        contrast: From the topic's results to name -> paired differences by data set and seed, NaN where a run is
+            missing, or to an `Answer`. The claim holds if all differences are positive on average. It raises
+            `Untestable` where results are missing.
+        effect: How the smallest mean reads, with its {signed} value or its {size}.
+        digits: Decimals of the effect and its intervals.
+        convert: A difference in the units of the words, where they are others; it keeps the order.
+        units: What is replicated: "data sets"; "models", of which each sees other data sets; or "seeds", for a claim
+            about these data sets alone.
+        margin: Where the interval lies within ± this, the two are equivalent.
+        place: Where the paper has it, if it is not the topic's place.
+        page: Whether it stands on the page of claims, or in its notebook alone.
     """
 
     topic: str
-    text: str | Callable[[Any], str]
-    contrast: Callable[[Any], "Gaps | Answer"]
+    text: str
+    contrast: Callable[[Any], "PairedDifferences | Answer"]
     effect: str = "{signed}"
     digits: int = 1
     convert: Callable[[float], float] = float
     units: str = "data sets"
     margin: float = 0
-    page: bool | str = True
     place: str = ""
+    page: bool = True
 
     def judge(self, data, missing: str = "") -> dict:
-        """Return the row of `FIELDS` with `digits`, and the effect of each seed alone.
+        """Return the row of `FIELDS`, with `digits`.
 
-        data: the topic's results, None where there are none; then `missing` says so.
+        Args:
+            data: The topic's results, None where there are none.
+            missing: Says so then.
         """
-        row = FIELDS | {"claim": self.text(data) if callable(self.text) else self.text, "digits": self.digits}
+        row = FIELDS | {"claim": self.text, "digits": self.digits}
         try:
             if data is None:
                 raise Untestable(missing)
-            return row | self._judged(self.contrast(data))
+            outcome = self.contrast(data)
+            if isinstance(outcome, Answer):
+                return row | {"reading": outcome.reading, "scale": outcome.scale, "seeds_verdict": outcome.verdict}
+            return row | self._judged(outcome)
         except Untestable as reason:
-            return row | {"verdict": UNTESTABLE, "reading": str(reason)}
+            return row | {"reading": str(reason), "seeds_verdict": UNTESTABLE}
 
-    def _judged(self, judged: "Gaps | Answer") -> dict:
-        if isinstance(judged, Answer):
-            return judged._asdict()
-        contrasts = {
+    def _judged(self, differences: "PairedDifferences") -> dict:
+        by_seed = {
             name: gaps.unstack("seed", sort=False) if "seed" in gaps.index.names else gaps.to_frame()
-            for name, gaps in judged.items()
+            for name, gaps in differences.items()
         }
-        if any(gaps.isna().all(axis=None) for gaps in contrasts.values()):
+        if any(gaps.isna().all(axis=None) for gaps in by_seed.values()):
             raise Untestable("no runs to compare")
-        over_seeds = self.units == "seeds"
-        these = {name: (gaps.T if over_seeds else gaps).to_numpy() for name, gaps in contrasts.items()}
-        others = {name: pooled(gaps).to_numpy() for name, gaps in contrasts.items()}
-        effect = weakest_contrast(these)
-        sample = effect if over_seeds else weakest_contrast(others)
-        gaps, scopes = contrasts[effect.name], {}
-        if not np.isnan(sample.others.bounds).any():
-            scopes["these_" if over_seeds else ""] = sample.others
-        if self.units == "data sets" and gaps.columns.name == "seed" and not np.isnan(effect.these.bounds).any():
-            scopes["these_"] = effect.these
+
+        if self.units == "seeds":  # their spread is all that there is
+            effect = weakest_contrast({name: gaps.T.to_numpy() for name, gaps in by_seed.items()})
+            scopes = {"seeds": effect.others}
+            detectable = np.nan
+        else:
+            effect = weakest_contrast({name: gaps.to_numpy() for name, gaps in by_seed.items()})
+            sample = weakest_contrast({name: pooled(gaps).to_numpy() for name, gaps in by_seed.items()})
+            of_seeds = self.units == "data sets" and by_seed[effect.name].columns.name == "seed"
+            scopes = ({"seeds": effect.these} if of_seeds else {}) | {"tasks": sample.others}
+            detectable = self.convert(sample.detectable)
+        scopes = {scope: estimate for scope, estimate in scopes.items() if not np.isnan(estimate.bounds).any()}
         if not scopes:
             raise Untestable(f"fewer than two {self.units}: no interval")
-        mean = self.convert(effect.mean)
-        read = self.effect.format(size=plain(abs(mean), self.digits), signed=signed(mean, self.digits))
-        row = {"reading": f"{effect.name}: {read}" if effect.name else read, "difference": mean}
-        row["scale"] = f"{effect.units} {self.units if effect.units > 1 else self.units.removesuffix('s')}"
-        if self.units in ("data sets", "models"):
-            row["scale"] += ", 1 seed" if effect.repeats == 1 else f", {effect.repeats} seeds"
-        if not over_seeds:
-            row["could_be_shown"] = self.convert(sample.detectable)
-        if gaps.columns.name == "seed":
-            row |= {f"seed{seed}": self.convert(gap) for seed, gap in gaps.mean().items()}
+
+        row = {"reading": self._read(effect), "scale": self._scale(effect), "difference": self.convert(effect.mean)}
         for scope, estimate in scopes.items():
-            row[f"{scope}verdict"] = verdict(estimate.bounds, self.margin)
-            row |= {f"{scope}low": self.convert(estimate.low), f"{scope}high": self.convert(estimate.high)}
-        return row
+            row |= self._bounds(scope, estimate)
+        return row | {"minimum_detectable_effect": detectable}
+
+    def _read(self, effect: Effect) -> str:
+        mean = self.convert(effect.mean)
+        text = self.effect.format(size=plain(abs(mean), self.digits), signed=signed(mean, self.digits))
+        return f"{effect.name}: {text}" if effect.name else text
+
+    def _scale(self, effect: Effect) -> str:
+        text = f"{effect.units} {self.units if effect.units > 1 else self.units.removesuffix('s')}"
+        if self.units == "seeds":
+            return text
+        return f"{text}, {effect.repeats} seed{'s' if effect.repeats > 1 else ''}"
+
+    def _bounds(self, scope: str, estimate: Interval) -> dict:
+        return {
+            f"{scope}_verdict": verdict(estimate.bounds, self.margin),
+            f"{scope}_low": self.convert(estimate.low),
+            f"{scope}_high": self.convert(estimate.high),
+        }
 
 
 #: Data sets of the same images: as a sample they are one unit.
@@ -150,25 +177,27 @@ def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
     """
     low, high = bounds
     if np.isclose(low, high, rtol=0, atol=1e-12):
-        return UNDECIDED
+        return INCONCLUSIVE
     if -margin < low <= 0 <= high < margin:
-        return EQUAL
-    return HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED
+        return EQUIVALENT
+    if low > 0:
+        return SUPPORTED
+    return CONTRADICTED if high < 0 else INCONCLUSIVE
 
 
 # Contrasts of scores (rows category, dataset and seed, columns methods)
 
-Gaps = dict[str, pd.Series]
-Contrast = Callable[[Any], Gaps]
+PairedDifferences = dict[str, pd.Series]
+Contrast = Callable[[Any], PairedDifferences]
 
 
-def contrast(compute: Callable[..., Gaps]) -> Callable[..., Contrast]:
+def contrast(compute: Callable[..., PairedDifferences]) -> Callable[..., Contrast]:
     """Turn a function of (results, options) into one of the options alone, which returns the function of results."""
     return lambda *options, **named: lambda results: compute(results, *options, **named)
 
 
 @contrast
-def lead(scores: pd.DataFrame, method: str, *over: str, lowest: bool = False, sign: str = "−") -> Gaps:
+def lead(scores: pd.DataFrame, method: str, *over: str, lowest: bool = False, sign: str = "−") -> PairedDifferences:
     """Return how far `method` lies above each of `over`, by default all other methods of the paper.
 
     lowest: how far it lies below. sign: "/" for logarithms. `Untestable` without one of the methods that are named, or
@@ -190,18 +219,18 @@ below = partial(lead, lowest=True)
 # Shown
 
 
-def _scope(scope: str, row: pd.Series) -> str:
-    """Return the cell of a scope, verdict and interval; scope: what its columns begin with."""
-    verdict, low, high = (row[f"{scope}{name}"] for name in ("verdict", "low", "high"))
+def scope_cell(row: pd.Series, scope: str) -> str:
+    """Return the verdict and the interval of a scope."""
+    word, low, high = (row[f"{scope}_{name}"] for name in ("verdict", "low", "high"))
     if pd.isna(low):
-        return NOTHING if pd.isna(verdict) else verdict
-    return f"{verdict} {interval(None, low, high, row['digits'])}"
+        return NOTHING if pd.isna(word) else word
+    return f"{word} {interval(None, low, high, row['digits'])}"
 
 
 #: How judged claims are shown.
 SHOWN = {
     "reading": ("Effect", lambda row: row["reading"]),
-    "these_low": ("On these tasks", partial(_scope, "these_")),
-    "low": ("On tasks like these", partial(_scope, "")),
-    "scale": ("Scale", lambda row: ", ".join(filter(None, [row["scale"], row["cut"]])) or NOTHING),
+    "seeds_low": (SCOPES["seeds"], partial(scope_cell, scope="seeds")),
+    "tasks_low": (SCOPES["tasks"], partial(scope_cell, scope="tasks")),
+    "scale": ("Scale", lambda row: row["scale"] or NOTHING),
 }

@@ -1,0 +1,44 @@
+"""All trainings of a report as one table, results/runs.csv: a row each, for readers with pandas."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from pvera.files import write_atomically
+from pvera.report.scores import chosen_member
+from pvera.report.settings import ResultFiles
+from pvera.study import results
+
+METRICS = ("accuracy", "ece", "ace", "nll", "brier")
+
+
+def frame(files: ResultFiles) -> pd.DataFrame:
+    """Return a row per training: what it is, what it chose, its test metrics, epochs, seconds and device."""
+    rows = []
+    for profile in files.profiles:
+        for folder in sorted((files.root / profile.name).glob("*/")):
+            records = results.read_all(files.root, profile.name, folder.name)
+            rows += [row(record) for record in records if "members" in record]
+    return pd.DataFrame(rows)
+
+
+def row(record: dict) -> dict:
+    """Return the row of a training; one whose members all diverged has no choice and no metrics."""
+    cells = {name: record[name] for name in (*results.IDENTITY, "category", "protocol")}
+    cells["searched"] = len(record["members"])
+    if record["chosen"]:
+        member = chosen_member(record)
+        chosen = ", ".join(f"{name}={value:g}" for name, value in record["chosen"]["grid"].items() if name != "targets")
+        cells |= {"chosen": chosen, "adapter_parameters": member["adapter_parameters"]}
+        cells |= {"epoch": record["chosen"]["epoch"] + 1, "epochs": member["epochs"]}
+        cells |= {"validation_loss": member["best_validation_loss"]}
+        cells |= {name: record["test"][name] for name in METRICS}
+        cells["matthews"] = record["test"].get("matthews")
+    cells["seconds"] = record["cost"]["wall_seconds"]
+    cells["device"] = record["environment"]["device"]
+    return cells
+
+
+def write(files: ResultFiles, path: Path) -> None:
+    """Write `frame` to a CSV file, with six significant digits."""
+    write_atomically(path, frame(files).to_csv(index=False, float_format="%.6g", lineterminator="\n"))

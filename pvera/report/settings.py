@@ -1,0 +1,111 @@
+"""Settings: the data sets of one profile on one backbone, which a table or a panel of a figure shows.
+
+analysis/report.yaml names the profiles of the committed report; a user's own profile is a report of one.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pvera.report.scores import by_backbone
+from pvera.report.table import title
+from pvera.study import results
+from pvera.study.profiles import Profile, Settings, load_yaml
+
+
+class ReportConfig(Settings):
+    """What analysis/report.yaml holds.
+
+    Attributes:
+        profiles: Their results stand side by side, in this order.
+        claims: Those that have a column on the page of claims.
+    """
+
+    profiles: list[str]
+    claims: list[str]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The data sets of one profile on one backbone.
+
+    Attributes:
+        profile: Name of the profile.
+        backbone: Its key, such as "dinov2_b".
+        title: In captions and figures.
+        suffix: Of file names, empty in a report of one setting.
+    """
+
+    profile: str
+    backbone: str
+    title: str
+    suffix: str
+
+    def named(self, name: str) -> str:
+        """Return the name of a file that shows this setting."""
+        return f"{name}_{self.suffix}" if self.suffix else name
+
+
+@dataclass(frozen=True)
+class ResultFiles:
+    """The result files of a report's profiles.
+
+    Attributes:
+        root: Folder of the results.
+        profiles: Of the report, in its order.
+    """
+
+    root: Path
+    profiles: tuple[Profile, ...]
+
+    def read(self, experiment: str, load: Callable = results.load_runs, text: bool = False) -> dict[Setting, list]:
+        """Read the results of an experiment, or of an analysis, in every setting that has some.
+
+        Args:
+            experiment: Its name, or its folder.
+            load: From root, profile and folder to a list of records, or of tuples that begin with one.
+            text: Of the profiles on texts, or of those on images.
+
+        Returns:
+            The results by setting.
+        """
+        parts = {}
+        for profile in self.profiles:
+            if profile.text != text:
+                continue
+            loaded = load(self.root, profile.name, folder_of(profile, experiment))
+            parts |= self.by_setting(profile, loaded)
+        return parts
+
+    def by_setting(self, profile: Profile, loaded: Iterable) -> dict[Setting, list]:
+        """Group the results of one profile by setting."""
+        return {self.setting(profile, backbone): group for backbone, group in by_backbone(loaded).items()}
+
+    def setting(self, profile: Profile, backbone: str) -> Setting:
+        """Return the setting of a profile and one of its backbones."""
+        words, suffixes = [profile.title or profile.name], []
+        if len(self.profiles) > 1:
+            suffixes.append(profile.name)
+        if len(profile.backbones) > 1:
+            words.append(title(backbone))
+            suffixes.append(backbone)
+        return Setting(profile.name, backbone, ", ".join(words), "_".join(suffixes))
+
+
+def folder_of(profile: Profile, experiment: str) -> str:
+    """Return the folder of an experiment's results; of an analysis, or a shared folder, its own name."""
+    listed = profile.experiments.get(experiment)
+    return (listed and listed.folder) or experiment
+
+
+def read_profiles(root: Path, names: Sequence[str]) -> tuple[Profile, ...]:
+    """Read profiles of the repository at `root`."""
+    return tuple(Profile.read(root / "experiments" / "profiles" / f"{name}.yaml") for name in names)
+
+
+def read_report(root: Path) -> ReportConfig:
+    """Read analysis/report.yaml of the repository at `root`."""
+    path = root / "analysis" / "report.yaml"
+    content: Any = load_yaml(path)
+    return ReportConfig.build(content, path)

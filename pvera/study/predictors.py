@@ -1,0 +1,62 @@
+"""PVeRA's samples against three rivals: one pass, samples of VeRA's latent dropout, an ensemble of the seeds.
+
+One analysis reads the adapters of all seeds on a data set. Its arrays are the columns of one frame:
+
+    predictor      "pass", "samples" or "ensemble"
+    seed           of the adapter; `ALL_SEEDS` for the ensemble
+    passes         forward passes per image
+    accuracy, nll, ece, ace    of the mean probabilities (`metrics.evaluate`)
+    auroc          of errors, by 1 − the highest mean probability
+    auroc_spread   of errors, by the predictive standard deviation of the highest probability; NaN for one pass
+"""
+
+import numpy as np
+import pandas as pd
+
+from pvera import checkpoint, metrics
+from pvera.data.image_folders import ImageData
+from pvera.model import AdaptedModel
+from pvera.study import training
+from pvera.study.analyses import Analysis, draw
+
+PASS, SAMPLES, ENSEMBLE = "pass", "samples", "ensemble"
+ALL_SEEDS = -1
+SCORES = ("accuracy", "nll", "ece", "ace")
+
+
+def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]) -> dict:
+    """Score every predictor with the adapters of `analysis`; `model` holds the first of them."""
+    test = tests[analysis.dataset]
+    labels = test.labels.cpu().numpy()
+    count = analysis.settings["samples"]
+    backbone = model.unload()
+
+    rows, single_passes = [], []
+    for adapter, run in zip(analysis.adapters, analysis.trained, strict=True):
+        with checkpoint.load(backbone, adapter).eval() as of_seed:
+            single_pass = training.predict(of_seed, test)
+            samples = np.concatenate(list(draw(of_seed, test, count, run.seed)), axis=1)
+        rows.append({"predictor": PASS, "seed": run.seed, **score(single_pass[None], labels)})
+        rows.append({"predictor": SAMPLES, "seed": run.seed, **score(samples, labels)})
+        single_passes.append(single_pass)
+    rows.append({"predictor": ENSEMBLE, "seed": ALL_SEEDS, **score(np.stack(single_passes), labels)})
+
+    frame = pd.DataFrame(rows)
+    return {column: np.array(frame[column].tolist()) for column in frame}
+
+
+def score(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Score the mean of predictions (passes, images, classes) and how it ranks its errors. Labels: (images,)."""
+    probabilities = np.asarray(probabilities, np.float64)
+    mean = probabilities.mean(axis=0)
+    wrong = mean.argmax(axis=1) != labels
+
+    scores = {"passes": len(probabilities)}
+    evaluated = metrics.evaluate(mean, labels)
+    scores |= {name: evaluated[name] for name in SCORES}
+    scores["auroc"] = metrics.auroc(1 - mean.max(axis=1), wrong)
+    scores["auroc_spread"] = np.nan
+    if len(probabilities) > 1:
+        spread = probabilities.max(axis=2).std(axis=0, ddof=1)
+        scores["auroc_spread"] = metrics.auroc(spread, wrong)
+    return scores

@@ -1,0 +1,291 @@
+"""Components, task screening, claims and tables of samples: records with known numbers, by hand and against scipy."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hand import cells
+from records import make_record, result_files
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+
+from pvera.report import claims, published
+from pvera.report.analyses import Example, Uncertainty
+from pvera.report.plots import uncertainty as plots
+from pvera.report.tables import components, uncertainty, verdicts
+from pvera.study import results
+from pvera.uncertainty import Estimates
+
+RATES = {"learning_rate": [1e-2, 1e-3, 1e-4]}
+#: Correct images of 100 with seed 0; seed k has k more.
+CORRECT = {"linear": 12, "lora": 40, "bottleneck": 30}
+DATASETS = ("digits", "vessels", "sprites")
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Three tasks; on Sprites nothing is learned, and on Vessels PVeRA gains twice as much as on Digits."""
+    records = []
+    for dataset, gain in zip(DATASETS, (5, 10, 50), strict=True):
+        for experiment, method, correct in (
+            *(("benchmark", name, 12 if dataset == "sprites" else n) for name, n in CORRECT.items()),
+            ("benchmark", "vera", 40),
+            ("benchmark", "pvera", 40 + gain),
+            ("latent_dropout", "vera", 38 + gain),
+            *((name, "pvera", 40 + gain) for name in ("no_noise", "fixed_sigma", "no_kl")),
+        ):
+            for seed in (0, 1):
+                record = make_record(method, dataset, seed, correct + seed, 100, 1, RATES, experiment=experiment)
+                record["test"]["ace"] = 0.1 if method == "vera" else 0.08
+                for place, member in enumerate(record["members"]):
+                    best = correct / 100 + 0.02 * place  # in the chosen epoch
+                    member["curve"]["validation_accuracy"] = [0.1, 0.2, 0.3, best, 0]
+                records.append(record)
+    for record in records:
+        predictions = (np.zeros((100, 10)), np.arange(100) % 10) if record["method"] == "linear" else ()
+        results.write(results.path_of(tmp_path, record), record, *predictions)
+    return tmp_path
+
+
+def load(root):
+    """Return the components of the one setting."""
+    (runs,) = components.load(result_files(root)).values()
+    return runs
+
+
+def left_out(root):
+    scores = components.screening(root, results.load_runs(root, "mine", "benchmark"))
+    return scores["left out"][lambda reasons: reasons != ""].to_dict()
+
+
+def test_a_data_set_at_chance_or_saturated_is_left_out_and_named(root):
+    assert left_out(root) == {"sprites": "chance"}
+    assert all("sprites" not in {run["dataset"] for run in runs} for runs in load(root).values())
+    scores = components.screening(root, results.load_runs(root, "mine", "benchmark"))
+    text = components.screening_table(scores).markdown()
+    assert "| Sprites | 10.0 | 12.0 | 12.0 | 12.0 | chance |" in text
+    assert "| Digits | 10.0 | 12.0 | 40.0 | 30.0 | no |" in text
+    for predictions in root.glob("mine/benchmark/*/*/linear/*.npz"):
+        predictions.unlink()
+    assert left_out(root) == {}
+
+
+def test_the_screening_of_one_profile_leaves_another_alone(root, tmp_path_factory):
+    """Sprites is at chance in one profile and learned in the other."""
+    for record in results.load_runs(root, "mine", "benchmark"):
+        better = record | {"profile": "other", "test": record["test"] | {"accuracy": 0.5}}
+        results.write(results.path_of(root, better), better, np.zeros((100, 10)), np.arange(100) % 10)
+    mine, other = components.load(result_files(root, "mine", "other")).values()
+    assert "sprites" not in {run["dataset"] for run in mine["pvera"]}
+    assert "sprites" in {run["dataset"] for run in other["pvera"]}
+
+
+def test_saturated_is_judged_by_the_worst_of_the_three(root, monkeypatch):
+    """Linear has 12 % on all three; nothing is saturated where the worst is as high as the limit."""
+    for limit, others in ((12, {}), (11, {"digits": "saturated", "vessels": "saturated"})):
+        monkeypatch.setattr(components, "SATURATED", limit)
+        assert left_out(root) == {"sprites": "chance"} | others
+
+
+def test_differences(root):
+    text = components.differences(load(root)).markdown()
+    for row in (
+        "| PVeRA − VeRA | +5.0 | +10.0 | +7.5 [7.5, 7.5] |",
+        "| VeRA, latent dropout (p = 0.5) − VeRA | +3.0 | +8.0 | +5.5 [5.5, 5.5] |",
+        "| PVeRA − LoRA | +5.0 | +10.0 | +7.5 [7.5, 7.5] |",
+    ):
+        assert row in text
+
+
+def test_edges_of_the_searches_are_counted(root):
+    table = components.choices(load(root), {})
+    assert table.data.query("searched == 'VeRA, latent dropout (p = 0.5)'")["chosen"].tolist() == [1e-3] * 2
+    assert not table.data[["lowest", "highest"]].any(axis=None)
+    assert "| VeRA, latent dropout (p = 0.5) | 10⁻³ | 10⁻³ | 0 of 2 | 0 of 2 |" in table.markdown()
+
+
+def test_choosing_by_accuracy_is_said_beside_choosing_by_loss(root):
+    """The chosen epoch has 45 and 50 %, the last one more: the loss does not read it."""
+    runs = load(root)
+    for run in runs["pvera"]:
+        for member in run["members"]:
+            member["curve"]["validation_accuracy"].append(0.99)
+        run["members"][2]["curve"]["validation_accuracy"][0] = 0.999
+    text = components.by_accuracy(runs)
+    assert "is +7.5 points where the loss chooses epoch and rate, and +55.9 where" in text
+
+
+def test_claims_about_components(root):
+    rows = claims.judged(result_files(root), "components", "calibration").set_index("claim")
+    more = rows.loc["PVeRA is more accurate than VeRA"]
+    assert more["difference"] == pytest.approx(7.5) and more["scale"] == "2 data sets, 2 seeds"
+    dropout = rows.loc["PVeRA is more accurate than VeRA with latent dropout"]
+    assert dropout["difference"] == pytest.approx(2)
+    assert rows.loc["PVeRA is better calibrated than VeRA", "difference"] == pytest.approx(2)
+    assert "no runs of (IA)³" in rows.loc["PVeRA has the highest average", "reading"]
+
+
+def test_equal_tuning_beside_the_papers_ranks_by_average(root):
+    """The paper's tuning has the methods in the reverse order."""
+    runs = results.load_runs(root, "mine", "benchmark")
+    reverse = [run | {"test": run["test"] | {"accuracy": 1 - run["test"]["accuracy"]}} for run in runs]
+    data = components.beside_paper_tuning(runs, reverse).data.set_index("method")
+    assert data["Equal tuning Rank"].tolist() == [5, 4, 3, 2, 1]
+    assert data["The paper's tuning Rank"].tolist() == [1, 2, 3, 4, 5]
+
+
+def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
+    names = pd.Index(["eurosat", "dsprites_loc", "dsprites_ori", "cifar"], name="dataset")
+    gaps = pd.DataFrame({0: [1.0, 4.0, 6.0, 3.0], 1: [1.2, 4.1, 5.9, 2.8]}, names).rename_axis(columns="seed")
+    row = verdicts.Claim("Accuracy", "better", lambda data: {"": gaps.stack()}).judge(0)
+    means = [1.1, 5.0, 2.9]
+    low, high = stats.t.interval(0.95, 2, sum(means) / 3, stats.sem(means))
+    assert (row["tasks_low"], row["tasks_high"]) == pytest.approx((low, high))
+    assert row["difference"] == pytest.approx(gaps.to_numpy().mean())
+    assert row["seeds_low"] < row["difference"] < row["seeds_high"]
+
+
+# Tables of samples
+
+
+PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
+DRAWS = {"draws": [4, 16], "truth_draws": 50}
+
+
+def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1)):
+    """Make an adapter's draws. All draws are correct on `right` images, none on the others. 16 draws have half the
+    spread of 4. An interval is twice as wide as the spread."""
+    right, sd = np.array(right, bool), np.array(sd)
+    labels = np.zeros(len(sd), int)
+    estimates = {
+        k: Estimates(labels, sd / part, right.astype(float), 1 - right.astype(int), 1 - sd, 2 * sd / part)
+        for k, part in ((4, 1), (16, 2))
+    }
+    pixels, scores = np.zeros((4, 4, 3), np.uint8), np.full((16, 2), 0.5)
+    examples = [Example(dataset, pixels, 0, predicted, scores, 0.4, 0.6) for predicted in (0, 1)]
+    return Uncertainty(make_record("pvera", dataset, seed, config=DRAWS), estimates, 1 - sd[::-1], right, examples)
+
+
+HAND = [
+    adapter(),
+    adapter(seed=1, sd=(0.1, 0.2, 0.3, 0.4)),
+    adapter("vessels", right=(1, 1, 1, 0), sd=(0.4, 0.2, 0.2, 0.1)),
+]
+
+
+def test_spread_by_hand():
+    """Digits, four draws: correct .1 .2 .1 .2, incorrect .3 .1 .3 .4. In 16 pairs the incorrect one is higher in
+    4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and equal in 2: Cliff's delta is 10 / 16. Seed 0 alone has
+    (2 + 0 - 1) / 4, seed 1 alone 4 / 4."""
+    table = uncertainty.spread(HAND)
+    right, wrong = [0.1, 0.2, 0.1, 0.2], [0.3, 0.1, 0.3, 0.4]
+    p = stats.mannwhitneyu(wrong, right, alternative="greater").pvalue
+    assert cells(table)["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
+    assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"], "16 draws"
+    pooled = table.data[(table.data["group"] == uncertainty.ALL) & (table.data["draws"] == 4)].iloc[0]
+    both = stats.mannwhitneyu([*wrong, 0.1], [*right, 0.4, 0.2, 0.2], alternative="greater")
+    assert pooled["p_value"] == pytest.approx(both.pvalue)
+    assert pooled["cliffs_delta"] == pytest.approx(2 * both.statistic / (5 * 7) - 1)
+
+
+#: Seed 0: means of .3 .1 .1 by those of .1 .2 .4 .2 .2, times two; seed 1: .35 by .15.
+WIDER = [np.log(0.5 / 3 / 0.22), np.log(0.35 / 0.15)]
+
+
+@pytest.mark.parametrize(
+    "contrast, expected",
+    [
+        (uncertainty.deltas(uncertainty.spread_of, 4), [0.25, 1, -1]),
+        # Pooled with Vessels, seed 0 has 4 of 15 pairs in order, and 1 + 4 + 4 in the other.
+        (uncertainty.deltas(uncertainty.spread_of, 4, pooled=True), [-5 / 15, 1]),
+        (uncertainty.times_as_wide(4), WIDER),
+        # One pass has the draws' scores from the last image to the first: .375, 0 and 1.
+        (uncertainty.gain(4), [0.625 - 0.375, 1, -1]),
+    ],
+)
+def test_contrasts_of_draws_by_hand(contrast, expected):
+    (gaps,) = contrast(HAND).values()
+    assert gaps.tolist() == pytest.approx(expected)
+
+
+def test_means_of_draws_by_hand():
+    """AUROC by the spread: .625 and 1 on Digits, 0 on Vessels. Widths: 2 · 1.4 / 7 and 2 · 1.2 / 5."""
+    table = cells(uncertainty.detection_table(HAND))
+    assert table["Mean over 2 data sets"][0] == "0.406" and table["Digits"][0] == "0.812"
+    assert cells(uncertainty.widths(HAND, PAPER))["Here, 4 samples"] == ["0.4000", "0.4800", "1.20"]
+
+
+def test_spreads_are_split_by_half_of_the_draws_and_widths_by_the_predicted_class():
+    """Two of five and two of four draws predict the label, more than any other class."""
+    image = Estimates(*map(np.array, ([0, 0], [0.1, 0.1], [0.4, 0.5], [0, 0], [0.4, 0.4], [0.2, 0.2])))
+    run = Uncertainty(make_record("pvera", config=DRAWS), {5: image}, np.array([0.4, 0.4]), np.array([1, 1]) > 0, [])
+    assert uncertainty.spread_of([run], 5)["right"].tolist() == [False, False]
+    assert uncertainty.width_of([run], 5)["right"].tolist() == [True, True]
+
+
+def test_each_score_is_held_against_its_own_predictions():
+    """Draws are incorrect on images 2 and 3, one pass on image 0, where its score is the lowest."""
+    run = adapter(sd=(0.1, 0.2, 0.3, 0.4))._replace(single_right=np.array([0, 1, 1, 1]) > 0)
+    aurocs = uncertainty.detection([run]).set_index(["way", "draws"])["auroc"]
+    assert aurocs.to_dict() == dict.fromkeys([(uncertainty.SINGLE, 0), *((way, k) for way in
+        (uncertainty.SD, uncertainty.SCORE) for k in (4, 16))], 1.0)  # fmt: skip
+
+
+def sampled(dataset, seed, sd, wrong):
+    """Return the record and arrays of an analysis with 16 samples."""
+    wrong = np.array(wrong, bool)
+    arrays = {name: np.zeros((1, len(wrong)), np.float16) for name in ("accuracy", "centre", "width")}
+    arrays |= {"draws": np.array([16]), "labels": np.zeros(len(wrong), np.int16)}
+    arrays |= {"sd": np.array([sd], np.float16), "predicted": wrong[None].astype(np.int16)}
+    return make_record("pvera", dataset, seed), arrays
+
+
+def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
+    """On Digits the errors have the higher values with both seeds, on Vessels the lower ones."""
+    source = np.random.default_rng(0)
+    digits = [sampled("digits", seed, source.permutation(8) / 8, [0, 0, 0, 0, 0, 0, 1, 1]) for seed in range(3)]
+    vessels = [
+        sampled("vessels", 0, [0.4, 0.3, 0.2, 0.1], [0, 0, 1, 1]),
+        sampled("vessels", 1, [0.4, 0.3, 0.2, 0.1], [0, 0, 1, 1]),
+    ]
+    tasks = uncertainty.by_task([*vessels, *digits])
+    assert tasks.index.tolist() == ["digits", "vessels"] and tasks["error"].tolist() == [25, 50]
+    aurocs = [roc_auc_score([0] * 6 + [1] * 2, arrays["sd"][0]) for _, arrays in digits]
+    low, high = stats.t.interval(0.95, 2, np.mean(aurocs), stats.sem(aurocs))
+    assert tasks.loc["digits", ["mean", "low", "high"]].tolist() == pytest.approx([np.mean(aurocs), low, high])
+    assert tasks.loc["vessels", "mean"] == 0 and uncertainty.sides(tasks)[1] == 1
+    answer = uncertainty.marks_errors(tasks)
+    assert answer.verdict == verdicts.INCONCLUSIVE and "below on 1" in answer.reading
+    assert uncertainty.marks_errors(tasks.loc[["vessels"]]).verdict == verdicts.CONTRADICTED
+
+
+def test_rivals_are_averaged_over_seeds_on_the_data_sets_that_all_have():
+    def analysed(dataset, predictors, nll):
+        scores = {name: np.full(len(predictors), 0.5) for name in ("accuracy", "ece", "auroc", "auroc_spread")}
+        seeds = np.arange(len(predictors))
+        arrays = {"predictor": np.array(predictors), "seed": seeds, "passes": np.full(len(predictors), 3)} | scores
+        return make_record("pvera", dataset), arrays | {"nll": np.array(nll)}
+
+    of_benchmark = [
+        analysed("digits", ["pass", "samples", "pass", "samples", "ensemble"], [1.0, 2.0, 3.0, 4.0, 0.5]),
+        analysed("vessels", ["pass", "samples", "ensemble"], [10.0, 20.0, 30.0]),
+    ]
+    scores = uncertainty.rivals(
+        {"benchmark": of_benchmark, "latent_dropout": [analysed("digits", ["pass", "samples"], [7.0, 8.0])]}
+    )
+    assert scores.loc[("PVeRA, one pass with the mean", "digits"), "nll"] == 2
+    assert scores.loc[("VeRA, 3 samples of latent dropout", "digits"), "nll"] == 8
+    shown = cells(uncertainty.rivals_table(scores))
+    assert [row[1] for row in shown.values()] == ["<ins>2.000</ins>", "3.000", "8.000", "**0.500**"], "Digits alone"
+
+
+def test_an_adapter_that_is_always_right(recwarn):
+    """No answer is incorrect; every number that needs one is a dash."""
+    runs = [adapter(right=(1, 1, 1, 1))]
+    assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
+    assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
+    assert cells(uncertainty.widths(runs, PAPER))["Here, 4 samples"] == ["0.3500", "–", "–"]
+    for figure in (plots.spread, plots.widths, plots.detection):
+        figure(runs).canvas.draw()
+    assert not recwarn.list
