@@ -6,6 +6,7 @@ a real SLURM.
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -65,13 +66,14 @@ class Cluster:
         self.file = folder / "jobs.json"
         self.file.write_text("{}")
         for name, program in COMMANDS.items():
-            path = folder / name
-            path.write_text(
-                f"#!{sys.executable} -S\nimport json, sys\n"
-                f"jobs = json.load(open({str(self.file)!r}))\n{program}\n"
+            script = folder / f"{name}.py"
+            script.write_text(
+                f"import json, sys\njobs = json.load(open({str(self.file)!r}))\n{program}\n"
                 f"json.dump(jobs, open({str(self.file)!r}, 'w'))\n"
             )
-            path.chmod(0o755)
+            command = shlex.join([sys.executable, "-S", str(script)])  # their path may hold blanks
+            (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            (folder / name).chmod(0o755)
 
     @property
     def jobs(self) -> dict:
