@@ -105,6 +105,11 @@ def test_edges_of_the_searches_are_counted(root):
     assert "| VeRA, latent dropout (p = 0.5) | 10⁻³ | 10⁻³ | 0 of 2 | 0 of 2 |" in table.markdown()
 
 
+def test_a_benchmark_that_searches_no_rate_has_no_choice_of_one():
+    runs = {"lora": [make_record("lora")], "vera": [make_record("vera")]}
+    assert components.choices(runs, {}).data["searched"].tolist() == ["VeRA"]
+
+
 def test_choosing_by_accuracy_is_said_beside_choosing_by_loss(root):
     """The chosen epoch has 45 and 50 %, the last one more: the loss does not read it."""
     runs = load(root)

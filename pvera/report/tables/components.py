@@ -208,7 +208,7 @@ def choices(runs: Runs, own: Mapping[str, list[dict]]) -> Table:
     rows = []
     for heading, key, group in searches:
         for run in group:
-            if run["seed"] == 0 and run["chosen"]:
+            if run["seed"] == 0 and run["chosen"] and key in run["chosen"]["grid"]:
                 tried, value = [member["grid"][key] for member in run["members"]], run["chosen"]["grid"][key]
                 rows.append((heading, run["dataset"], value, value == min(tried), value == max(tried)))
     data = pd.DataFrame(rows, columns=["searched", "dataset", "chosen", "lowest", "highest"])
