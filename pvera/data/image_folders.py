@@ -10,7 +10,6 @@
 key hashes all that the content depends on, files by size and times. VTAB-1k at 224 pixels takes 61 GB.
 """
 
-import copy
 import hashlib
 import json
 import mmap
@@ -118,12 +117,6 @@ class ImageData:
 
     def __len__(self) -> int:
         return len(self.images)
-
-    def with_images(self, images: np.ndarray) -> "ImageData":
-        """Return other images (n, size, size, 3) uint8 of the first n labels, normalised alike."""
-        other = copy.copy(self)
-        other.images, other.labels = images, self.labels[: len(images)]
-        return other
 
     def __getitem__(self, index) -> Tensor:
         """Return normalised images (len(index), 3, size, size)."""

@@ -51,10 +51,6 @@ class Style(NamedTuple):
     marker: str
 
 
-#: A row that is no method, e.g. a mean.
-PLAIN = Style("", "black", "d")
-
-
 def style(name: str) -> Style:
     """Return the looks of a method."""
     return Style(METHODS[name].title, METHODS[name].colour, METHODS[name].marker)
