@@ -51,19 +51,49 @@ BETA = 1e-6
 #: Columns that name a measurement. value, bound_value: medians of seconds, or of bytes in the part memory. ratio: the
 #: median over pairs of part and bound, with its quartiles.
 NAME = ["part", "backbone", "precision", "what"]
-COLUMNS = ["device", "threads", "torch", "timm", *NAME, "bound", "value", "bound_value", "ratio", "low", "high"]
+COLUMNS = [
+    "device",
+    "threads",
+    "torch",
+    "timm",
+    *NAME,
+    "bound",
+    "value",
+    "bound_value",
+    "ratio",
+    "low",
+    "high",
+]
 BESIDE_PEFT = "dinov2_s_4"  # transformers' DINOv2 of SIZES
-SIZES = {"hidden_size": 384, "num_attention_heads": 6, "num_hidden_layers": 4, "image_size": 224, "patch_size": 14}
+SIZES = {
+    "hidden_size": 384,
+    "num_attention_heads": 6,
+    "num_hidden_layers": 4,
+    "image_size": 224,
+    "patch_size": 14,
+}
 
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--backbones", nargs="+", default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)")
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bfloat16"], help="(both)")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS)[:3], help="(the first three)")
+    parser.add_argument(
+        "--backbones", nargs="+", default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)"
+    )
+    parser.add_argument(
+        "--precisions",
+        nargs="+",
+        choices=PRECISIONS,
+        default=["float32", "bfloat16"],
+        help="(both)",
+    )
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=list(PARTS)[:3], help="(the first three)"
+    )
     parser.device("cpu")
     parser.count("--repeats", default=5, help="timed pairs (%(default)s)")
-    parser.add_argument("--output", type=Path, default=RESULTS / "performance", help="(%(default)s)")
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS / "performance", help="(%(default)s)"
+    )
     options = parser.parse_args()
     require_writable(options.output)
     made_by = environment(options.device)
@@ -74,7 +104,10 @@ def main() -> None:
     for part, precision in product(options.parts, options.precisions):
         if PARTS[part] is beside_peft:
             optional("peft", "test")  # fail before the other parts
-        work += [(b, precision, part) for b in ([BESIDE_PEFT] if PARTS[part] is beside_peft else options.backbones)]
+        work += [
+            (b, precision, part)
+            for b in ([BESIDE_PEFT] if PARTS[part] is beside_peft else options.backbones)
+        ]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
         for row in measure(Bench(backbone, precision, options.device), part, options.repeats):
             rows = pd.DataFrame([(*machine, part, backbone, precision, *row)], columns=COLUMNS)
@@ -94,7 +127,9 @@ class Bench:
             else:
                 vit = backbones.load(backbone, pretrained=False).model
         self.vit = vit.eval().requires_grad_(False).to(device)
-        self.plain = copy.deepcopy(self.vit).to(getattr(torch, precision))  # cast weights: the fastest bound
+        self.plain = copy.deepcopy(self.vit).to(
+            getattr(torch, precision)
+        )  # cast weights: the fastest bound
         source = torch.Generator().manual_seed(0)
         self.images = torch.randn(BATCH, *input_shape(vit), generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
@@ -118,7 +153,10 @@ class Bench:
     def saved(self, function: Callable) -> int:
         """Return the bytes that a call saves for its backward pass. What two calls save both are the model's own
         tensors, which do not count."""
-        calls: list[dict[int, torch.UntypedStorage]] = [{}, {}]  # by address; held, so that no other takes its place
+        calls: list[dict[int, torch.UntypedStorage]] = [
+            {},
+            {},
+        ]  # by address; held, so that no other takes its place
         for storages in calls:
 
             def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -127,11 +165,17 @@ class Bench:
 
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
                 function()
-        return sum(storage.nbytes() for address, storage in calls[1].items() if address not in calls[0])
+        return sum(
+            storage.nbytes() for address, storage in calls[1].items() if address not in calls[0]
+        )
 
     def frozen(self, passes: int = 1, members: int = 1, backward: bool = False) -> Callable:
         """Return forward passes of the frozen backbone, with the backward pass to its input on request."""
-        images = self.images.repeat(members, 1, 1, 1).to(getattr(torch, self.precision)).requires_grad_(backward)
+        images = (
+            self.images.repeat(members, 1, 1, 1)
+            .to(getattr(torch, self.precision))
+            .requires_grad_(backward)
+        )
 
         def function():
             with training.autocast(self.device, "float32"), torch.inference_mode(not backward):
@@ -145,7 +189,10 @@ class Bench:
     @contextmanager
     def model(self, methods: Method | list[Method]) -> Iterator:
         """Yield the adapted backbone, to be called in the precision that is measured."""
-        with adapt(self.vit, methods, CLASSES, 0) as model, training.autocast(self.device, self.precision):
+        with (
+            adapt(self.vit, methods, CLASSES, 0) as model,
+            training.autocast(self.device, self.precision),
+        ):
             yield model
 
 
@@ -154,7 +201,9 @@ def measure(bench: Bench, part: str, repeats: int) -> Iterator[tuple]:
     amount, repeats = (bench.saved, 1) if part == "memory" else (bench.seconds, repeats)
     for what, bound, function, frozen, factor in PARTS[part](bench):
         frozen(), function()
-        seconds, of_bound = np.transpose([(amount(function), factor * amount(frozen)) for _ in range(repeats)])
+        seconds, of_bound = np.transpose(
+            [(amount(function), factor * amount(frozen)) for _ in range(repeats)]
+        )
         ratio, low, high = np.quantile(seconds / of_bound, [0.5, 0.25, 0.75]).tolist()
         yield what, bound, float(np.median(seconds)), float(np.median(of_bound)), ratio, low, high
 
@@ -180,8 +229,18 @@ def step(bench: Bench) -> Iterator[tuple]:
             bound += ", and its own products"
         with bench.model(grid) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True
-            optimizers = [training.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members]
-            of_step = (model, model, bench.images, bench.labels, [BETA] * len(grid), optimizers, CORRECTED)
+            optimizers = [
+                training.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members
+            ]
+            of_step = (
+                model,
+                model,
+                bench.images,
+                bench.labels,
+                [BETA] * len(grid),
+                optimizers,
+                CORRECTED,
+            )
             frozen = bench.frozen(1, len(grid), backward=True)
             yield what, bound, partial(training.step, *of_step), frozen, factor
 
@@ -200,16 +259,34 @@ def draws(bench: Bench) -> Iterator[tuple]:
         with bench.model(method) as model:
             model.eval().last_mlp_on_class_token = True
             function = partial(sample, model, bench.images, k)
-            yield f"{title(method)}, {k} draws", f"{k} frozen passes", function, bench.frozen(k), 1.0
+            yield (
+                f"{title(method)}, {k} draws",
+                f"{k} frozen passes",
+                function,
+                bench.frozen(k),
+                1.0,
+            )
 
 
 def beside_peft(bench: Bench) -> Iterator[tuple]:
     """A step of a plain training loop, with and without the KL term, which PEFT lacks."""
-    peft, plain, frozen = optional("peft", "test"), copy.deepcopy(bench.vit), bench.frozen(backward=True)
-    for method in (LoRA(128), VeRA(256, pair="shared"), PVeRA(256, pair="shared"), DoRA(128), IA3()):
+    peft, plain, frozen = (
+        optional("peft", "test"),
+        copy.deepcopy(bench.vit),
+        bench.frozen(backward=True),
+    )
+    for method in (
+        LoRA(128),
+        VeRA(256, pair="shared"),
+        PVeRA(256, pair="shared"),
+        DoRA(128),
+        IA3(),
+    ):
         with bench.model(method) as model, tempfile.TemporaryDirectory() as folder:
             export_peft(model, folder)
-            theirs = peft.PeftModel.from_pretrained(copy.deepcopy(plain), folder, is_trainable=True).train()
+            theirs = peft.PeftModel.from_pretrained(
+                copy.deepcopy(plain), folder, is_trainable=True
+            ).train()
             theirs.head = copy.deepcopy(model.members[0].head)
 
             def loss_here(beta: float) -> torch.Tensor:
@@ -217,7 +294,9 @@ def beside_peft(bench: Bench) -> Iterator[tuple]:
                 return model(bench.images, labels=bench.labels).loss
 
             def loss_there() -> torch.Tensor:
-                return cross_entropy(theirs.head(theirs(bench.images).last_hidden_state[:, 0]), bench.labels)
+                return cross_entropy(
+                    theirs.head(theirs(bench.images).last_hidden_state[:, 0]), bench.labels
+                )
 
             steps = {f", peft {peft.__version__}": training_step(theirs, loss_there)}
             steps[""] = training_step(model.train(), partial(loss_here, 0.0))
@@ -229,7 +308,9 @@ def beside_peft(bench: Bench) -> Iterator[tuple]:
 
 def training_step(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], float]:
     """Return a step of AdamW down the `loss` of `model`."""
-    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), 1e-4, fused=True)
+    optimizer = torch.optim.AdamW(
+        (p for p in model.parameters() if p.requires_grad), 1e-4, fused=True
+    )
 
     def function() -> float:
         value = loss()
@@ -241,7 +322,13 @@ def training_step(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> C
     return function
 
 
-PARTS = {"step": step, "evaluate": evaluate, "sample": draws, "peft": beside_peft, "memory": beside_peft}
+PARTS = {
+    "step": step,
+    "evaluate": evaluate,
+    "sample": draws,
+    "peft": beside_peft,
+    "memory": beside_peft,
+}
 
 
 if __name__ == "__main__":

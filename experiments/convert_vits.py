@@ -33,7 +33,9 @@ def convert(graph, to_array) -> dict[str, np.ndarray]:
     for node in graph.node:
         layer, matrix = ".".join(node.name.split("/")[1:-1]), node.op_type == "MatMul"
         for name in held.keys() & set(node.input) - tensors.keys():
-            tensors[f"{layer}.{'weight' if matrix else node.op_type}"] = held[name].T if matrix else held[name]
+            tensors[f"{layer}.{'weight' if matrix else node.op_type}"] = (
+                held[name].T if matrix else held[name]
+            )
     for old, new in RENAMED.items():
         tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
     for query in [name for name in tensors if ".query." in name]:
@@ -53,9 +55,13 @@ def main() -> None:
         graph = onnx.load(options.onnx).graph
     try:
         tensors = convert(graph, onnx.numpy_helper.to_array)
-        weights = {n: np.ascontiguousarray(tensors[n]) for n in backbones.shapes("dinov2_s").state_dict()}
+        weights = {
+            n: np.ascontiguousarray(tensors[n]) for n in backbones.shapes("dinov2_s").state_dict()
+        }
     except KeyError as name:
-        raise InputError(f"{options.onnx} is no DINOv2 ViT-S/14 that transformers exported: it lacks {name}") from None
+        raise InputError(
+            f"{options.onnx} is no DINOv2 ViT-S/14 that transformers exported: it lacks {name}"
+        ) from None
     write_atomically(options.output, safetensors.numpy.save(weights))
 
 

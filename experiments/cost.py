@@ -20,7 +20,11 @@ from pvera.study import cost_records
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--profile", default="demo", help="name in experiments/profiles, or a YAML file (%(default)s)")
+    parser.add_argument(
+        "--profile",
+        default="demo",
+        help="name in experiments/profiles, or a YAML file (%(default)s)",
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     count(options.results, options.profile)

@@ -36,15 +36,29 @@ TITLES = {"accuracy": "Accuracy", "nll": "NLL", "brier": "Brier score", "ece": "
 
 def main() -> None:
     parser = adapter_parser(__doc__, labelled=True)
-    parser.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean, for --predictions")
-    parser.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
-    parser.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
+    parser.count(
+        "--draws",
+        least=2,
+        metavar="K",
+        help="Monte Carlo samples besides the mean, for --predictions",
+    )
+    parser.add_argument(
+        "--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image"
+    )
+    parser.add_argument(
+        "--metrics",
+        type=Path,
+        metavar="FILE",
+        help="JSON file to write: all numbers that are printed",
+    )
     options = parser.parse_args()
     outputs = [file for file in (options.predictions, options.metrics) if file]
     require_other_files(outputs, options)
     evaluated = evaluate(options, options.draws, outputs)
     method, backbone, name = evaluated.member.method, evaluated.frozen.name, evaluated.dataset
-    print(f"{method.title} for {backbone} on {name}: {len(evaluated.table)} images\n\n{markdown_tables(evaluated)}")
+    print(
+        f"{method.title} for {backbone} on {name}: {len(evaluated.table)} images\n\n{markdown_tables(evaluated)}"
+    )
     if options.predictions:
         write_atomically(options.predictions, evaluated.table.to_csv(index=False))
     if options.metrics:
@@ -73,23 +87,42 @@ class Evaluation(NamedTuple):
 def adapter_parser(description: str, labelled: bool) -> Parser:
     """Return a parser with the options for an adapter, and for labelled images."""
     parser = Parser(description)
-    parser.add_argument("adapter", type=Path, metavar="ADAPTER", help="file that pvera.save or a training has written")
-    parser.add_argument("--backbone", metavar="B", help="the backbone (default: that of the record beside the adapter)")
-    parser.add_argument("--weights", metavar="FILE", help="file of the backbone's weights, instead of the hub's")
+    parser.add_argument(
+        "adapter",
+        type=Path,
+        metavar="ADAPTER",
+        help="file that pvera.save or a training has written",
+    )
+    parser.add_argument(
+        "--backbone",
+        metavar="B",
+        help="the backbone (default: that of the record beside the adapter)",
+    )
+    parser.add_argument(
+        "--weights", metavar="FILE", help="file of the backbone's weights, instead of the hub's"
+    )
     parser.device(DEVICE)
     if labelled:
         data_set = "a known data set, or your own pictures (default: the data set of the record)"
         parser.add_argument("--data-set", metavar="NAME[=FOLDER]", help=data_set)
-        parser.add_argument("--data", type=Path, help="folder of the data sets (default: their suite's, below data/)")
+        parser.add_argument(
+            "--data",
+            type=Path,
+            help="folder of the data sets (default: their suite's, below data/)",
+        )
     return parser
 
 
-def require_other_files(outputs: Iterable[Path], options: Namespace, images: Iterable[str | Path] = ()) -> None:
+def require_other_files(
+    outputs: Iterable[Path], options: Namespace, images: Iterable[str | Path] = ()
+) -> None:
     """Check the outputs as `require_outputs`: they replace neither `images` nor the files of the adapter."""
     adapter, record = options.adapter, options.adapter.with_suffix(".json")
     for file in outputs:
         if file.resolve().with_suffix("") == adapter.resolve().with_suffix(""):
-            raise InputError(f"{file} would take the place of the adapter or its record: choose another name")
+            raise InputError(
+                f"{file} would take the place of the adapter or its record: choose another name"
+            )
     weights = [options.weights] if options.weights else []
     require_outputs(outputs, map(Path, [adapter, record, *weights, *images]))
 
@@ -103,7 +136,9 @@ def open_adapter(options: Namespace) -> tuple[Backbone, dict]:
         raise InputError(f"{options.adapter}: no such file")
     path, record = options.adapter.with_suffix(".json"), {}
     if path.exists():
-        results.beside(path, results.ADAPTER)  # refuses an adapter that is not the one that the run left
+        results.beside(
+            path, results.ADAPTER
+        )  # refuses an adapter that is not the one that the run left
         record = results.read(path)
     if record.get("category") == "language":
         raise InputError(f"{options.adapter} reads text; adapters of images can be evaluated here")
@@ -111,7 +146,9 @@ def open_adapter(options: Namespace) -> tuple[Backbone, dict]:
     if backbone is None:
         raise InputError(f"which backbone is {options.adapter} for? Name it with --backbone")
     if record and options.device == "cpu":
-        torch.set_num_threads(record["environment"]["threads"])  # another number of images rounds sums differently
+        torch.set_num_threads(
+            record["environment"]["threads"]
+        )  # another number of images rounds sums differently
     size = record["config"]["image_size"] if backbone == record.get("backbone") else None
     frozen = backbones.load(backbone, weights=options.weights, image_size=size)
     frozen.model.to(options.device)
@@ -120,10 +157,16 @@ def open_adapter(options: Namespace) -> tuple[Backbone, dict]:
 
 def classes_of(record: dict) -> list[str]:
     """Return the names of the classes that a run was trained on, in the order of the outputs."""
-    return record["own_data"]["classes"] if "own_data" in record else image_folders.class_names(record["dataset"])
+    return (
+        record["own_data"]["classes"]
+        if "own_data" in record
+        else image_folders.class_names(record["dataset"])
+    )
 
 
-def evaluate(options: Namespace, draws: int | None = None, outputs: Sequence[Path] = ()) -> Evaluation:
+def evaluate(
+    options: Namespace, draws: int | None = None, outputs: Sequence[Path] = ()
+) -> Evaluation:
     """Evaluate the adapter that `options` name on test images.
 
     InputError as `open_adapter`, `custom.split`, `require_unseen` and `predict`, where images have other classes than
@@ -133,15 +176,21 @@ def evaluate(options: Namespace, draws: int | None = None, outputs: Sequence[Pat
     trained_on = record.get("dataset")
     name, _, folder = (options.data_set or trained_on or "").partition("=")
     if not name:
-        raise InputError(f"which images is {options.adapter} to be evaluated on? Name them with --data-set")
+        raise InputError(
+            f"which images is {options.adapter} to be evaluated on? Name them with --data-set"
+        )
     suite = TASKS[name].suite if name in TASKS else "own"
     if suite == "glue":
-        raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
+        raise InputError(
+            f"{name!r} is a data set of texts; adapters of images can be evaluated here"
+        )
     root = options.data or ROOT / "data" / ("vtab-1k" if suite == "vtab" else suite)
     if outputs:
         require_outputs(outputs, files_of(root / name, folder))
     if folder:
-        require_unseen(record, custom.split(folder)[1], name)  # before it takes the place of another folder
+        require_unseen(
+            record, custom.split(folder)[1], name
+        )  # before it takes the place of another folder
         print(custom.describe(name, custom.install(root, name, folder)), flush=True)
     vtab.require(root, name)
     differs = vtab.read_record(root).get(name)
@@ -150,9 +199,13 @@ def evaluate(options: Namespace, draws: int | None = None, outputs: Sequence[Pat
         require_unseen(record, custom.current(root, name), name)
         both_known = {trained_on, name} <= TASKS.keys()
         if classes_of(record) != classes or (trained_on != name and both_known):
-            raise InputError(f"the adapter was trained on {trained_on}; it does not know the classes of {name}")
+            raise InputError(
+                f"the adapter was trained on {trained_on}; it does not know the classes of {name}"
+            )
         if trained_on == name and record.get("data_differs") != differs:
-            raise InputError(f"{Path(root) / name} is another copy than that of the adapter's training")
+            raise InputError(
+                f"{Path(root) / name} is another copy than that of the adapter's training"
+            )
     (split,) = inputs.load(root, name, frozen, ("test",))
     member, table, probabilities = predict(options.adapter, frozen, record, split, classes, draws)
     by_class = table.correct.groupby(pd.Categorical(table.label, classes), observed=False)
@@ -181,7 +234,9 @@ def require_unseen(record: dict, described: dict | None, name: str) -> None:
         return
     same_pictures = described["pictures_sha256"] == trained["pictures_sha256"]
     if same_pictures and described["split"] != trained["split"]:
-        raise InputError(f"{name} is split otherwise than in the adapter's training: split it as then, or train again")
+        raise InputError(
+            f"{name} is split otherwise than in the adapter's training: split it as then, or train again"
+        )
     if name == record["dataset"] and not same_pictures:
         raise InputError(
             f"the pictures of {name} have changed since the adapter's training: restore them, or train again"
@@ -189,7 +244,12 @@ def require_unseen(record: dict, described: dict | None, name: str) -> None:
 
 
 def predict(
-    adapter: Path, frozen: Backbone, record: dict, split: ImageSplit, classes: Sequence[str], draws: int | None = None
+    adapter: Path,
+    frozen: Backbone,
+    record: dict,
+    split: ImageSplit,
+    classes: Sequence[str],
+    draws: int | None = None,
 ) -> tuple[Member, pd.DataFrame, np.ndarray]:
     """Predict a split, as a run predicts with the adapter that it trained.
 
@@ -205,7 +265,9 @@ def predict(
     with checkpoint.load(frozen.model, adapter).eval() as model:
         (member,) = model.members
         if member.num_classes != len(classes):
-            raise InputError(f"{adapter} knows {member.num_classes} classes, the data set has {len(classes)}")
+            raise InputError(
+                f"{adapter} knows {member.num_classes} classes, the data set has {len(classes)}"
+            )
         # What cannot be merged is computed as `training.fit` leaves it: the same products, the same bits.
         model.last_mlp_on_class_token = not member.mergeable
         data, drawn = split.data(frozen, device, in_memory=False), {}
@@ -215,10 +277,16 @@ def predict(
                 model.last_mlp_on_class_token = False
                 scores = analyses.draw(model, data, draws, record.get("seed", member.seed))
                 batches = [uncertainty.summarise(batch) for batch in scores]
-                drawn = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+                drawn = {
+                    name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]
+                }
     names, predicted = np.array(classes, object), probabilities.argmax(1)
-    paths = pd.Series(split.names, dtype=object)  # a string column holds no file name that is not UTF-8
-    table = pd.DataFrame({"path": paths, "prediction": names[predicted], "confidence": probabilities.max(1)})
+    paths = pd.Series(
+        split.names, dtype=object
+    )  # a string column holds no file name that is not UTF-8
+    table = pd.DataFrame(
+        {"path": paths, "prediction": names[predicted], "confidence": probabilities.max(1)}
+    )
     if drawn:
         table["draws_sd"], table["draws_prediction"] = drawn["sd"], names[drawn["predicted"]]
         # A t-interval knows no bounds, a score has some.

@@ -30,7 +30,9 @@ STAMP = "pvera"  # key of a notebook's metadata: the profile and the hash of wha
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--profile", help="folder in results/, instead of the committed ones")
-    parser.add_argument("--root", type=Path, default=ROOT, help="folder of analysis/, results/ and figures/")
+    parser.add_argument(
+        "--root", type=Path, default=ROOT, help="folder of analysis/, results/ and figures/"
+    )
     options = parser.parse_args()
     execute(options.root, options.profile)
 
@@ -45,7 +47,11 @@ def execute(root: Path, profile: str | None = None) -> None:
     results = root / "results"
     names, tables, target_folder = read_report(root).profiles, results / "tables", root / "analysis"
     if profile:
-        names, tables, target_folder = [profile], results / profile / "tables", root / "figures" / profile
+        names, tables, target_folder = (
+            [profile],
+            results / profile / "tables",
+            root / "figures" / profile,
+        )
         if not any((results / profile).rglob("*.json")):
             command = shlex.join(["python", "experiments/train.py", "--profile", profile])
             raise InputError(f"no results of {profile!r}: `{command}` makes them")
@@ -56,9 +62,14 @@ def execute(root: Path, profile: str | None = None) -> None:
         if profile and not has_results(results / profile, path.stem):
             continue
         cells = [(cell["cell_type"], "".join(cell["source"])) for cell in read_json(path)["cells"]]
-        stamp = {"profile": profile, "inputs": hashlib.sha256((data + repr(cells)).encode()).hexdigest()}
+        stamp = {
+            "profile": profile,
+            "inputs": hashlib.sha256((data + repr(cells)).encode()).hexdigest(),
+        }
         target = target_folder / path.name
-        if not (tables_exist and target.exists() and read_json(target)["metadata"].get(STAMP) == stamp):
+        if not (
+            tables_exist and target.exists() and read_json(target)["metadata"].get(STAMP) == stamp
+        ):
             stale.append((path, target, {STAMP: stamp}))
     if stale:
         from pvera.report.execution import execute_all  # takes seconds to import
@@ -83,7 +94,9 @@ def digest(root: Path, profiles: Sequence[str]) -> str:
     paths = [*(ROOT / "pvera").rglob("*.py")]
     for name in (*profiles, "published", "paper/cost", "performance"):
         for path in (root / "results" / name).rglob("*.*"):
-            if path.suffix in (".json", ".npz", ".csv") and not {"tables", "slurm"}.intersection(path.parts):
+            if path.suffix in (".json", ".npz", ".csv") and not {"tables", "slurm"}.intersection(
+                path.parts
+            ):
                 paths.append(path)
     total = hashlib.sha256()
     for path in sorted(paths):

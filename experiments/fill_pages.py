@@ -114,7 +114,9 @@ def by_setting(corner: str, rows: list[list[str]]) -> str:
 
 def methods() -> str:
     """The accuracies of all methods in all settings, with their parameters on DINOv2 ViT-B/14."""
-    costs = numbers("cost").query("profile == 'paper' and backbone == 'dinov2_b'").set_index("method")
+    costs = (
+        numbers("cost").query("profile == 'paper' and backbone == 'dinov2_b'").set_index("method")
+    )
     header = ["Method", "Parameters (thousands)", "Merges"]
     accuracies = {}
     for profile in settings():
@@ -122,8 +124,12 @@ def methods() -> str:
         components = components[components["component"].isin(SHOWN)]
         accuracies[profile.name] = components.groupby("component")["mean"].mean()
 
-        seeds = "–".join(map(str, dict.fromkeys([components["runs"].min(), components["runs"].max()])))
-        header.append(f"{heading(profile)}: {components['dataset'].nunique()} data sets, {seeds} seeds")
+        seeds = "–".join(
+            map(str, dict.fromkeys([components["runs"].min(), components["runs"].max()]))
+        )
+        header.append(
+            f"{heading(profile)}: {components['dataset'].nunique()} data sets, {seeds} seeds"
+        )
 
     rows = []
     by_first = next(iter(accuracies.values())).sort_values(ascending=False)
@@ -134,7 +140,9 @@ def methods() -> str:
         row.append("yes" if of_method["merged"].notna().all() else "no")
         for profile, means in accuracies.items():
             best = name in means and means[name] == means.max()
-            row.append(cell(means[name], best, is_level(lead(profile, name))) if name in means else NOT_RUN)
+            row.append(
+                cell(means[name], best, is_level(lead(profile, name))) if name in means else NOT_RUN
+            )
         rows.append(row)
     return markdown_table(header, rows, "l" + "c" * (len(header) - 1))
 
@@ -147,7 +155,11 @@ def differences() -> str:
         for profile in settings():
             effect, over_seeds, over_tasks, _ = cells(f"claims_components_{profile.name}")[claim]
             text = f"{effect.removesuffix(' points')} {brackets(over_seeds)}"
-            row.append(text if over_tasks.startswith("inconclusive") or is_level(over_tasks) else f"**{text}**")
+            row.append(
+                text
+                if over_tasks.startswith("inconclusive") or is_level(over_tasks)
+                else f"**{text}**"
+            )
         rows.append(row)
     return by_setting("Points of accuracy", rows)
 
@@ -159,7 +171,9 @@ def gain() -> str:
         row = [label]
         for profile in settings():
             effect, over_seeds, over_tasks, _ = cells(f"claims_components_{profile.name}")[claim]
-            row.append(f"{effect.removesuffix(' points')} {brackets(over_seeds)} {brackets(over_tasks)}".strip())
+            row.append(
+                f"{effect.removesuffix(' points')} {brackets(over_seeds)} {brackets(over_tasks)}".strip()
+            )
         rows.append(row)
     return by_setting("Points of accuracy", rows)
 
@@ -168,7 +182,11 @@ def leads() -> str:
     """PVeRA minus each other method, with intervals over seeds, and which methods are level with it."""
     others = [name for name in PAPER_METHODS if name != "pvera"]
     rows = [
-        [f"PVeRA − {TITLES[name]}", *(lead(profile.name, name) or NOT_RUN for profile in settings())] for name in others
+        [
+            f"PVeRA − {TITLES[name]}",
+            *(lead(profile.name, name) or NOT_RUN for profile in settings()),
+        ]
+        for name in others
     ]
     ties = []
     for profile in settings():
@@ -185,29 +203,49 @@ def calibration() -> str:
         ratios = cells(f"calibration_{profile.name}")
         means = 100 * numbers(f"calibration_{profile.name}").set_index("method")["ace_mean"]
         columns.append(
-            {name: cell(ace, ace == means.min(), is_level(ratios[title(name)][2], 1)) for name, ace in means.items()}
+            {
+                name: cell(ace, ace == means.min(), is_level(ratios[title(name)][2], 1))
+                for name, ace in means.items()
+            }
         )
-    rows = [[title(name), *(column.get(name, NOT_RUN) for column in columns)] for name in PAPER_METHODS]
+    rows = [
+        [title(name), *(column.get(name, NOT_RUN) for column in columns)] for name in PAPER_METHODS
+    ]
     return by_setting("ACE (%)", rows)
 
 
 def official() -> str:
     """PVeRA − VeRA under both protocols."""
-    shown = [profile for profile in settings() if (TABLES / f"claims_protocol_{profile.name}.md").exists()]
+    shown = [
+        profile
+        for profile in settings()
+        if (TABLES / f"claims_protocol_{profile.name}.md").exists()
+    ]
     rows = [["Corrected protocol, equal tuning"], ["Official protocol, the paper's tuning"]]
     for profile in shown:
         corrected = cells(f"claims_components_{profile.name}")["PVeRA is more accurate than VeRA"]
-        (as_official,) = (row for claim, row in cells(f"claims_protocol_{profile.name}").items() if "official" in claim)
+        (as_official,) = (
+            row
+            for claim, row in cells(f"claims_protocol_{profile.name}").items()
+            if "official" in claim
+        )
         for row, (effect, over_seeds, *_) in zip(rows, (corrected, as_official), strict=True):
-            row.append(f"{effect.removeprefix('PVeRA − VeRA: ').removesuffix(' points')} {brackets(over_seeds)}")
-    return markdown_table(["PVeRA − VeRA, points", *(heading(profile) for profile in shown)], rows, "lcc")
+            row.append(
+                f"{effect.removeprefix('PVeRA − VeRA: ').removesuffix(' points')} {brackets(over_seeds)}"
+            )
+    return markdown_table(
+        ["PVeRA − VeRA, points", *(heading(profile) for profile in shown)], rows, "lcc"
+    )
 
 
 def contradictions() -> str:
     """The kinds of the audit's checks that some of the paper's printed numbers fail."""
     counts = audit.summary(audit.audit(published.load(RESULTS / "published")))
     failing = counts[counts[audit.CONTRADICTS] > 0]
-    rows = [[kind.capitalize(), f"{row.sum():,}", str(row[audit.CONTRADICTS])] for kind, row in failing.iterrows()]
+    rows = [
+        [kind.capitalize(), f"{row.sum():,}", str(row[audit.CONTRADICTS])]
+        for kind, row in failing.iterrows()
+    ]
     return markdown_table(["Checks of", "Number", "Contradicted"], rows, "lcc")
 
 
@@ -216,10 +254,16 @@ def trainings() -> str:
     runs = pd.read_csv(RESULTS / "runs.csv")
     rows = []
     for profile in settings():
-        part = runs[(runs["profile"] == profile.name) & runs["experiment"].isin(["benchmark", *VARIANTS])]
+        part = runs[
+            (runs["profile"] == profile.name) & runs["experiment"].isin(["benchmark", *VARIANTS])
+        ]
         devices = ", ".join(device.removeprefix("cpu: ") for device in sorted(set(part["device"])))
-        rows.append([heading(profile), f"{len(part):,}", plain(part["seconds"].sum() / 3600, 1), devices])
-    return markdown_table(["Setting", "Trainings", "Hours, one after the other", "Device"], rows, "lccl")
+        rows.append(
+            [heading(profile), f"{len(part):,}", plain(part["seconds"].sum() / 3600, 1), devices]
+        )
+    return markdown_table(
+        ["Setting", "Trainings", "Hours, one after the other", "Device"], rows, "lccl"
+    )
 
 
 def rows_of(name: str, labels: str = "") -> str:

@@ -16,7 +16,9 @@ from pvera.files import write_atomically
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--source", type=Path, metavar="FOLDER", help="folder of GLUE's files, instead of the hub")
+    parser.add_argument(
+        "--source", type=Path, metavar="FOLDER", help="folder of GLUE's files, instead of the hub"
+    )
     install(ROOT / "data/text", parser.parse_args().source)
 
 

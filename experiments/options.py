@@ -21,7 +21,9 @@ class Parser(argparse.ArgumentParser):
     """A parser with the script's docstring as its help. InputError for a wrong command line."""
 
     def __init__(self, description: str):
-        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+        super().__init__(
+            description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
         # As in Python 3.14: before it, -1e-3 is taken for an option.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
@@ -39,7 +41,9 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*flags, type=number, **options)
 
     def device(self, default: str | None = None, more: str = "") -> None:
-        places = dict.fromkeys(["cpu", DEVICE, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
+        places = dict.fromkeys(
+            ["cpu", DEVICE, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        )
         words = f"cpu, cuda{more}, or one such as cuda:1"
         self.add_argument("--device", choices=places, metavar="DEVICE", default=default, help=words)
 

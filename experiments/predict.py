@@ -25,25 +25,36 @@ def main() -> None:
     parser = adapter_parser(__doc__, labelled=False)
     parser.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
     parser.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean")
-    parser.add_argument("--output", type=Path, metavar="FILE", required=True, help="CSV file to write")
     parser.add_argument(
-        "--classes", nargs="+", metavar="NAME", help="names of the classes, in the order of the adapter's outputs"
+        "--output", type=Path, metavar="FILE", required=True, help="CSV file to write"
+    )
+    parser.add_argument(
+        "--classes",
+        nargs="+",
+        metavar="NAME",
+        help="names of the classes, in the order of the adapter's outputs",
     )
     options = parser.parse_args()
     pictures, left_out = find(options.pictures)
     require_other_files([options.output], options, pictures)
     frozen, record = open_adapter(options)
     if not (options.classes or record):
-        raise InputError(f"which classes has {options.adapter}? Name them in the order of its outputs with --classes")
+        raise InputError(
+            f"which classes has {options.adapter}? Name them in the order of its outputs with --classes"
+        )
     images = Undecoded(Path(), pictures, frozen.image_size)
     split = ImageSplit(images, None, pictures)
-    _, table, _ = predict(options.adapter, frozen, record, split, options.classes or classes_of(record), options.draws)
+    _, table, _ = predict(
+        options.adapter, frozen, record, split, options.classes or classes_of(record), options.draws
+    )
     errors = images.refused
     if len(errors) == len(pictures):
         raise InputError(name_errors(errors.values()))
     table = table[[path not in errors for path in pictures]]
     write_atomically(options.output, table.to_csv(index=False, float_format="%.6f"))
-    print(f"{options.output}: {len(table)} pictures, the least certain ones have the lowest confidence")
+    print(
+        f"{options.output}: {len(table)} pictures, the least certain ones have the lowest confidence"
+    )
     if left_out:
         print(f"left out: {custom.describe_left_out(left_out)}", file=sys.stderr)
     if errors:

@@ -35,25 +35,40 @@ ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="where VTAB-1k lies (%(default)s)")
-    parser.add_argument("--datasets", nargs="+", metavar="D", choices=vtab.NAMES, help="only these data sets")
-    parser.add_argument("--source", type=Path, help="folder or archive with the data, instead of the hub")
     parser.add_argument(
-        "--accept", action="store_true", help="use data sets although they differ from VTAB-1k; results then say so"
+        "--root", type=Path, default=ROOT / "data/vtab-1k", help="where VTAB-1k lies (%(default)s)"
+    )
+    parser.add_argument(
+        "--datasets", nargs="+", metavar="D", choices=vtab.NAMES, help="only these data sets"
+    )
+    parser.add_argument(
+        "--source", type=Path, help="folder or archive with the data, instead of the hub"
+    )
+    parser.add_argument(
+        "--accept",
+        action="store_true",
+        help="use data sets although they differ from VTAB-1k; results then say so",
     )
     options = parser.parse_args()
-    if not prepare(options.root.absolute(), options.datasets or vtab.NAMES, options.source, options.accept):
+    if not prepare(
+        options.root.absolute(), options.datasets or vtab.NAMES, options.source, options.accept
+    ):
         sys.exit(1)
 
 
-def prepare(root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None = None, accept: bool = False) -> bool:
+def prepare(
+    root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None = None, accept: bool = False
+) -> bool:
     """Install data sets and print what they are. Return whether all can be used together.
 
     source: a folder or an archive instead of the hub.   accept: use those that differ from VTAB-1k; where none are
     named, some may be missing.
     """
     accepted, left_out = vtab.read_record(root), place(root, names, source, accept)
-    named = {state: list[str]() for state in ("right", "accepted as it is", "wrong", "left out", "missing")}
+    named = {
+        state: list[str]()
+        for state in ("right", "accepted as it is", "wrong", "left out", "missing")
+    }
     for name in names:
         known, findings = accepted.pop(name, []), left_out.get(name, [])
         if name in left_out:
@@ -69,7 +84,10 @@ def prepare(root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None =
         named[state].append(name)
         if state != "missing":
             print(f"{name:<22}{state}", *findings, sep="\n    ")
-    usable, wrong = len(named["right"] + named["accepted as it is"]), named["wrong"] + named["left out"]
+    usable, wrong = (
+        len(named["right"] + named["accepted as it is"]),
+        named["wrong"] + named["left out"],
+    )
     if usable:
         try:
             write_atomically(root / vtab.RECORD, json.dumps(accepted, indent=1) + "\n")
@@ -79,19 +97,27 @@ def prepare(root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None =
         print(f"missing: {', '.join(named['missing'])}")
     print(f"{usable} of {len(names)} data sets can be used in {root}")
     if wrong:
-        print("--accept uses data sets whose counts differ; remove a wrong folder to install its data set anew")
+        print(
+            "--accept uses data sets whose counts differ; remove a wrong folder to install its data set anew"
+        )
     copy = vtab.copy_name(root)
     if named["right"]:
         print(f"copy: {copy or 'unknown: the copies agree in these data sets'}")
     if accepted:
-        print(f"Results on accepted data sets say {vtab.DIFFERS!r}, and share no table with those on VTAB-1k.")
+        print(
+            f"Results on accepted data sets say {vtab.DIFFERS!r}, and share no table with those on VTAB-1k."
+        )
     if copy == "mixed":
-        print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
+        print(
+            "Some data sets are of the lossy copy, others of the lossless one: they must not share a table."
+        )
     some = accept and names is vtab.NAMES
     return not (wrong or copy == "mixed" or named["missing"] and not some)
 
 
-def place(root: Path, names: Sequence[str], source: Path | None, accept: bool) -> dict[str, list[str]]:
+def place(
+    root: Path, names: Sequence[str], source: Path | None, accept: bool
+) -> dict[str, list[str]]:
     """Put missing data sets from the source or the hub in place, unless they are wrong; return these, with findings."""
     wanted, left_out = [name for name in names if not (root / name).exists()], {}
     if not wanted:
@@ -142,7 +168,11 @@ def find(source: Path, names: Collection[str], extracted: Path) -> dict[str, Pat
         folders = _below(source, names)
         archives = sorted(path for path in source.iterdir() if path.name.endswith(ARCHIVES))
     elif not source.is_file() or not source.name.endswith(ARCHIVES):
-        what = f"is neither a folder nor an archive ({', '.join(ARCHIVES)})" if source.exists() else "does not exist"
+        what = (
+            f"is neither a folder nor an archive ({', '.join(ARCHIVES)})"
+            if source.exists()
+            else "does not exist"
+        )
         raise InputError(f"{source} {what}")
     rest = set(names) - folders.keys()
     for archive in archives if rest else ():
@@ -166,7 +196,9 @@ def _below(folder: Path, names: Iterable[str], inside: str = "") -> dict[str, Pa
         ]
         if len(candidates) > 1:
             copies = " and as ".join(str(path.relative_to(folder)) for path in candidates[:2])
-            raise InputError(f"{folder} holds {name} twice, as {copies}: give the folder of one copy")
+            raise InputError(
+                f"{folder} holds {name} twice, as {copies}: give the folder of one copy"
+            )
         if candidates:
             folder_of[name] = candidates[0]
     return folder_of
@@ -181,10 +213,14 @@ def extract(archive: Path, target: Path) -> None:
     # Of zip files, what leaves is left out; the filter of tar files refuses it, links out and devices.
     options = {} if archive.name.endswith(".zip") else {"filter": "data"}
     if options and not hasattr(tarfile, "data_filter"):
-        raise InputError(f"cannot extract {archive}: this needs Python from 3.10.12 or 3.11.4; give a folder instead")
+        raise InputError(
+            f"cannot extract {archive}: this needs Python from 3.10.12 or 3.11.4; give a folder instead"
+        )
     try:
         shutil.unpack_archive(archive, target, **options)
-    except Exception as error:  # damaged archives fail in many ways, also as an OSError without a number
+    except (
+        Exception
+    ) as error:  # damaged archives fail in many ways, also as an OSError without a number
         if isinstance(error, OSError) and error.errno:
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]

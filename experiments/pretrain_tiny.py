@@ -30,7 +30,10 @@ from pvera.adapters.base import generator
 from pvera.errors import InputError, explained, run_script
 from pvera.files import write_atomically
 
-MEAN, STD = (torch.tensor(getattr(get_pretrained_cfg(backbones.TINY), key)).view(3, 1, 1) for key in ("mean", "std"))
+MEAN, STD = (
+    torch.tensor(getattr(get_pretrained_cfg(backbones.TINY), key)).view(3, 1, 1)
+    for key in ("mean", "std")
+)
 HELD_OUT = 500  # images per class
 SEED, EPOCHS, BATCH_SIZE = 0, 50, 256
 RATE = 2e-3  # largest learning rate of AdamW
@@ -55,12 +58,17 @@ def main():
     for label in np.unique(labels):
         held_out[np.flatnonzero(labels == label)[-HELD_OUT:]] = True
     images_sha256 = hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
-    images, labels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels)
+    images, labels = (
+        torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(),
+        torch.from_numpy(labels),
+    )
     training, testing = ((images[mask], labels[mask]) for mask in (~held_out, held_out))
 
     with backbones.seeded(SEED):
         model = timm.create_model(backbones.TINY, num_classes=len(classes))
-    adamw = create_optimizer_v2(model, "adamw", RATE, WEIGHT_DECAY, fused=True)  # matrices alone decay
+    adamw = create_optimizer_v2(
+        model, "adamw", RATE, WEIGHT_DECAY, fused=True
+    )  # matrices alone decay
     steps = EPOCHS * (len(training[0]) // BATCH_SIZE)
     warmup = WARMUP * steps
 
@@ -75,12 +83,18 @@ def main():
         right = accuracy(model, *testing)
         tqdm.write(f"epoch {epoch + 1}: loss {loss:.4f}, held-out accuracy {right:.4f}")
 
-    weights = {key: value for key, value in model.state_dict().items() if not key.startswith("head.")}
+    weights = {
+        key: value for key, value in model.state_dict().items() if not key.startswith("head.")
+    }
     metadata = {
         "images_sha256": images_sha256,
         "weights_sha256": backbones.weights_sha256(weights),
         "held_out_accuracy": right,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "timm": timm.__version__},
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "timm": timm.__version__,
+        },
     }
     described = {key: json.dumps(value) for key, value in metadata.items()}
     write_atomically(output, safetensors.torch.save(weights, described))
@@ -92,7 +106,9 @@ def read(source):
 
     Downloads CIFAR-10's training images into data/ without a `source`.
     """
-    with explained(f"{source or 'CIFAR-10'} cannot be read", "--source takes images named <class>/<number>.jpg"):
+    with explained(
+        f"{source or 'CIFAR-10'} cannot be read", "--source takes images named <class>/<number>.jpg"
+    ):
         if source is None:
             data = CIFAR10("data", train=True, download=True)
             order = np.argsort(data.targets, kind="stable")
@@ -124,7 +140,9 @@ def augment(images, noise):
     grid = F.affine_grid(affine, list(images.shape), align_corners=False)
     images = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
-    brightness, contrast, saturation = (uniform(1 - JITTER, 1 + JITTER).view(n, 1, 1, 1) for _ in range(3))
+    brightness, contrast, saturation = (
+        uniform(1 - JITTER, 1 + JITTER).view(n, 1, 1, 1) for _ in range(3)
+    )
     images = images * brightness
     images = torch.lerp(images.mean((1, 2, 3), keepdim=True), images, contrast)
     images = torch.lerp(images.mean(1, keepdim=True), images, saturation)
@@ -135,7 +153,9 @@ def train_epoch(model, adamw, schedule, images, labels, noise):
     """Train one pass over images (N, 3, 32, 32) uint8 without the last, partial batch; return the mean loss."""
     model.train()
     order, losses = torch.randperm(len(images), generator=noise), []
-    for batch in tqdm(order[: len(order) // BATCH_SIZE * BATCH_SIZE].split(BATCH_SIZE), leave=False, mininterval=1):
+    for batch in tqdm(
+        order[: len(order) // BATCH_SIZE * BATCH_SIZE].split(BATCH_SIZE), leave=False, mininterval=1
+    ):
         augmented = augment(images[batch] / 255, noise)
         with torch.autocast("cpu", torch.bfloat16):
             scores = model(augmented).float()

@@ -23,7 +23,9 @@ ADAPTER = "adapter.safetensors"
 
 def main() -> None:
     parser = adapter_parser(__doc__, labelled=True)
-    parser.add_argument("--output", type=Path, metavar="FOLDER", required=True, help="new folder for the files")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", required=True, help="new folder for the files"
+    )
     options = parser.parse_args()
     if os.path.lexists(options.output):
         raise InputError(f"{options.output} exists: --output names a new folder")
@@ -47,12 +49,16 @@ def card(evaluated: Evaluation, weights: str | None) -> ModelCard:
         tags=["adapter", "vision-transformer", member.method.key],
         model_name=title,
         eval_results=[
-            EvalResult(task, name, name, key, round(scores[key], 6), dataset_split="test", metric_name=text)
+            EvalResult(
+                task, name, name, key, round(scores[key], 6), dataset_split="test", metric_name=text
+            )
             for key, text in TITLES.items()
         ],
     )
     own = ', weights="FILE"' if weights else ""
-    hyperparameters = ", ".join(f"{key} {value}" for key, value in asdict(member.method).items()) or "none"
+    hyperparameters = (
+        ", ".join(f"{key} {value}" for key, value in asdict(member.method).items()) or "none"
+    )
     return ModelCard(
         f"""---
 {metadata}

@@ -51,7 +51,9 @@ def write_vtab(
     Files are links to eight images per split; no training image equals a test image.
     """
     for name in names:
-        for part, (split, count) in enumerate({"train800": 800, "val200": 200, "test": test_images}.items()):
+        for part, (split, count) in enumerate(
+            {"train800": 800, "val200": 200, "test": test_images}.items()
+        ):
             folder = root / name / "images" / split
             folder.mkdir(parents=True)
             source = np.random.default_rng([part, *name.encode()])
@@ -86,7 +88,9 @@ def write_deberta(folder: Path) -> None:
         pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
         unk_piece="[UNK]", minloglevel=2,
     )  # fmt: skip
-    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"do_lower_case": False, "vocab_type": "spm"})
+    )
 
 
 def main() -> None:
@@ -103,7 +107,9 @@ def main() -> None:
     weights = backbones.load(backbone, pretrained=False).model.state_dict()
     safetensors.torch.save_file(weights, ROOT / profile.weights[backbone])
     write_deberta(ROOT.joinpath(*of_text.weights.values()))
-    if not prepare_vtab.prepare(ROOT / profile.data, profile.datasets, Path(archive), accept=True):  # of few images
+    if not prepare_vtab.prepare(
+        ROOT / profile.data, profile.datasets, Path(archive), accept=True
+    ):  # of few images
         sys.exit(1)
     make_texts.install(ROOT / of_text.data, FOLDER / "glue")
     environment = os.environ | {image_folders.CACHE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}

@@ -27,7 +27,9 @@ FILES = ("*.md", "LICENSE", "*.toml", "*.lock", "docs/*", "mkdocs/assets/*", "pv
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--profile", help="folder in results/, instead of the committed ones")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build/report", help="of the pages (%(default)s)")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build/report", help="of the pages (%(default)s)"
+    )
     options = parser.parse_args()
     notebooks = ROOT / (f"figures/{options.profile}" if options.profile else "analysis")
     if not any(notebooks.glob("*.ipynb")):
@@ -37,7 +39,9 @@ def main() -> None:
     files = [file for pattern in FILES for file in ROOT.glob(pattern)]
     for file in [*files, *notebooks.glob("*.ipynb")]:
         if pages.resolve() in file.resolve().parents:
-            raise InputError(f"{pages} holds {file}, which the pages are made of: name another --folder")
+            raise InputError(
+                f"{pages} holds {file}, which the pages are made of: name another --folder"
+            )
 
     shutil.rmtree(pages, ignore_errors=True)
     for file in files:
@@ -53,7 +57,9 @@ def main() -> None:
 def write_notebook(executed: Path, folder: Path, name: str, code: bool = False) -> None:
     """Write the page and the pictures of an executed notebook; where it was not executed, say so."""
     if not executed.exists():
-        write_atomically(folder / f"{name}.md", f"# {name}\n\nThe profile has no results for this notebook.\n")
+        write_atomically(
+            folder / f"{name}.md", f"# {name}\n\nThe profile has no results for this notebook.\n"
+        )
         return
     names = {"unique_key": name, "output_files_dir": f"{name}_files"}
     text, resources = MarkdownExporter(exclude_input=not code).from_filename(executed, names)

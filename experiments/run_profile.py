@@ -46,7 +46,10 @@ def main() -> None:
     arguments = parser.parse_args()
     os.chdir(ROOT)
     name, started = arguments.profile, time.monotonic()
-    profile, options = read_profile(name), train.parse(__doc__, ["--profile", name, *arguments.options])
+    profile, options = (
+        read_profile(name),
+        train.parse(__doc__, ["--profile", name, *arguments.options]),
+    )
     options.wait = bool(options.slurm)
     if lines := [*lacking(profile, options)]:
         print(*lines, sep="\n", file=sys.stderr)
@@ -70,7 +73,9 @@ def main() -> None:
     for table in sorted(tables.glob("main*.md")):
         if "main_paper" not in table.name:
             print(table.read_text(encoding="utf-8"), end="")
-    print(f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {time.monotonic() - started:.0f} s")
+    print(
+        f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {time.monotonic() - started:.0f} s"
+    )
 
 
 def lacking(profile: Profile, options: Namespace) -> Iterator[str]:

@@ -42,10 +42,18 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 def main() -> None:
     parser = Parser(__doc__)
     names = list(published.DATASETS)
-    parser.add_argument("--datasets", nargs="+", metavar="D", choices=names, default=names, help="only these")
-    parser.add_argument("--source", type=Path, help="folder with a folder for each adapter, instead of the hub")
-    parser.add_argument("--data", type=Path, default=ROOT / "data/vtab-1k", help="prepared data (%(default)s)")
-    parser.add_argument("--backbone", default=BACKBONE, help="name on the hub, or folder (%(default)s)")
+    parser.add_argument(
+        "--datasets", nargs="+", metavar="D", choices=names, default=names, help="only these"
+    )
+    parser.add_argument(
+        "--source", type=Path, help="folder with a folder for each adapter, instead of the hub"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=ROOT / "data/vtab-1k", help="prepared data (%(default)s)"
+    )
+    parser.add_argument(
+        "--backbone", default=BACKBONE, help="name on the hub, or folder (%(default)s)"
+    )
     parser.add_argument("--output", type=Path, default=RESULTS / "released", help="(%(default)s)")
     parser.device(DEVICE)
     options = parser.parse_args()
@@ -59,10 +67,21 @@ def main() -> None:
     for name, folder in folders.items():
         split = image_folders.load_split(options.data, name, "test", SIZE)
         with pvera.import_peft(folder, frozen.model).eval() as model:
-            predicted = predict(model, split.data(frozen, torch.device(options.device), in_memory=False)).argmax(1)
+            predicted = predict(
+                model, split.data(frozen, torch.device(options.device), in_memory=False)
+            ).argmax(1)
         accuracy = 100 * float((predicted == split.labels).mean())
-        row = (name, paper[name], options.backbone, copy_name(options.data, name), accuracy, len(predicted))
-        table = pd.DataFrame([row], columns=["dataset", "paper", "backbone", "copy", "accuracy", "test_images"])
+        row = (
+            name,
+            paper[name],
+            options.backbone,
+            copy_name(options.data, name),
+            accuracy,
+            len(predicted),
+        )
+        table = pd.DataFrame(
+            [row], columns=["dataset", "paper", "backbone", "copy", "accuracy", "test_images"]
+        )
         table = update_csv(options.output / "accuracy.csv", table, ["dataset", "backbone"])
     print(table.to_string(index=False, float_format="{:.1f}".format))
 
@@ -84,9 +103,13 @@ def load_backbone(source: str, device: str) -> Backbone:
     """Load DINOv2 of transformers by its name on the hub or from a folder."""
     transformers = optional("transformers", "language")
     with explained(f"cannot load {source}", "give its folder with --backbone"), quiet():
-        model, report = transformers.Dinov2Model.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        model, report = transformers.Dinov2Model.from_pretrained(
+            source, dtype=torch.float32, output_loading_info=True
+        )
     if report["missing_keys"]:  # transformers has drawn them at random
-        raise InputError(f"{source} is no DINOv2 of transformers: it lacks {sorted(report['missing_keys'])[0]}")
+        raise InputError(
+            f"{source} is no DINOv2 of transformers: it lacks {sorted(report['missing_keys'])[0]}"
+        )
     model.to(device).eval()
     return Backbone(model, source, SIZE, MEAN, STD, weights_sha256(model.state_dict()))
 

@@ -51,7 +51,9 @@ def start(options: Namespace, script: str) -> None:
 def carry_out(options: Namespace, script: str) -> None:
     """Do, list or submit what the options ask for."""
     profile = changed(read_profile(options.profile or "demo"), options, script)
-    plan = Plan(profile, names_of(profile, options, script), options.results.absolute(), options.replace)
+    plan = Plan(
+        profile, names_of(profile, options, script), options.results.absolute(), options.replace
+    )
     if options.status or options.slurm:
         from pvera.study import cluster
 
@@ -92,35 +94,61 @@ def carry_out(options: Namespace, script: str) -> None:
 def parse(description: str, words: list[str] | None = None) -> Namespace:
     """Parse the command line of a script that trains or analyses."""
     parser = Parser(description)
-    parser.add_argument("--profile", help="name in experiments/profiles, or a YAML file (demo, with --data-set own)")
+    parser.add_argument(
+        "--profile", help="name in experiments/profiles, or a YAML file (demo, with --data-set own)"
+    )
     several = {"action": "append", "default": []}
-    own = "your own pictures instead of the profile's (docs/own-data.md); may be given several times"
+    own = (
+        "your own pictures instead of the profile's (docs/own-data.md); may be given several times"
+    )
     parser.add_argument("--data-set", **several, metavar="NAME=FOLDER", help=own)
     for name in ("experiments", "methods", "datasets", "backbones"):
-        parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help="these instead of what the profile says")
+        parser.add_argument(
+            f"--{name}", nargs="+", metavar="NAME", help="these instead of what the profile says"
+        )
     seeds = "instead of the profile's; experiments that name seeds keep theirs"
     parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help=seeds)
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32 or bfloat16, instead of the profile's")
     parser.count("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
     parser.count("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
-    parser.add_argument("--learning-rate", type=float, metavar="X", help="of all methods, instead of their grids")
+    parser.add_argument(
+        "--learning-rate", type=float, metavar="X", help="of all methods, instead of their grids"
+    )
     weights = "file of a backbone's weights, instead of the hub's; may be given several times"
     parser.add_argument("--weights", **several, metavar="NAME=FILE", help=weights)
     parser.count("--images", metavar="N", help="for trials: the first N images of each split")
-    parser.add_argument("--data", type=os.path.abspath, help="folder of the data sets, instead of the profile's")
+    parser.add_argument(
+        "--data", type=os.path.abspath, help="folder of the data sets, instead of the profile's"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
     parser.device(more=" (--workers take the GPUs in turn)")
-    parser.count("--workers", metavar="N", help="processes side by side (default: one per core, one on a GPU)")
+    parser.count(
+        "--workers",
+        metavar="N",
+        help="processes side by side (default: one per core, one on a GPU)",
+    )
     slurm = "submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)"
-    parser.add_argument("--slurm", nargs="?", metavar="FILE", const=ROOT / "experiments" / "slurm.yaml", help=slurm)
-    parser.add_argument("--wait", action="store_true", help="with --slurm: wait until all jobs have ended")
+    parser.add_argument(
+        "--slurm", nargs="?", metavar="FILE", const=ROOT / "experiments" / "slurm.yaml", help=slurm
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="with --slurm: wait until all jobs have ended"
+    )
     parser.add_argument("--status", action="store_true", help="count the runs in each state")
-    parser.add_argument("--replace", action="store_true", help="run again where the result is of another configuration")
-    parser.add_argument("--list", action="store_true", help="list the missing runs, and train nothing")
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="run again where the result is of another configuration",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="list the missing runs, and train nothing"
+    )
     options = parser.parse_args(words)
     if options.slurm and (options.device or options.workers):
-        raise InputError("--device and --workers are for this machine; with --slurm, set them in the YAML file")
+        raise InputError(
+            "--device and --workers are for this machine; with --slurm, set them in the YAML file"
+        )
     return options
 
 
@@ -131,7 +159,9 @@ def changed(profile: Profile, options: Namespace, script: str) -> Profile:
     replaced = vars(profile).keys() & vars(options).keys() - {"experiments", "methods", "weights"}
     weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
     profile = profile.with_(
-        methods={name: profile.methods.get(name, {}) for name in options.methods or profile.methods},
+        methods={
+            name: profile.methods.get(name, {}) for name in options.methods or profile.methods
+        },
         training=profile.training.with_(epochs=options.epochs, batch_size=options.batch_size),
         **{key: getattr(options, key) for key in replaced},
     )
@@ -162,7 +192,11 @@ def names_of(profile: Profile, options: Namespace, script: str) -> tuple[str, ..
         default = tuple(profile.analyses) or every
     for name in options.experiments or ():
         choose("experiment", name, every)
-    return tuple(name for name in every if name in options.experiments) if options.experiments else default
+    return (
+        tuple(name for name in every if name in options.experiments)
+        if options.experiments
+        else default
+    )
 
 
 def count_runs(plan: Plan, measure: bool) -> dict[Job, str]:
@@ -174,7 +208,9 @@ def count_runs(plan: Plan, measure: bool) -> dict[Job, str]:
             ended = sum(states[run] in ENDED for run in runs)
             print(f"{plan.profile.name}, {name}: {ended} of {len(runs)} runs are there", flush=True)
     if not any(listed.values()):
-        print(f"profile {plan.profile.name} lists no runs of {', '.join(plan.experiments)} now: trainings come first")
+        print(
+            f"profile {plan.profile.name} lists no runs of {', '.join(plan.experiments)} now: trainings come first"
+        )
     return states
 
 
@@ -208,7 +244,9 @@ def own_pictures(options: Namespace, script: str) -> Iterator[Namespace]:
     from pvera.data import custom  # what other trainings do not need
 
     if options.datasets:
-        raise InputError("--datasets and --data-set: known data sets and your own pictures train in separate calls")
+        raise InputError(
+            "--datasets and --data-set: known data sets and your own pictures train in separate calls"
+        )
     root = options.data or str(OWN)
     names: list[str] = []
     with ExitStack() as stack:
@@ -233,7 +271,9 @@ def own_pictures(options: Namespace, script: str) -> Iterator[Namespace]:
                 folder.symlink_to(Path(root, name).absolute(), target_is_directory=True)
 
         options = Namespace(**vars(options) | {"datasets": names, "data": lists})
-        options.profile = options.profile or ("own" if options.backbones in (None, ["tiny"]) else "own_large")
+        options.profile = options.profile or (
+            "own" if options.backbones in (None, ["tiny"]) else "own_large"
+        )
         options.protocol = options.protocol or "corrected"
         if script == "train":
             options.methods, options.seeds = options.methods or ["pvera"], options.seeds or [0]

@@ -21,4 +21,6 @@ def on_page_content(content: str, **_) -> str:
 def to_mathml(formula: re.Match) -> str:
     tag, opening, latex = formula.groups()
     display = "block" if opening == "[" else "inline"
-    return f'<{tag} class="formula">{convert(html.unescape(latex).strip(), display=display)}</{tag}>'
+    return (
+        f'<{tag} class="formula">{convert(html.unescape(latex).strip(), display=display)}</{tag}>'
+    )

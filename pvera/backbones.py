@@ -11,7 +11,12 @@ from typing import Any
 import timm
 import torch
 from huggingface_hub import try_to_load_from_cache
-from timm.models import build_model_with_cfg, generate_default_cfgs, get_pretrained_cfg, register_model
+from timm.models import (
+    build_model_with_cfg,
+    generate_default_cfgs,
+    get_pretrained_cfg,
+    register_model,
+)
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
@@ -21,7 +26,9 @@ from pvera.files import sha256
 
 TINY = "vit_tiny_patch8_32"
 # DINOv2's architecture for 32x32 images: pre-norm, fused qkv, class token, position embedding, layer scale.
-TINY_ARCHITECTURE: dict[str, Any] = dict(img_size=32, patch_size=8, embed_dim=96, depth=4, num_heads=3, init_values=1.0)
+TINY_ARCHITECTURE: dict[str, Any] = dict(
+    img_size=32, patch_size=8, embed_dim=96, depth=4, num_heads=3, init_values=1.0
+)
 
 # Short names of timm models. timm's DINOv2 takes 518 pixels; at 224 it has the paper's 257 tokens. timm's DINOv3 pools
 # by the mean; the paper's head reads the class token.
@@ -57,10 +64,16 @@ default_cfgs = generate_default_cfgs(
 def vit_tiny_patch8_32(pretrained: bool = False, **options) -> VisionTransformer:
     """Build the small backbone, (batch, 3, 32, 32) -> (batch, 96); see weights/vit_tiny_patch8_32.md."""
     model: Any = build_model_with_cfg(
-        VisionTransformer, TINY, pretrained, pretrained_filter_fn=checkpoint_filter_fn, **TINY_ARCHITECTURE | options
+        VisionTransformer,
+        TINY,
+        pretrained,
+        pretrained_filter_fn=checkpoint_filter_fn,
+        **TINY_ARCHITECTURE | options,
     )
     for block in model.blocks:
-        block.attn.fused_attn = False  # plain products of 17 tokens train 2 to 8 times as fast on a CPU
+        block.attn.fused_attn = (
+            False  # plain products of 17 tokens train 2 to 8 times as fast on a CPU
+        )
     return model
 
 
@@ -90,7 +103,9 @@ def architecture(name: str, image_size: int | None = None) -> tuple[str, dict]:
     """
     timm_name, options = NAMES.get(name, (name, {}))
     if not timm.is_model(timm_name):
-        raise InputError(f"unknown backbone {name!r}: not one of {', '.join(NAMES)}, nor a timm model")
+        raise InputError(
+            f"unknown backbone {name!r}: not one of {', '.join(NAMES)}, nor a timm model"
+        )
     if image_size is None:
         return timm_name, options
     info: Any = shapes(name).feature_info
@@ -166,7 +181,9 @@ def weights_file(config: dict) -> Path | None:
     path = config.get("file")
     if not path and config.get("hf_hub_id"):
         path = try_to_load_from_cache(config["hf_hub_id"], "model.safetensors")
-    return Path(path) if isinstance(path, (str, Path)) else None  # the hub's client marks what is not there
+    return (
+        Path(path) if isinstance(path, (str, Path)) else None
+    )  # the hub's client marks what is not there
 
 
 @contextmanager

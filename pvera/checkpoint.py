@@ -23,7 +23,14 @@ from torch import Tensor, nn
 from pvera.adapters import METHODS
 from pvera.adapters.base import fixed_defaults, require_finite
 from pvera.backbones import weights_sha256
-from pvera.encoders import encoder_layers, example_features, input_shape, require_whole, uncompiled, uncompiled_name
+from pvera.encoders import (
+    encoder_layers,
+    example_features,
+    input_shape,
+    require_whole,
+    uncompiled,
+    uncompiled_name,
+)
 from pvera.errors import InputError, explained
 from pvera.files import write_atomically
 from pvera.model import AdaptedModel, Member, adapt, require_adapted, require_plain
@@ -52,11 +59,19 @@ def dumps(model: AdaptedModel) -> bytes:
     drawn, buffers = _drawn(member), dict(member.named_buffers())
     held = dict(member.trained()) if drawn is not None else member.trained() | buffers
     head = member.head
-    as_made = type(head) is nn.Linear and head.bias is not None and head.out_features == member.num_classes
+    as_made = (
+        type(head) is nn.Linear
+        and head.bias is not None
+        and head.out_features == member.num_classes
+    )
     if member.num_classes and not as_made:
         raise InputError("the head was replaced; for a head of your own adapt with num_classes=0")
     own_head = "head." if not member.num_classes else ()
-    tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items() if not n.startswith(own_head)}
+    tensors = {
+        n: t.detach().float().cpu().contiguous()
+        for n, t in held.items()
+        if not n.startswith(own_head)
+    }
     require_finite(tensors, "save()")
     shape = input_shape(model.backbone)
     with model.frozen() as backbone:
@@ -78,7 +93,9 @@ def dumps(model: AdaptedModel) -> bytes:
 
 def encode(described: dict, tensors: dict[str, Tensor]) -> bytes:
     """Return the bytes of a file with this description and these tensors."""
-    return serialize(tensors, {"pvera": json.dumps(described | {"sha256": _checksum(described, tensors)})})
+    return serialize(
+        tensors, {"pvera": json.dumps(described | {"sha256": _checksum(described, tensors)})}
+    )
 
 
 def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
@@ -100,21 +117,29 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
             "or is another model, in another precision, or with an adapter merged into it"
         )
     shape, expected = described["input_shape"], tensors.pop(FEATURES)
-    with explained(f"{path}: the backbone does not take inputs of shape {tuple(shape)}, as it did in training"):
+    with explained(
+        f"{path}: the backbone does not take inputs of shape {tuple(shape)}, as it did in training"
+    ):
         features = example_features(backbone, shape, described["pool"]).cpu()
     half = {features.dtype, expected.dtype} & {torch.float16, torch.bfloat16}
     difference = (features.double() - expected.double()).norm()
-    if not difference <= (HALF_TOLERANCE if half else TOLERANCE) * expected.double().norm():  # NaN is another one
+    if (
+        not difference <= (HALF_TOLERANCE if half else TOLERANCE) * expected.double().norm()
+    ):  # NaN is another one
         raise InputError(
             f"{path}: the backbone has the weights of training, but computes something else from them: look at its "
             "pooling, number of heads, activation, and statistics of normalisation"
         )
     if (key := described["method"]) not in METHODS:
-        raise InputError(f"{path} holds the method {key!r}, which is not registered: import its module first")
+        raise InputError(
+            f"{path} holds the method {key!r}, which is not registered: import its module first"
+        )
     try:
         method = METHODS[key](**described["hyperparameters"])
     except TypeError as error:
-        raise InputError(f"{path} holds a hyperparameter that {key} does not have: {error}") from None
+        raise InputError(
+            f"{path} holds a hyperparameter that {key} does not have: {error}"
+        ) from None
     num_classes, seed = described["num_classes"], described["seed"]
     member = Member(method, layers, num_classes, seed)
     named: dict[str, Tensor] = dict(member.trained())
@@ -150,15 +175,25 @@ def _read(path: Path) -> tuple[dict, dict]:
 def _drawn(member: Member) -> dict[str, Tensor] | None:
     """Return the matrices that the seed draws; None where the member's differ by more than rounding to half."""
     shared = member.method.shared(member.dim, member.seed)
-    drawn = {} if shared is None else {f"shared.{name}": tensor for name, tensor in shared.named_buffers()}
+    drawn = (
+        {}
+        if shared is None
+        else {f"shared.{name}": tensor for name, tensor in shared.named_buffers()}
+    )
     buffers = dict(member.named_buffers())
-    return drawn if all(name in drawn and torch.equal(drawn[name].to(b), b) for name, b in buffers.items()) else None
+    return (
+        drawn
+        if all(name in drawn and torch.equal(drawn[name].to(b), b) for name, b in buffers.items())
+        else None
+    )
 
 
 def _weights_sha256(backbone: nn.Module) -> str:
     """Return the hash of the backbone's weights without its pooler, which nothing here reads."""
     named = {uncompiled_name(name): weight for name, weight in backbone.named_parameters()}
-    return _digest({name: weight for name, weight in named.items() if not name.startswith("pooler.")})
+    return _digest(
+        {name: weight for name, weight in named.items() if not name.startswith("pooler.")}
+    )
 
 
 def _checksum(described: dict, tensors: dict) -> str:
@@ -168,4 +203,6 @@ def _checksum(described: dict, tensors: dict) -> str:
 
 def _digest(tensors: dict[str, Tensor]) -> str:
     """Return the hash of tensors by name, in fp32: of the numbers, and not of their precision or codes."""
-    return weights_sha256({name: tensor.detach().dequantize().float() for name, tensor in tensors.items()})
+    return weights_sha256(
+        {name: tensor.detach().dequantize().float() for name, tensor in tensors.items()}
+    )

@@ -59,7 +59,9 @@ class EncoderLayer:
         for linear, positions in self.projections:
             if position in positions:
                 if not torch.compiler.is_compiling() and (why := not_plain(linear)):
-                    raise InputError(f"DoRA reads the frozen weights: {why}, not the numbers of an nn.Linear")
+                    raise InputError(
+                        f"DoRA reads the frozen weights: {why}, not the numbers of an nn.Linear"
+                    )
                 weight, bias = self.per_position(linear, positions)
                 return weight[positions.index(position)], bias[positions.index(position)]
         raise KeyError(position)
@@ -122,7 +124,9 @@ def require_whole(module: nn.Module) -> None:
     """Raise InputError for parameters without numbers, and sharded ones, of which a process holds a part."""
     require_numbers(module)
     if any(hasattr(parameter, "full_tensor") for parameter in module.parameters()):
-        raise InputError("the weights are sharded (FSDP2): gather them into an adapted model of one process first")
+        raise InputError(
+            "the weights are sharded (FSDP2): gather them into an adapted model of one process first"
+        )
 
 
 HELP = "docs/backbones.md lists what works, and says what an encoder of your own needs"
@@ -146,31 +150,54 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     except (AttributeError, TypeError) as error:
         bare = f"of transformers take one of {', '.join(TRANSFORMERS)}"
         advice = bare if _is_of(cls, "transformers") and not known else HELP
-        raise InputError(f"{name} has layers of another form than those that are adapted: {error}; {advice}") from None
+        raise InputError(
+            f"{name} has layers of another form than those that are adapted: {error}; {advice}"
+        ) from None
     for linear, positions in (projection for layer in layers for projection in layer.projections):
-        if not isinstance(linear, nn.Linear) or linear.out_features != len(positions) * linear.in_features:
+        if (
+            not isinstance(linear, nn.Linear)
+            or linear.out_features != len(positions) * linear.in_features
+        ):
             what = f"{', '.join(positions)} by {described(linear)}"
-            raise InputError(f"{name} makes {what}, and not each at the input's width by an nn.Linear; {HELP}")
-    linears = [linear for layer in layers for linear, _ in [*layer.projections, (layer.mlp_out, "")]]
+            raise InputError(
+                f"{name} makes {what}, and not each at the input's width by an nn.Linear; {HELP}"
+            )
+    linears = [
+        linear for layer in layers for linear, _ in [*layer.projections, (layer.mlp_out, "")]
+    ]
     if len(set(linears)) < len(linears):
-        raise InputError(f"{name} uses one linear layer in two places, and each needs an adapter of its own")
+        raise InputError(
+            f"{name} uses one linear layer in two places, and each needs an adapter of its own"
+        )
     widths = sorted({layer.dim for layer in layers})
     if len(widths) != 1:
-        raise InputError(f"{name} has {f'layers of widths {widths}' if layers else 'no layers'}; {HELP}")
+        raise InputError(
+            f"{name} has {f'layers of widths {widths}' if layers else 'no layers'}; {HELP}"
+        )
     for last in (layer.mlp_out for layer in layers):
         if not isinstance(last, nn.Linear) or last.out_features != widths[0]:
-            raise InputError(f"{name}: {described(last)} is no linear layer to the width {widths[0]} at an MLP's end")
+            raise InputError(
+                f"{name}: {described(last)} is no linear layer to the width {widths[0]} at an MLP's end"
+            )
     if names is not TIMM or is_own(encoder):
         return layers
     head = getattr(encoder, "head", None)
     if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
         if getattr(encoder, "num_classes", 1):
-            raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
-        raise InputError(f"{name} is not supported: it pools in a head of its own ({type(head).__name__})")
+            raise InputError(
+                "the backbone has a classification head of its own: create it with num_classes=0"
+            )
+        raise InputError(
+            f"{name} is not supported: it pools in a head of its own ({type(head).__name__})"
+        )
     if not getattr(encoder, "global_pool", "token"):
-        raise InputError(f"{name} returns all tokens: create it with a global_pool, such as 'token' or 'avg'")
+        raise InputError(
+            f"{name} returns all tokens: create it with a global_pool, such as 'token' or 'avg'"
+        )
     if getattr(encoder, "head_hidden_size", widths[0]) != widths[0]:
-        raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {widths[0]}")
+        raise InputError(
+            f"{name} is not supported: its features are not one vector of the layers' width {widths[0]}"
+        )
     return layers
 
 
@@ -215,9 +242,25 @@ _MLP_OUT = ("mlp.fc2", "mlp.down_proj")  # the latter ends a gated MLP (SwiGLU) 
 TIMM = Names("blocks", ["attn.qkv", *_three("attn")], "attn", "mlp", ["mlp.fc2"], "norm2")
 # Each residual connection of BERT ends in a LayerNorm.
 _OUT = "output.dense"
-_BERT = Names("encoder.layer", _three("attention.self"), f"attention.{_OUT}", _OUT, [_OUT], mlp_norm=None, text=True)
+_BERT = Names(
+    "encoder.layer",
+    _three("attention.self"),
+    f"attention.{_OUT}",
+    _OUT,
+    [_OUT],
+    mlp_norm=None,
+    text=True,
+)
 _DINOV2 = Names("encoder.layer", _three("attention"), "attention.o_proj", "mlp", _MLP_OUT, "norm2")
-_CLIP = Names("encoder.layers", _three("self_attn"), "self_attn.out_proj", "mlp", _MLP_OUT, "layer_norm2", pools=True)
+_CLIP = Names(
+    "encoder.layers",
+    _three("self_attn"),
+    "self_attn.out_proj",
+    "mlp",
+    _MLP_OUT,
+    "layer_norm2",
+    pools=True,
+)
 #: Encoders of transformers by class name. Others have modules of the same names that compute something else.
 TRANSFORMERS = {
     "BertModel": _BERT,
@@ -248,12 +291,15 @@ def _layer(layer: Any, names: Names) -> EncoderLayer:
     if names is TIMM:
         # `norm2` follows the MLP in ResPostBlock, ResPostRelPosBlock and EvaBlockPostNorm.
         post_norm = any(
-            "ResPost" in cls.__name__ or "PostNorm" in cls.__name__ for cls in type(uncompiled(layer)).__mro__
+            "ResPost" in cls.__name__ or "PostNorm" in cls.__name__
+            for cls in type(uncompiled(layer)).__mro__
         )
         bias_owner = attention if attention._parameters.get("q_bias") is not None else None
     return EncoderLayer(
         layer=layer,
-        projections=list(zip(projections, ["qkv"] if len(projections) == 1 else "qkv", strict=True)),
+        projections=list(
+            zip(projections, ["qkv"] if len(projections) == 1 else "qkv", strict=True)
+        ),
         attention=attention,
         mlp_norm=None if post_norm else part(names.mlp_norm),
         mlp_out=_first(layer, names.mlp_out)[0],
@@ -290,11 +336,15 @@ def register_encoder(
 
     InputError for a class of timm or transformers, and for neither one projection nor three. `adapt` checks the names.
     """
-    if not (isinstance(cls, type) and issubclass(cls, nn.Module)) or _is_of(cls, "timm", "transformers"):
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)) or _is_of(
+        cls, "timm", "transformers"
+    ):
         raise InputError(f"register_encoder() takes a module's class of your own, not {cls!r}")
     linears = [projections] if isinstance(projections, str) else list(projections)
     if len(linears) not in (1, 3):
-        raise InputError(f"projections are one module that makes queries, keys and values, or three, not {linears!r}")
+        raise InputError(
+            f"projections are one module that makes queries, keys and values, or three, not {linears!r}"
+        )
     OWN[cls] = Names(layers, [" ".join(linears)], attention, mlp, [mlp_out], mlp_norm)
 
 
@@ -312,7 +362,9 @@ def _is_of(cls: type, *packages: str) -> bool:
 POOLS = ("first", "mean")
 
 
-def pooled(encoder: nn.Module, output: Any, pool: str = "first", tokens: Tensor | None = None) -> Tensor:
+def pooled(
+    encoder: nn.Module, output: Any, pool: str = "first", tokens: Tensor | None = None
+) -> Tensor:
     """Return features (batch, dim) from the encoder's output: timm's as it is; of transformers' its own pooling where
     it is read (`Names.pools`), or what `pool` of `POOLS` names.
 
@@ -331,7 +383,11 @@ def pooled(encoder: nn.Module, output: Any, pool: str = "first", tokens: Tensor 
     else:
         features = output.last_hidden_state[:, 0]
     if not isinstance(features, Tensor) or features.ndim != 2:
-        what = f"features of shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
+        what = (
+            f"features of shape {tuple(features.shape)}"
+            if isinstance(features, Tensor)
+            else type(features).__name__
+        )
         raise InputError(
             f"{type(uncompiled(encoder)).__name__} returns {what}, not one vector for each image: of timm, create it "
             "with a global_pool; of your own, let it return the class token or a mean"
@@ -346,14 +402,22 @@ def input_shape(encoder: Any) -> tuple[int, ...]:
     """
     if reads_text(encoder):
         return (8,)
-    places = [(getattr(encoder, "patch_embed", None), "img_size"), (encoder, "img_size"), (encoder, "image_size")]
+    places = [
+        (getattr(encoder, "patch_embed", None), "img_size"),
+        (encoder, "img_size"),
+        (encoder, "image_size"),
+    ]
     places.append((getattr(encoder, "config", None), "image_size"))
     sizes = [getattr(place, name, None) for place, name in places]
-    sizes.append((getattr(encoder, "pretrained_cfg", None) or {}).get("input_size", ())[1:])  # of NaFlexViT
+    sizes.append(
+        (getattr(encoder, "pretrained_cfg", None) or {}).get("input_size", ())[1:]
+    )  # of NaFlexViT
     size = next(filter(None, sizes), None)
     if size is None:
         name = type(uncompiled(encoder)).__name__
-        raise InputError(f"{name} does not say the size of its images: give it an attribute img_size, such as 224")
+        raise InputError(
+            f"{name} does not say the size of its images: give it an attribute img_size, such as 224"
+        )
     height, width = (size, size) if isinstance(size, int) else size
     channels = next((m.in_channels for m in encoder.modules() if isinstance(m, nn.Conv2d)), 3)
     return channels, height, width
@@ -374,9 +438,16 @@ def require_inputs(inputs: Any, encoder: nn.Module) -> None:
                 "the model takes texts: a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
                 f"returns with return_tensors='pt', not {type(inputs).__name__}"
             )
-    elif not isinstance(inputs, Tensor) or inputs.ndim != 4 or not inputs.shape[0] or not inputs.is_floating_point():
+    elif (
+        not isinstance(inputs, Tensor)
+        or inputs.ndim != 4
+        or not inputs.shape[0]
+        or not inputs.is_floating_point()
+    ):
         given = (
-            f"{inputs.dtype} of shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else type(inputs).__name__
+            f"{inputs.dtype} of shape {tuple(inputs.shape)}"
+            if isinstance(inputs, Tensor)
+            else type(inputs).__name__
         )
         raise InputError(
             "the model takes images: a floating-point tensor (batch, 3, height, width) of at least one image, not "
@@ -395,7 +466,9 @@ def encode_images(encoder: nn.Module, images: Tensor) -> Tensor:
         if isinstance(error, (InputError, torch.OutOfMemoryError)) or size == given:
             raise
         reason = " ".join(str(error).split())
-        raise InputError(f"{type(uncompiled(encoder)).__name__} is for images {size}, not {given}: {reason}") from error
+        raise InputError(
+            f"{type(uncompiled(encoder)).__name__} is for images {size}, not {given}: {reason}"
+        ) from error
 
 
 @contextmanager
@@ -417,9 +490,17 @@ def _switches_of_products() -> list[tuple[Callable[[], str], Callable[[str], Non
     backends: Any = torch.backends
     if not hasattr(backends, "fp32_precision"):  # before torch 2.9
         return [(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")]
-    places = [backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv]
+    places = [
+        backends.cuda.matmul,
+        backends.cudnn.conv,
+        backends.mkldnn.matmul,
+        backends.mkldnn.conv,
+    ]
     name = "fp32_precision"
-    return [(partial(getattr, place, name), partial(_write_precision, place), "ieee") for place in places]
+    return [
+        (partial(getattr, place, name), partial(_write_precision, place), "ieee")
+        for place in places
+    ]
 
 
 def _write_precision(place: Any, value: str) -> None:
@@ -435,7 +516,11 @@ def example_features(encoder: nn.Module, shape: Sequence[int], pool: str = "firs
     own precision, whatever the process allows, and without compiling anything. Its modes stay as they are.
     """
     example: Any = next(p for p in encoder.parameters() if p.is_floating_point())
-    count, device, modes = math.prod(shape), example.device, {m: m.training for m in encoder.modules()}
+    count, device, modes = (
+        math.prod(shape),
+        example.device,
+        {m: m.training for m in encoder.modules()},
+    )
     inputs: Any
     if reads_text(encoder):
         config: Any = encoder.config

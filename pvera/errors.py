@@ -32,7 +32,9 @@ def explained(what: str, advice: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
-        reason, *more = textwrap.wrap(words, 198)  # not shorten: it drops a long path, and all after it
+        reason, *more = textwrap.wrap(
+            words, 198
+        )  # not shorten: it drops a long path, and all after it
         reason += " …" if more else ""
         raise InputError("; ".join(filter(None, [f"{what}: {reason}", advice]))) from None
 

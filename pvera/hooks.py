@@ -41,7 +41,9 @@ def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) ->
             # instance attribute hides the parameter, which stays in the state under its name.
             layer.bias_owner.__dict__["q_bias"] = None
             undo.append(partial(object.__delattr__, layer.bias_owner, "q_bias"))
-            handles.append(layer.projections[0][0].register_forward_hook(partial(_add_biases, layer)))
+            handles.append(
+                layer.projections[0][0].register_forward_hook(partial(_add_biases, layer))
+            )
         if layer.reader is not None:
             handles.append(layer.reader.register_forward_pre_hook(read.hold))
             handles.append(layer.reader.register_forward_hook(read.release, always_call=True))
@@ -79,8 +81,14 @@ def _add_biases(layer: EncoderLayer, module, args, y: Tensor) -> Tensor:
     return y + layer.bias_apart.to(y.dtype)
 
 
-def _project(call: Callable[..., Tensor], positions: str, read: _Held, module, args, y: Tensor) -> Tensor:
-    site = "project" if read.tensor is None or args[0] is read.tensor else "project_position_embeddings"
+def _project(
+    call: Callable[..., Tensor], positions: str, read: _Held, module, args, y: Tensor
+) -> Tensor:
+    site = (
+        "project"
+        if read.tensor is None or args[0] is read.tensor
+        else "project_position_embeddings"
+    )
     y = y.unflatten(-1, (len(positions), -1))
     return call(site, args[0], y, projections=positions).flatten(-2)
 
@@ -111,7 +119,9 @@ def training_attention(encoder: nn.Module) -> Iterator[None]:
     """
     half = torch.is_autocast_enabled("cpu") and next(encoder.parameters()).device.type == "cpu"
     plain = half and getattr(getattr(encoder, "patch_embed", None), "num_patches", SHORT) < SHORT
-    layers: list[Any] = [module for module in encoder.modules() if plain and getattr(module, "fused_attn", False)]
+    layers: list[Any] = [
+        module for module in encoder.modules() if plain and getattr(module, "fused_attn", False)
+    ]
     for layer in layers:
         layer.fused_attn = False
     try:
@@ -157,7 +167,9 @@ def require_residual_layers(encoder: nn.Module, layers: Sequence[EncoderLayer]) 
 
     def require(holds: bool, module: nn.Module, what: str) -> None:
         if not holds:
-            raise InputError(f"{title}: {names[module]} {what}; docs/backbones.md says what an encoder must have")
+            raise InputError(
+                f"{title}: {names[module]} {what}; docs/backbones.md says what an encoder must have"
+            )
 
     def count(module, args, output) -> None:
         calls[module] += 1
@@ -169,14 +181,18 @@ def require_residual_layers(encoder: nn.Module, layers: Sequence[EncoderLayer]) 
 
     def require_same(module, args, output=None) -> None:
         same = torch.equal(args[0] if output is None else output, tokens[-1])
-        require(same, module, "does not have the tokens to which attention and MLP alone have added")
+        require(
+            same, module, "does not have the tokens to which attention and MLP alone have added"
+        )
 
     handles: list[Any] = []
     parts: dict[Any, None] = {}
     for layer in layers:
         norm = [layer.mlp_norm] if layer.mlp_norm else []
         parts |= dict.fromkeys([*layer.linears, layer.attention, layer.mlp, *norm])
-        handles.append(layer.layer.register_forward_pre_hook(lambda module, args: tokens.append(args[0])))
+        handles.append(
+            layer.layer.register_forward_pre_hook(lambda module, args: tokens.append(args[0]))
+        )
         handles += [part.register_forward_hook(to_zero) for part in (layer.attention, layer.mlp)]
         if layer.mlp_norm is not None:
             handles.append(layer.mlp_norm.register_forward_pre_hook(require_same))
@@ -191,4 +207,6 @@ def require_residual_layers(encoder: nn.Module, layers: Sequence[EncoderLayer]) 
     for part in parts:
         require(calls[part] == 1, part, f"is called {calls[part]} times in a pass, and not once")
     if features.shape != (layers[0].dim,):
-        raise InputError(f"{title} returns {len(features)} numbers for an image, not {layers[0].dim}: remove its head")
+        raise InputError(
+            f"{title} returns {len(features)} numbers for an image, not {layers[0].dim}: remove its head"
+        )

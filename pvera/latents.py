@@ -29,7 +29,9 @@ def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Ten
     if not hasattr(adapter, "latent"):
         raise InputError(f"{method.title} has no latent: only VeRA and PVeRA do")
     if missing := set(positions) - set(method.targets):
-        raise InputError(f"this {method.title} adapts {method.targets!r}, and so has no latent for {min(missing)!r}")
+        raise InputError(
+            f"this {method.title} adapts {method.targets!r}, and so has no latent for {min(missing)!r}"
+        )
     if model.merged:
         raise RuntimeError("a merged model has no latent: call unmerge_() first")
     inputs: list[Tensor] = []
@@ -37,7 +39,10 @@ def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Ten
     handle = projection.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     try:
         # VeRA with dropout has no variance, but it too draws in training mode.
-        with model.sampling(enabled=False) if member.is_stochastic else nullcontext(), model.without_kl():
+        with (
+            model.sampling(enabled=False) if member.is_stochastic else nullcontext(),
+            model.without_kl(),
+        ):
             model.features(images)
     finally:
         handle.remove()
@@ -68,7 +73,9 @@ def lengths(model: AdaptedModel, images: Tensor) -> Tensor:
 def _of_patches(model: AdaptedModel, latents: Tensor) -> Tensor:
     """Return latents (n, tokens, 1, r) at the patches of timm's models alone, (n, height, width, r)."""
     height, width = cast(Any, model.backbone).patch_embed.grid_size
-    return latents[:, -height * width :, 0].unflatten(1, (height, width))  # class and register tokens come first
+    return latents[:, -height * width :, 0].unflatten(
+        1, (height, width)
+    )  # class and register tokens come first
 
 
 @dataclass(frozen=True)

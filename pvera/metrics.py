@@ -31,7 +31,9 @@ def evaluate(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float |
 def matthews(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Return the Matthews correlation of the most probable class with the label, in [−1, 1]; 0 if one is constant."""
     probabilities, labels = _check(probabilities, labels)
-    return float(optional("sklearn.metrics", "study").matthews_corrcoef(labels, probabilities.argmax(1)))
+    return float(
+        optional("sklearn.metrics", "study").matthews_corrcoef(labels, probabilities.argmax(1))
+    )
 
 
 def ece(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
@@ -47,7 +49,9 @@ def ace(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> floa
     return calibration_error(*top_label(probabilities, labels), bins, adaptive=True)
 
 
-def calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, adaptive: bool = False) -> float:
+def calibration_error(
+    confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, adaptive: bool = False
+) -> float:
     """Return the calibration error of predictions with these confidences (N,); `correct` (N,) holds 1 or 0 for each.
 
     Bins have equal width over [0, 1]. Each holds its lower edge, the last one also 1. `adaptive` bins have equal mass:
@@ -58,7 +62,9 @@ def calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = B
     if adaptive:
         _, tied = np.unique(confidence, return_inverse=True)
         correct = (np.bincount(tied, correct) / np.bincount(tied))[tied]
-    gaps = np.bincount(_bins(confidence, bins, adaptive), correct - confidence)  # n_b (accuracy(b) − confidence(b))
+    gaps = np.bincount(
+        _bins(confidence, bins, adaptive), correct - confidence
+    )  # n_b (accuracy(b) − confidence(b))
     return float(np.abs(gaps).sum() / len(confidence))
 
 
@@ -72,7 +78,9 @@ def _bins(confidence: np.ndarray, bins: int, adaptive: bool) -> np.ndarray:
     return bin_of
 
 
-def calibrated_errors(confidence: np.ndarray, bins: int = BINS, draws: int = DRAWS) -> dict[str, np.ndarray]:
+def calibrated_errors(
+    confidence: np.ndarray, bins: int = BINS, draws: int = DRAWS
+) -> dict[str, np.ndarray]:
     """Return the ECE and the ACE (draws,) of labels that are drawn from the model's own scores.
 
     Such a model is perfectly calibrated, yet on N images its errors are not zero: their mean is the floor below which
@@ -116,7 +124,9 @@ def _check(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, n
     """Return (N, C) in fp64 and (N,) in int64. InputError for impossible shapes, labels or rows."""
     probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
     if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not probabilities.size:
-        raise InputError(f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)")
+        raise InputError(
+            f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)"
+        )
     require_labels(labels, probabilities.shape[1])
     require_probabilities(probabilities)
     return probabilities, labels.astype(np.int64)
@@ -125,13 +135,17 @@ def _check(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, n
 def require_labels(labels: np.ndarray, classes: int) -> None:
     """Raise InputError unless labels (N,) are whole numbers from 0 to `classes` − 1."""
     if labels.min() < 0 or labels.max() >= classes or np.any(labels % 1):
-        raise InputError(f"labels {labels.min()} to {labels.max()} are not the indices of {classes} classes")
+        raise InputError(
+            f"labels {labels.min()} to {labels.max()} are not the indices of {classes} classes"
+        )
 
 
 def require_probabilities(probabilities: np.ndarray) -> None:
     """Raise InputError unless the last axis of (..., C) holds probabilities."""
     if not (probabilities.min() >= 0 and np.allclose(probabilities.sum(-1), 1, atol=TOLERANCE)):
-        raise InputError("probabilities must be finite, non-negative and sum to one over the classes")
+        raise InputError(
+            "probabilities must be finite, non-negative and sum to one over the classes"
+        )
 
 
 def auroc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:

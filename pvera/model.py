@@ -85,7 +85,9 @@ class AdaptedModel(nn.Module):
         """Adapt `encoder` (see `adapt`); with `shapes_only` its weights may lie on the meta device."""
         super().__init__()
         if pool not in POOLS or (pool != "first" and not reads_text(encoder)):
-            raise InputError(f"pool must be one of {', '.join(POOLS)}, not {pool!r}; of images, the backbone pools")
+            raise InputError(
+                f"pool must be one of {', '.join(POOLS)}, not {pool!r}; of images, the backbone pools"
+            )
         require_plain(encoder)
         self.single = isinstance(method, Method)
         methods, seeds = grid(method, seed)
@@ -94,7 +96,9 @@ class AdaptedModel(nn.Module):
         if not shapes_only:
             require_numbers(encoder)
         require_residual_layers(encoder, self._layers)
-        members = [Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
+        members = [
+            Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)
+        ]
         self.members = cast(Sequence[Member], nn.ModuleList(members))
         if len({tuple(frozenset(a.sites) for a in member.layers) for member in self.members}) > 1:
             raise InputError("the members of a grid must adapt the same places of each layer")
@@ -109,7 +113,9 @@ class AdaptedModel(nn.Module):
             for adapter, passes in zip(member.layers, self._passes, strict=True):
                 adapter.passes = passes
         self._attach()
-        encoder._adapted = cast(Any, True)  # modules take any attribute; their annotation knows tensors and modules
+        encoder._adapted = cast(
+            Any, True
+        )  # modules take any attribute; their annotation knows tensors and modules
         self.train()
 
     def forward(
@@ -129,11 +135,19 @@ class AdaptedModel(nn.Module):
         with `labels` whose loss has no KL term computes none.
         """
         if inputs is None:
-            text = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+            text = {
+                "input_ids": input_ids,
+                "attention_mask": attention_mask,
+                "token_type_ids": token_type_ids,
+            }
             given = {name: tensor for name, tensor in text.items() if tensor is not None}
             inputs = given if pixel_values is None else pixel_values
         with_kl = self.training and self.beta
-        with nullcontext() if labels is None or with_kl or torch.compiler.is_compiling() else self.without_kl():
+        with (
+            nullcontext()
+            if labels is None or with_kl or torch.compiler.is_compiling()
+            else self.without_kl()
+        ):
             logits = self.classify(self.features(inputs))
         if labels is None:
             return logits
@@ -150,10 +164,14 @@ class AdaptedModel(nn.Module):
         require_inputs(inputs, self.backbone)
         self._require_backbone()
         if self._merged is not None and self.active != self._merged:
-            raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
+            raise RuntimeError(
+                f"member {self._merged[0]} is merged: call unmerge_() to compute another one"
+            )
         self._require_layers()
         adapts = not self.merged and any(adapter.sites for adapter in self.members[0].layers)
-        active = self.active if adapts else self.active[:1]  # one pass where no adapter changes the backbone
+        active = (
+            self.active if adapts else self.active[:1]
+        )  # one pass where no adapter changes the backbone
         if not isinstance(inputs, Tensor):
             return self._text_features(inputs, active)
         images = inputs.repeat(len(active), 1, 1, 1) if len(active) > 1 else inputs
@@ -163,14 +181,21 @@ class AdaptedModel(nn.Module):
         """Make one pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
         active, mask = self.active, inputs.get("attention_mask")
         tokens = None if mask is None else mask.bool()
-        if tokens is not None and not (tokens[:, 0] if self.pool == "first" else tokens.any(1)).all():
-            raise InputError("padding comes first, or alone, in a text: pad on the right (tokenizer.padding_side)")
+        if (
+            tokens is not None
+            and not (tokens[:, 0] if self.pool == "first" else tokens.any(1)).all()
+        ):
+            raise InputError(
+                "padding comes first, or alone, in a text: pad on the right (tokenizer.padding_side)"
+            )
         features = []
         with with_settings(self._stochastic(active), tokens=tokens):
             try:
                 for member in members:
                     self.active = [member]
-                    features.append(pooled(self.backbone, self.backbone(**inputs), self.pool, tokens))
+                    features.append(
+                        pooled(self.backbone, self.backbone(**inputs), self.pool, tokens)
+                    )
             finally:
                 self.active = active
         return torch.stack(features)
@@ -178,7 +203,9 @@ class AdaptedModel(nn.Module):
     def classify(self, features: Tensor) -> Tensor:
         """Return the heads' logits for `features`."""
         features = features.expand(len(self.active), -1, -1)
-        logits = torch.stack([self.members[m].classify(f) for m, f in zip(self.active, features, strict=True)])
+        logits = torch.stack(
+            [self.members[m].classify(f) for m, f in zip(self.active, features, strict=True)]
+        )
         return logits[0] if self.single else logits
 
     def kl_divergence(self) -> Tensor:
@@ -190,7 +217,9 @@ class AdaptedModel(nn.Module):
         if self.merged:
             raise RuntimeError("a merged model has no KL term: call unmerge_() first")
         device = self._layers[0].projections[0][0].weight.device
-        terms = [torch.as_tensor(self.members[m].kl_divergence(), device=device) for m in self.active]
+        terms = [
+            torch.as_tensor(self.members[m].kl_divergence(), device=device) for m in self.active
+        ]
         return terms[0] if self.single else torch.stack(terms)
 
     def train(self, mode: bool = True) -> "AdaptedModel":
@@ -217,7 +246,9 @@ class AdaptedModel(nn.Module):
         pairs = list(zip(self._layers, member.layers, strict=True))
         linears = [linear for layer, adapter in pairs if adapter.sites for linear in layer.linears]
         if why := next(filter(None, map(not_plain, linears)), ""):
-            raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
+            raise InputError(
+                f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear"
+            )
         require_finite(member.trained(), "merge_()")
         try:
             for layer, adapter in pairs:
@@ -232,7 +263,9 @@ class AdaptedModel(nn.Module):
     def unmerge_(self) -> "AdaptedModel":
         """Undo `merge_`."""
         with torch.no_grad():
-            for parameter, old in reversed(self._replaced):  # one that was replaced twice: its first value
+            for parameter, old in reversed(
+                self._replaced
+            ):  # one that was replaced twice: its first value
                 parameter.copy_(old)
         self._replaced, self._merged = [], None
         return self
@@ -279,7 +312,9 @@ class AdaptedModel(nn.Module):
             member.seed_noise(seed, on_all_ranks=False)
         return self
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None, **options: Any) -> None:
+    def gradient_checkpointing_enable(
+        self, gradient_checkpointing_kwargs: dict | None = None, **options: Any
+    ) -> None:
         """Compute each layer's activations again in the backward pass, which saves their memory.
 
         Takes what transformers' Trainer gives, such as `every_n_layers`. InputError for values that timm's encoders,
@@ -297,13 +332,17 @@ class AdaptedModel(nn.Module):
         elif hasattr(encoder, "gradient_checkpointing_enable"):
             encoder.gradient_checkpointing_enable(kwargs or {"use_reentrant": False}, **options)
         else:
-            raise InputError(f"{type(encoder).__name__} has no method set_grad_checkpointing, as timm's encoders have")
+            raise InputError(
+                f"{type(encoder).__name__} has no method set_grad_checkpointing, as timm's encoders have"
+            )
 
     @property
     def pretrained_cfg(self) -> Any:
         """The backbone's configuration, for `timm.data.resolve_model_data_config`: size and normalisation of images."""
         published: Any = self.backbone.pretrained_cfg
-        return published | {"input_size": input_shape(self.backbone)}  # made with img_size= it has another
+        return published | {
+            "input_size": input_shape(self.backbone)
+        }  # made with img_size= it has another
 
     def no_weight_decay(self) -> set[str]:
         """Return the names of the adapters' vectors, which timm's optimizers then do not decay.
@@ -415,7 +454,9 @@ class AdaptedModel(nn.Module):
         """
         self._require_backbone()
         if self.merged:
-            raise RuntimeError("a merged model holds only the mean and cannot sample: call unmerge_() first")
+            raise RuntimeError(
+                "a merged model holds only the mean and cannot sample: call unmerge_() first"
+            )
         members = [self.members[m] for m in self.active]
         for member in members:
             if not member.is_stochastic:
@@ -430,7 +471,10 @@ class AdaptedModel(nn.Module):
     @contextmanager
     def without_kl(self, members: Iterable[int] | None = None) -> Iterator[None]:
         """Leave out the KL term inside, of all members or of these: a pass with z = μ then needs half of A."""
-        with with_settings(self._stochastic(range(len(self.members)) if members is None else members), with_kl=False):
+        with with_settings(
+            self._stochastic(range(len(self.members)) if members is None else members),
+            with_kl=False,
+        ):
             yield
 
     def _stochastic(self, members: Iterable[int]) -> list[Any]:
@@ -444,8 +488,12 @@ class AdaptedModel(nn.Module):
         if torch.compiler.is_compiling():
             return
         for children, name, module in self._hooked:
-            if (child := children[name]) is not module and getattr(child, "_orig_mod", None) is not module:
-                raise InputError(f"{name} was replaced after adapt(), and so has no adapter: replace it before")
+            if (child := children[name]) is not module and getattr(
+                child, "_orig_mod", None
+            ) is not module:
+                raise InputError(
+                    f"{name} was replaced after adapt(), and so has no adapter: replace it before"
+                )
         for layer in self._layers:
             if vars(layer.layer).get("gradient_checkpointing"):
                 layer.layer.training = self.training
@@ -459,7 +507,9 @@ class AdaptedModel(nn.Module):
             if id(child) in linears
         ]
         for i, layer in enumerate(self._layers):
-            self._handles.append(layer.layer.register_forward_pre_hook(self._passes[i].begin).remove)
+            self._handles.append(
+                layer.layer.register_forward_pre_hook(self._passes[i].begin).remove
+            )
             self._handles += attach(layer, self.members[0].layers[i].sites, partial(self._call, i))
         last, encoder = self._layers[-1].mlp_norm, uncompiled(self.backbone)
         # A plain ViT that takes its class token reads nothing else of the last layer.
@@ -468,13 +518,17 @@ class AdaptedModel(nn.Module):
             and type(encoder).__name__ == "VisionTransformer"
             and getattr(encoder, "global_pool", None) == "token"
         ):
-            self._handles.append(last.register_forward_pre_hook(self._spare_tokens, prepend=True).remove)
+            self._handles.append(
+                last.register_forward_pre_hook(self._spare_tokens, prepend=True).remove
+            )
 
     def _spare_tokens(self, norm, args):
         """Give the last MLP the class token alone. Its output is added to every token; the head reads the first."""
         return args[0][:, :1] if self.last_mlp_on_class_token and not self.merged else None
 
-    def _call(self, index: int, site: str, *tensors: Tensor, projections: str | None = None) -> Tensor:
+    def _call(
+        self, index: int, site: str, *tensors: Tensor, projections: str | None = None
+    ) -> Tensor:
         """Give each active member its part of the batch; while merged, the layer computes all by itself."""
         if self.merged:  # asked in every hook: torch.compile sees what a hook reads, and not whether there is one
             return tensors[-1]
@@ -486,7 +540,9 @@ class AdaptedModel(nn.Module):
         if len(adapters) == 1:
             return getattr(adapters[0], site)(*tensors, *names)
         parts = zip(*(tensor.chunk(len(adapters)) for tensor in tensors), strict=True)
-        return torch.cat([getattr(a, site)(*part, *names) for a, part in zip(adapters, parts, strict=True)])
+        return torch.cat(
+            [getattr(a, site)(*part, *names) for a, part in zip(adapters, parts, strict=True)]
+        )
 
 
 class Member(nn.Module):
@@ -510,11 +566,17 @@ class Member(nn.Module):
         self.head = linear(dim, num_classes, seed, "head") if num_classes else nn.Identity()
         frozen = layers[0].projections[0][0].weight
         self.to(frozen.device, torch.promote_types(frozen.dtype, torch.float32))
-        self._trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        self._trainable = {
+            name for name, parameter in self.named_parameters() if parameter.requires_grad
+        }
 
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trainable tensors by name, also while they are frozen; a saved adapter holds these."""
-        return {n: p for n, p in self.named_parameters() if n in self._trainable or n.startswith("head.")}
+        return {
+            n: p
+            for n, p in self.named_parameters()
+            if n in self._trainable or n.startswith("head.")
+        }
 
     @torch.no_grad()
     def fill(self, tensors: Mapping[str, Tensor]) -> None:
@@ -564,12 +626,16 @@ def _address(tensor: Tensor) -> int:
     return tensor.data_ptr() or id(tensor)
 
 
-def grid(method: Method | Sequence[Method], seed: int | Sequence[int]) -> tuple[list[Method], list[int]]:
+def grid(
+    method: Method | Sequence[Method], seed: int | Sequence[int]
+) -> tuple[list[Method], list[int]]:
     """Return the members' methods and seeds. InputError unless there are as many of both."""
     methods = list(method) if isinstance(method, Sequence) else [method]
     seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(methods)
     if not methods or len(seeds) != len(methods) or not all(isinstance(m, Method) for m in methods):
-        raise InputError("adapt() takes one method, or a non-empty sequence of methods and as many seeds")
+        raise InputError(
+            "adapt() takes one method, or a non-empty sequence of methods and as many seeds"
+        )
     if odd := [value for value in seeds if type(value) is not int]:
         raise InputError(f"seed must be a whole number, or one for each member, not {odd[0]!r}")
     return methods, seeds
@@ -585,10 +651,14 @@ class Output(NamedTuple):
 def require_plain(encoder: nn.Module) -> None:
     """Raise InputError for a backbone that an adapted model holds."""
     if getattr(encoder, "_adapted", False):
-        raise InputError("this backbone has adapters already; call unload() on the adapted model first")
+        raise InputError(
+            "this backbone has adapters already; call unload() on the adapted model first"
+        )
 
 
 def require_adapted(model: object, call: str) -> None:
     """Raise InputError unless `model`, given to `call`, is an AdaptedModel."""
     if not isinstance(model, AdaptedModel):
-        raise InputError(f"{call}() takes a model that adapt() returned, not {type(model).__name__}")
+        raise InputError(
+            f"{call}() takes a model that adapt() returned, not {type(model).__name__}"
+        )

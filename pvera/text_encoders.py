@@ -54,7 +54,11 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     source, local = str(weights or NAMES[name]), weights is not None or name in PACKAGED
     if weights is None and local:
         source = str(Path(optional(source, "language").__file__).parent / "model")
-    hint = "" if local else f"get it elsewhere with `hf download {source}` and give its folder with --weights"
+    hint = (
+        ""
+        if local
+        else f"get it elsewhere with `hf download {source}` and give its folder with --weights"
+    )
     with explained(f"cannot load {name} from {source}", hint), quiet():
         # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.
         model, report = transformers.AutoModel.from_pretrained(
@@ -64,14 +68,22 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
             attn_implementation="eager",
             output_loading_info=True,
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=local, padding_side="right")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            source, local_files_only=local, padding_side="right"
+        )
     if hasattr(model, "pooler"):
         model.pooler = None  # unused, and some encoders come without its weights
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:  # transformers has drawn them at random
-        raise InputError(f"cannot load {name} from {source}: it lacks {missing[0]} and {len(missing) - 1} more tensors")
-    if len(tokenizer) < model.config.vocab_size / 2:  # transformers makes an empty one where there is none
-        raise InputError(f"cannot load {name} from {source}: it lacks the tokenizer, which save_pretrained puts there")
+        raise InputError(
+            f"cannot load {name} from {source}: it lacks {missing[0]} and {len(missing) - 1} more tensors"
+        )
+    if (
+        len(tokenizer) < model.config.vocab_size / 2
+    ):  # transformers makes an empty one where there is none
+        raise InputError(
+            f"cannot load {name} from {source}: it lacks the tokenizer, which save_pretrained puts there"
+        )
     encoder_layers(model)
     model.eval().requires_grad_(False)
     length = min(MAX_LENGTH, tokenizer.model_max_length)

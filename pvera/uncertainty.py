@@ -14,7 +14,9 @@ from pvera.model import AdaptedModel, require_adapted
 
 
 @torch.no_grad()
-def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, seed: int = 0) -> Tensor:
+def sample(
+    model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, seed: int = 0
+) -> Tensor:
     """Return the softmax scores (k, batch, classes) of k draws for images or text (see `adapt`).
 
     The draws follow from `seed` and the whole batch: equal batches have equal draws. The model's mode and its training
@@ -31,7 +33,9 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
 
 
 #: Stored types of `Estimates`; fp16's relative precision suits widths near zero.
-STORED: dict[str, type[np.generic]] = dict.fromkeys(("sd", "accuracy", "predicted", "centre", "width"), np.float16)
+STORED: dict[str, type[np.generic]] = dict.fromkeys(
+    ("sd", "accuracy", "predicted", "centre", "width"), np.float16
+)
 STORED |= {"predicted": np.int16}
 
 
@@ -73,7 +77,9 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
     low, high, votes = (statistics.pop(name) for name in ("low", "high", "votes"))
     metrics.require_labels(labels, votes.shape[1])
     accuracy = votes[np.arange(len(labels)), labels]
-    return Estimates(labels, accuracy=accuracy, centre=(low + high) / 2, width=high - low, **statistics)
+    return Estimates(
+        labels, accuracy=accuracy, centre=(low + high) / 2, width=high - low, **statistics
+    )
 
 
 def summarise(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
@@ -91,7 +97,13 @@ def summarise(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
     predicted = (counts + 0.5 * probabilities.mean(0)).argmax(1)
     low, high = t_interval(np.take_along_axis(probabilities, predicted[None, :, None], 2)[..., 0])
     spread = probabilities.max(2).std(0, ddof=1)
-    return {"sd": spread, "predicted": predicted, "low": low, "high": high, "votes": counts / len(probabilities)}
+    return {
+        "sd": spread,
+        "predicted": predicted,
+        "low": low,
+        "high": high,
+        "votes": counts / len(probabilities),
+    }
 
 
 def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -103,5 +115,7 @@ def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     samples = np.asarray(samples, np.float64)
     k, mean = len(samples), samples.mean(0)
-    half = optional("scipy.stats", "study").t.ppf(0.975, k - 1) * samples.std(0, ddof=1) / np.sqrt(k)
+    half = (
+        optional("scipy.stats", "study").t.ppf(0.975, k - 1) * samples.std(0, ddof=1) / np.sqrt(k)
+    )
     return mean - half, mean + half

@@ -48,7 +48,9 @@ def nothing_known():
 def in_process(monkeypatch):
     """One worker, in this process: others take seconds to start."""
     monkeypatch.setattr(
-        worker, "_in_processes", lambda plan, workers, device, on_step: worker.work(plan, device, on_step)
+        worker,
+        "_in_processes",
+        lambda plan, workers, device, on_step: worker.work(plan, device, on_step),
     )
 
 
@@ -61,7 +63,9 @@ def folder(tmp_path):
 @pytest.fixture
 def plan(folder):
     """A search of β (1 run), linear, lora (4 runs), and pvera, which needs it (2)."""
-    return worker.Plan(Profile.read(folder / "small.yaml"), ("beta", "benchmark"), folder / "results")
+    return worker.Plan(
+        Profile.read(folder / "small.yaml"), ("beta", "benchmark"), folder / "results"
+    )
 
 
 @pytest.fixture

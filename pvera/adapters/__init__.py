@@ -34,19 +34,27 @@ def register(cls: type[Method]) -> type[Method]:
     """
     # The class's own dictionary: an inherited decorator would not know its fields.
     if "__dataclass_params__" not in getattr(cls, "__dict__", ()) or not issubclass(cls, Method):
-        raise InputError(f"{cls!r} is no method: derive it from pvera.Method and decorate it as a frozen dataclass")
-    if lacking := [name for name in ("key", "title") if not isinstance(getattr(cls, name, None), str)]:
+        raise InputError(
+            f"{cls!r} is no method: derive it from pvera.Method and decorate it as a frozen dataclass"
+        )
+    if lacking := [
+        name for name in ("key", "title") if not isinstance(getattr(cls, name, None), str)
+    ]:
         advice = f"write {lacking[0]}: ClassVar[str] = {cls.__name__.lower()!r}"
         raise InputError(f"{cls.__name__} lacks a {lacking[0]}: {advice}")
     known = METHODS.setdefault(cls.key, cls)
     if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise InputError(f"{cls.__name__}: the key {cls.key!r} is that of {known.__name__}; choose another")
+        raise InputError(
+            f"{cls.__name__}: the key {cls.key!r} is that of {known.__name__}; choose another"
+        )
     METHODS[cls.key] = cls
     return cls
 
 
 #: Keys in the column order of the paper's tables.
-PAPER_METHODS = tuple(register(cls).key for cls in (Linear, Bottleneck, IA3, AdaptFormer, DoRA, LoRA, VeRA, PVeRA))
+PAPER_METHODS = tuple(
+    register(cls).key for cls in (Linear, Bottleneck, IA3, AdaptFormer, DoRA, LoRA, VeRA, PVeRA)
+)
 
 __all__ = ["METHODS", "PAPER_METHODS", "Adapter", "Method", "register"]
 __all__ += ["IA3", "AdaptFormer", "Bottleneck", "DoRA", "Linear", "LoRA", "PVeRA", "VeRA"]

@@ -39,7 +39,9 @@ class AdaptFormer(Method):
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "ParallelAdapter":
         if layer.mlp_norm is None:
-            raise InputError("AdaptFormer needs a LayerNorm before the MLP, which this encoder does not have")
+            raise InputError(
+                "AdaptFormer needs a LayerNorm before the MLP, which this encoder does not have"
+            )
         return ParallelAdapter(self, layer.dim, index, seed)
 
 

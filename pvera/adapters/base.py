@@ -65,7 +65,10 @@ class Method:
 
 
 def option(
-    default: Any, must: str, holds: Callable[[Any], bool], form: Callable[[Any], Any] = lambda value: value
+    default: Any,
+    must: str,
+    holds: Callable[[Any], bool],
+    form: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
     """Return a dataclass's field with a default and the rule that `Method` checks.
 
@@ -80,12 +83,18 @@ def positive_int(default: int) -> Any:
 
 def positive(default: float | None) -> Any:
     if default is None:
-        return option(None, "a positive number or None", lambda value: value is None or is_positive(value))
+        return option(
+            None, "a positive number or None", lambda value: value is None or is_positive(value)
+        )
     return option(default, "a positive number", is_positive)
 
 
 def share(default: float) -> Any:
-    return option(default, "a number from 0 and below 1", lambda value: value == 0 or is_positive(value) and value < 1)
+    return option(
+        default,
+        "a number from 0 and below 1",
+        lambda value: value == 0 or is_positive(value) and value < 1,
+    )
 
 
 def positions(default: str) -> Any:

@@ -35,7 +35,9 @@ class Bottleneck(Method):
     ratio: int = base.positive_int(8)
     near_identity: bool = True
 
-    def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "BottleneckAdapter":
+    def adapter(
+        self, layer: EncoderLayer, index: int, shared: Any, seed: int
+    ) -> "BottleneckAdapter":
         return BottleneckAdapter(self, layer.dim, index, seed)
 
 
@@ -63,7 +65,9 @@ class DownUp(nn.Module):
         super().__init__()
         width = dim // method.ratio
         if width < 1:
-            raise InputError(f"{method.title}: ratio {method.ratio} leaves no hidden unit of width {dim}")
+            raise InputError(
+                f"{method.title}: ratio {method.ratio} leaves no hidden unit of width {dim}"
+            )
         self.down = linear(dim, width, *key, "down")
         self.up = linear(width, dim, *key, "up")
         if method.near_identity:

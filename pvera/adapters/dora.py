@@ -19,7 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import base
-from pvera.adapters.base import Adapter, Method, add_products, change_at, full_precision, products, select
+from pvera.adapters.base import (
+    Adapter,
+    Method,
+    add_products,
+    change_at,
+    full_precision,
+    products,
+    select,
+)
 from pvera.adapters.lora import low_rank_pair, low_rank_weight
 from pvera.encoders import EncoderLayer
 
@@ -97,7 +105,9 @@ class DoRAAdapter(Adapter):
         C, D = self.factors(targets)
         return add_products(y, products(x, C), D * ratio.unsqueeze(1), at, self.scale)
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
+    def merge_projection(
+        self, weight: Tensor, bias: Tensor, projections: str
+    ) -> tuple[Tensor, Tensor]:
         targets, at = self.matching(projections)
         if not targets:
             return weight, bias

@@ -49,7 +49,9 @@ class IA3Adapter(Adapter):
     def hidden(self, h: Tensor) -> Tensor:
         return (h * self.l_ff).to(h.dtype)
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
+    def merge_projection(
+        self, weight: Tensor, bias: Tensor, projections: str
+    ) -> tuple[Tensor, Tensor]:
         targets, at = self.matching(projections)
         weight[at] *= self.l_kv[targets].unsqueeze(2)
         bias[at] *= self.l_kv[targets]

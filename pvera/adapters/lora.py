@@ -59,9 +59,13 @@ class LoRAAdapter(DropoutAdapter):
         A, B = select(self.A, 1, targets), select(self.B, 0, targets)
         return add_products(y, products(x, A), B, at, self.scale)  # Eq. 3
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
+    def merge_projection(
+        self, weight: Tensor, bias: Tensor, projections: str
+    ) -> tuple[Tensor, Tensor]:
         targets, at = self.matching(projections)
-        weight[at] += self.scale * low_rank_weight(self.A[:, targets], self.B[targets]).to(weight.dtype)
+        weight[at] += self.scale * low_rank_weight(self.A[:, targets], self.B[targets]).to(
+            weight.dtype
+        )
         return weight, bias
 
 
@@ -71,8 +75,12 @@ def low_rank_pair(dim: int, method, draw: int, seed: int) -> tuple[nn.Parameter,
     draw: which numbers A gets; DoRA uses the layer's index, as LoRA does by default.
     """
     count, source = len(method.targets), generator(seed, "low rank", draw)
-    A = torch.empty(count, dim, method.rank).normal_(0, 1 / math.sqrt(method.rank), generator=source)
-    return nn.Parameter(A.movedim(0, 1).contiguous()), nn.Parameter(torch.zeros(count, method.rank, dim))
+    A = torch.empty(count, dim, method.rank).normal_(
+        0, 1 / math.sqrt(method.rank), generator=source
+    )
+    return nn.Parameter(A.movedim(0, 1).contiguous()), nn.Parameter(
+        torch.zeros(count, method.rank, dim)
+    )
 
 
 def low_rank_weight(A: Tensor, B: Tensor) -> Tensor:

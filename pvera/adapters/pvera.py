@@ -97,7 +97,9 @@ class PVeRAAdapter(VeRAAdapter):
         if now.sampling or now.with_kl:
             mu, log_sigma = self.distribution(x, targets)  # Eq. 5
             sigma = torch.exp(log_sigma)
-            z = torch.addcmul(mu, self.draw(torch.randn, mu, now), sigma) if now.sampling else mu  # Eq. 6
+            z = (
+                torch.addcmul(mu, self.draw(torch.randn, mu, now), sigma) if now.sampling else mu
+            )  # Eq. 6
             kl = self.divergence(mu, sigma, log_sigma) if now.with_kl else None  # Eq. 9
         else:
             z, kl = self.latent(x, targets), None
@@ -131,9 +133,13 @@ class PVeRAAdapter(VeRAAdapter):
         Every text has the same weight, whatever its length.
         """
         if divergence is not None and now.tokens is not None:
-            divergence = divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
+            divergence = (
+                divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
+            )
         mean = None if divergence is None else divergence.mean()
-        if not recomputing():  # the repeated pass saves the same tensors, and its mean is kept already
+        if (
+            not recomputing()
+        ):  # the repeated pass saves the same tensors, and its mean is kept already
             self._kl[projections] = mean
 
     def kl_divergence(self) -> Tensor | float:

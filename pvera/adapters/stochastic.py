@@ -56,7 +56,9 @@ class Passes:
             # A re-entrant checkpoint takes its number before its layers run, any other operation afterwards.
             if number <= asking + 1 and key in kept:
                 return kept[key]
-        raise RuntimeError(f"gradient checkpointing repeats a pass that lies more than {KEPT} passes back")
+        raise RuntimeError(
+            f"gradient checkpointing repeats a pass that lies more than {KEPT} passes back"
+        )
 
 
 class Source:
@@ -138,10 +140,14 @@ class StochasticAdapter(Adapter):
         """Return the settings of the current pass; where gradient checkpointing repeats a pass, that pass's."""
 
         def now() -> Pass:
-            sampling = self.training and self.draws_in_training if self.sampling is None else self.sampling
+            sampling = (
+                self.training and self.draws_in_training if self.sampling is None else self.sampling
+            )
             # Meta has no numbers, a compiler repeats draws by itself, and a CUDA graph cannot record the copy.
             capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-            kept = sampling and not (device.type == "meta" or torch.compiler.is_compiling() or capturing)
+            kept = sampling and not (
+                device.type == "meta" or torch.compiler.is_compiling() or capturing
+            )
             state = self.source.generator(device).clone_state() if kept else None
             return Pass(sampling, self.with_kl, self.tokens, state)
 
@@ -153,9 +159,15 @@ class StochasticAdapter(Adapter):
         dtype = torch.promote_types(like.dtype, torch.float32)
         if like.is_meta:
             return torch.empty_like(like, dtype=dtype)
-        if torch.compiler.is_compiling():  # a compiled pass draws from the global state, as torch's own dropout
+        if (
+            torch.compiler.is_compiling()
+        ):  # a compiled pass draws from the global state, as torch's own dropout
             draws = distribution(like.shape, device=like.device, dtype=dtype)
-            return draws if now.tokens is None else draws * now.tokens.view(*now.tokens.shape, *[1] * (like.ndim - 2))
+            return (
+                draws
+                if now.tokens is None
+                else draws * now.tokens.view(*now.tokens.shape, *[1] * (like.ndim - 2))
+            )
         if recomputing():
             assert now.state is not None, "checkpointing inside a CUDA graph cannot repeat draws"
             source = now.state.clone_state()
@@ -165,7 +177,9 @@ class StochasticAdapter(Adapter):
         draws = distribution(shape, generator=source, device=like.device, dtype=dtype)
         if now.tokens is None:
             return draws
-        noise = torch.zeros_like(like, dtype=dtype)  # no draw for padding: its length changes no other draw
+        noise = torch.zeros_like(
+            like, dtype=dtype
+        )  # no draw for padding: its length changes no other draw
         noise[now.tokens] = draws
         return noise
 

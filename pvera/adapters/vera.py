@@ -66,7 +66,9 @@ class SharedMatrices(nn.Module):
         names = ["shared"] if self.one else method.targets
         wide, tall = (dim, math.prod(parts) * method.rank), (method.rank, dim)
         A = [draw_matrix(method.init, wide, seed, "frozen", "A", name) for name in names]
-        self.register_buffer("A", torch.stack([matrix.view(dim, *parts, method.rank) for matrix in A], -2))
+        self.register_buffer(
+            "A", torch.stack([matrix.view(dim, *parts, method.rank) for matrix in A], -2)
+        )
         B = [draw_matrix(method.init, tall, seed, "frozen", "B", name) for name in names]
         self.register_buffer("B", torch.stack(B))
 
@@ -96,7 +98,15 @@ class VeRAAdapter(DropoutAdapter):
 
     vectors = ("d", "b")
 
-    def __init__(self, method: Any, dim: int, shared: SharedMatrices, index: int, seed: int, dropout: float = 0.0):
+    def __init__(
+        self,
+        method: Any,
+        dim: int,
+        shared: SharedMatrices,
+        index: int,
+        seed: int,
+        dropout: float = 0.0,
+    ):
         super().__init__(index, seed, dropout)
         self.method, self.shared, self.targets = method, shared, method.targets
         count, source = len(method.targets), generator(seed, "scale", index)
@@ -126,13 +136,23 @@ class VeRAAdapter(DropoutAdapter):
 
     def add_latent(self, y: Tensor, z: Tensor, targets: list[int], at: list[int]) -> Tensor:
         """Return y (n, t, q, d) with α (z B ⊙ b) added at `at`, for z (n, t, p, r) of the p `targets`."""
-        B = select(self.shared.B, 0, self.shared.pairs(targets)).to(y.dtype).expand(len(targets), -1, -1)
+        B = (
+            select(self.shared.B, 0, self.shared.pairs(targets))
+            .to(y.dtype)
+            .expand(len(targets), -1, -1)
+        )
         scale = (self.method.alpha * select(self.b, 0, targets)).to(y.dtype)
-        return change_at(y, at, lambda i, part: torch.addcmul(part, z[:, :, i].to(y.dtype) @ B[i], scale[i]))
+        return change_at(
+            y, at, lambda i, part: torch.addcmul(part, z[:, :, i].to(y.dtype) @ B[i], scale[i])
+        )
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
+    def merge_projection(
+        self, weight: Tensor, bias: Tensor, projections: str
+    ) -> tuple[Tensor, Tensor]:
         targets, at = self.matching(projections)
         (A, d), pairs = self.mean, self.shared.pairs(targets)
         factors = A[:, pairs], d[targets], self.shared.B[pairs], self.b[targets]
-        weight[at] += (self.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", *factors)).to(weight.dtype)
+        weight[at] += (self.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", *factors)).to(
+            weight.dtype
+        )
         return weight, bias

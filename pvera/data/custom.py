@@ -81,8 +81,12 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     classes: list[tuple[str | None, Path]] = [(None, folder) for folder in part_of]
     if "train" in part_of.values():
         if others := [folder.name for folder, part in part_of.items() if part is None]:
-            raise InputError(f"{source} has folders of splits, so {others[0]!r} beside them cannot be a class")
-        classes = [(part, of_class) for folder, part in part_of.items() for of_class in _folders(folder)]
+            raise InputError(
+                f"{source} has folders of splits, so {others[0]!r} beside them cannot be a class"
+            )
+        classes = [
+            (part, of_class) for folder, part in part_of.items() for of_class in _folders(folder)
+        ]
         if "test" not in dict(classes):
             raise InputError(
                 f"{source} has splits, but none is named test and has a folder per class; add it, or split none"
@@ -154,7 +158,9 @@ def install(root: str | Path, name: str, source: str | Path) -> dict:
     InputError as `split`, and for a name that is taken or cannot name a folder of results.
     """
     if name in TASKS:
-        raise InputError(f"{name!r} is the name of a data set that is known already; choose another name for yours")
+        raise InputError(
+            f"{name!r} is the name of a data set that is known already; choose another name for yours"
+        )
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
     folder = Path(root) / name
@@ -163,7 +169,9 @@ def install(root: str | Path, name: str, source: str | Path) -> dict:
         link = folder / "images"
         begun = link.is_symlink() and os.readlink(link) == os.path.abspath(source)
         if folder.exists() and not (before or begun):  # begun: by a process that was killed
-            raise InputError(f"{folder} exists and is no data set that --data-set wrote: choose another name")
+            raise InputError(
+                f"{folder} exists and is no data set that --data-set wrote: choose another name"
+            )
         table, described = split(source)
         lists = _lists(table, described["classes"])
         described["lists_sha256"] = files.digest([described["source"], lists])
@@ -177,7 +185,9 @@ def _lists(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
     lists = {}
     for part, of_part in table.groupby("part"):
         labels = of_part.label.map(classes.index)
-        lines = [f"images/{path} {label}\n" for path, label in zip(of_part.path, labels, strict=True)]
+        lines = [
+            f"images/{path} {label}\n" for path, label in zip(of_part.path, labels, strict=True)
+        ]
         lists[f"{SPLIT_OF[part]}.txt"] = "".join(lines)
     return lists
 
@@ -203,7 +213,11 @@ def current(root: str | Path, name: str) -> dict | None:
         return None
     folder, classes, given = Path(root) / name, described["classes"], described["split"]["given"]
     rows = [
-        (path.removeprefix("images/"), classes[label], part if part in given else "train" if given else None)
+        (
+            path.removeprefix("images/"),
+            classes[label],
+            part if part in given else "train" if given else None,
+        )
         for part, split in SPLIT_OF.items()
         for path, label in image_folders.read_split_file(folder, split, len(classes)).items()
     ]
@@ -218,9 +232,7 @@ def describe(name: str, described: dict) -> str:
         shares = ", ".join(f"{share:.0%} {part}" for part, share in split["drawn"].items())
         given = f"{' and '.join(split['given'])} as given, " if split["given"] else ""
         splits = f"{given}stratified split: {shares}"
-    line = (
-        f"{name}: {len(described['classes'])} classes ({name_errors(described['classes'])}); images: {counts}; {splits}"
-    )
+    line = f"{name}: {len(described['classes'])} classes ({name_errors(described['classes'])}); images: {counts}; {splits}"
     found = {
         "left out": describe_left_out(described["left_out"]),
         "with the pixels of another": described["alike"],
@@ -242,7 +254,9 @@ def find(folder: Path, besides: Iterable[Path] = ()) -> tuple[list[Path], Counte
     besides: folders that are passed by.
     InputError for a folder that cannot be read.
     """
-    suffixes = {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
+    suffixes = {
+        suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN
+    }
     pictures, left_out, pending = [], Counter[str](), [(folder, False)]
     visited = {(passed.resolve(), False) for passed in besides}
     while pending:
@@ -273,7 +287,9 @@ def is_hidden(name: str) -> bool:
 def _folders(place: Path) -> list[Path]:
     """Return the folders in `place` that are not hidden."""
     with explained(f"{place} cannot be read"):
-        return sorted(path for path in place.iterdir() if path.is_dir() and not is_hidden(path.name))
+        return sorted(
+            path for path in place.iterdir() if path.is_dir() and not is_hidden(path.name)
+        )
 
 
 def _why_empty(of_class: Path) -> str:
@@ -298,7 +314,9 @@ def _fits_a_line(path: str) -> bool:
 
 def _digest(table: pd.DataFrame) -> str:
     """Return the SHA-256 of contents, labels and given splits."""
-    return files.digest(sorted(map(list, zip(table.content, table.label, table.part.fillna(""), strict=True))))
+    return files.digest(
+        sorted(map(list, zip(table.content, table.label, table.part.fillna(""), strict=True)))
+    )
 
 
 def _table(folder: Path, rows: list[tuple]) -> pd.DataFrame:
@@ -340,7 +358,9 @@ def _draw(label: str, contents: list[str], shares: dict[str, float]) -> dict[str
     """Draw the split of each distinct picture of a class: at least one for each of `shares`, the rest for training."""
     if len(contents) <= len(shares):
         pictures = f"{len(contents)} distinct picture{'s' if len(contents) > 1 else ''}"
-        raise InputError(f"class {label!r} has {pictures} to split, and needs {len(shares) + 1} at least")
+        raise InputError(
+            f"class {label!r} has {pictures} to split, and needs {len(shares) + 1} at least"
+        )
     order = np.random.default_rng([SEED, *label.encode()]).permutation(len(contents))
     parts = dict.fromkeys(contents, "train")
     for part, share in shares.items():

@@ -57,7 +57,17 @@ COLA = ("source", "label", "mark", "sentence")
 GLUE = {
     task.name: task
     for task in (
-        TextTask("rte", "RTE", "accuracy", 2490, 277, RTE, "label", RTE[1:3], ("entailment", "not_entailment")),
+        TextTask(
+            "rte",
+            "RTE",
+            "accuracy",
+            2490,
+            277,
+            RTE,
+            "label",
+            RTE[1:3],
+            ("entailment", "not_entailment"),
+        ),
         TextTask("mrpc", "MRPC", "accuracy", 3668, 408, MRPC, "Quality", MRPC[3:]),
         TextTask("cola", "CoLA", "matthews", 8551, 1043, COLA, "label", COLA[3:], header=False),
     )
@@ -71,7 +81,9 @@ def read(file: str | Path, task: TextTask) -> pd.DataFrame:
     lines = [line.removesuffix("\r") for line in files.read_text(file).split("\n")]
     rows = {number: line.split("\t") for number, line in enumerate(lines, start=1) if line}
     if task.header and rows.pop(1, None) != list(task.columns):
-        raise InputError(f"{file}, line 1: expected the header {', '.join(task.columns)}, not {lines[0][:80]!r}")
+        raise InputError(
+            f"{file}, line 1: expected the header {', '.join(task.columns)}, not {lines[0][:80]!r}"
+        )
     if not rows:
         raise InputError(f"{file} is empty")
     label = task.columns.index(task.label)
@@ -80,14 +92,18 @@ def read(file: str | Path, task: TextTask) -> pd.DataFrame:
             expected = f"{len(task.columns)} columns, with {' or '.join(task.classes)} in column {label + 1}"
             raise InputError(f"{file}, line {number}: expected {expected}, not {repr(row)[:200]}")
     table = pd.DataFrame([*rows.values()], columns=task.columns)
-    return table[list(task.texts)].assign(label=table[task.label].map(task.classes.index).astype(np.int64))
+    return table[list(task.texts)].assign(
+        label=table[task.label].map(task.classes.index).astype(np.int64)
+    )
 
 
 def encode(texts: pd.DataFrame, task: TextTask) -> str:
     """Encode a TSV file that `read` reads; texts have neither tabs nor line breaks."""
     written = texts.assign(**{task.label: texts.label.map(task.classes.__getitem__)})
     table = written.reindex(columns=task.columns, fill_value="")
-    return table.to_csv(sep="\t", header=task.header, index=False, quoting=csv.QUOTE_NONE, lineterminator="\n")
+    return table.to_csv(
+        sep="\t", header=task.header, index=False, quoting=csv.QUOTE_NONE, lineterminator="\n"
+    )
 
 
 def load_split(root: str | Path, name: str, split: str) -> pd.DataFrame:
@@ -112,11 +128,15 @@ def from_hub(task: TextTask, split: str) -> pd.DataFrame:
 
     name = f"{task.name}/{'train' if split == 'train' else 'validation'}-00000-of-00001.parquet"
     optional("pyarrow", "language")
-    with explained(f"cannot download {name} of {HUB}", "make_texts.py --source takes the TSV files"):
+    with explained(
+        f"cannot download {name} of {HUB}", "make_texts.py --source takes the TSV files"
+    ):
         table = pd.read_parquet(hf_hub_download(HUB, name, repo_type="dataset"))
     sentences = ["sentence"] if len(task.texts) == 1 else ["sentence1", "sentence2"]
     # Some sentences of the hub's CoLA end in a line break, which the original files do not have.
-    texts = table[sentences].map(lambda text: " ".join(text.split())).set_axis(list(task.texts), axis=1)
+    texts = (
+        table[sentences].map(lambda text: " ".join(text.split())).set_axis(list(task.texts), axis=1)
+    )
     return texts.assign(label=table["label"])
 
 
@@ -137,13 +157,18 @@ class TextSplit:
     def content(self) -> Iterator[bytes]:
         """Yield tokens and labels: all that training and testing read."""
         for name, tensor in sorted(self.inputs.items()):
-            yield f"{name} {tuple(tensor.shape)}\n".encode() + tensor.numpy().astype("<i4").tobytes()
+            yield (
+                f"{name} {tuple(tensor.shape)}\n".encode() + tensor.numpy().astype("<i4").tobytes()
+            )
         yield self.labels.astype("<i8").tobytes()
 
     def by_length(self) -> TextSplit:
         """Return the texts from short to long."""
         order = self.inputs["attention_mask"].sum(1).argsort(stable=True)
-        return TextSplit({name: tensor[order] for name, tensor in self.inputs.items()}, self.labels[order.numpy()])
+        return TextSplit(
+            {name: tensor[order] for name, tensor in self.inputs.items()},
+            self.labels[order.numpy()],
+        )
 
     def data(self, frozen: Encoder, device: torch.device, in_memory: bool = True) -> TextData:
         """Return the split on `device`; tokens are always in memory."""
@@ -173,6 +198,10 @@ def tokenized(encoder: Encoder, texts: pd.DataFrame) -> TextSplit:
     """Encode texts to what `encoder` reads; its tokenizer joins the two sentences of a pair."""
     sentences = [list(texts[column]) for column in texts.columns.drop("label")]
     inputs = encoder.tokenizer(
-        *sentences, padding="longest", truncation=True, max_length=encoder.max_length, return_tensors="pt"
+        *sentences,
+        padding="longest",
+        truncation=True,
+        max_length=encoder.max_length,
+        return_tensors="pt",
     )
     return TextSplit(dict(inputs), texts.label.to_numpy(copy=True))

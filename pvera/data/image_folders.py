@@ -39,7 +39,9 @@ from pvera.errors import InputError, explained, writing
 #: File of the split that a run trains on, validates on and is tested on.
 SPLIT_OF = {"train": "train800", "validation": "val200", "test": "test"}
 SPLITS = tuple(SPLIT_OF.values())
-MANIFEST = "own.json"  # description of one's own data set, which `custom.install` writes into its folder
+MANIFEST = (
+    "own.json"  # description of one's own data set, which `custom.install` writes into its folder
+)
 REFUSED = 10  # images that an error names
 DECODER = 2  # raised whenever `decode` gives other pixels: the store then decodes anew
 CACHE = "PVERA_CACHE"  # environment variable
@@ -108,11 +110,17 @@ class ImageData:
 
     evaluation_batch = 256
 
-    def __init__(self, split: ImageSplit, backbone: Backbone, device: torch.device, in_memory: bool = True):
-        self.images = _channels_first(split.images, slice(None), device) if in_memory else split.images
+    def __init__(
+        self, split: ImageSplit, backbone: Backbone, device: torch.device, in_memory: bool = True
+    ):
+        self.images = (
+            _channels_first(split.images, slice(None), device) if in_memory else split.images
+        )
         self.labels = None if split.labels is None else torch.from_numpy(split.labels).to(device)
         self.device = device
-        mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std))
+        mean, std = (
+            torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std)
+        )
         self._scale, self._shift = 1 / (255 * std), -mean / std
 
     def __len__(self) -> int:
@@ -121,7 +129,9 @@ class ImageData:
     def __getitem__(self, index) -> Tensor:
         """Return normalised images (len(index), 3, size, size)."""
         in_memory = isinstance(self.images, Tensor)
-        images = self.images[index] if in_memory else _channels_first(self.images, index, self.device)
+        images = (
+            self.images[index] if in_memory else _channels_first(self.images, index, self.device)
+        )
         return images.float().mul_(self._scale).add_(self._shift)
 
 
@@ -154,21 +164,31 @@ def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
     if name in TASKS or root is None:
         return None
     file = Path(root) / name / MANIFEST
-    return files.read_json(file, "remove it, and name the folder of your pictures again") if file.exists() else None
+    return (
+        files.read_json(file, "remove it, and name the folder of your pictures again")
+        if file.exists()
+        else None
+    )
 
 
 def provenance(root: str | Path, name: str) -> dict:
     """Return what a result file says of a data set that is not of VTAB-1k; of your own: splits, classes, pictures."""
     described, origin = manifest(root, name), {"data_copy": None}
     if described:
-        origin["own_data"] = {key: described[key] for key in ("split", "classes", "pictures_sha256")}
+        origin["own_data"] = {
+            key: described[key] for key in ("split", "classes", "pictures_sha256")
+        }
     return origin
 
 
 def class_names(name: str, root: str | Path | None = None) -> list[str]:
     """Return the names of the classes of a data set, in the order of labels."""
     described = manifest(root, name)
-    return described["classes"] if described else [class_name(name, label) for label in range(task(name).classes)]
+    return (
+        described["classes"]
+        if described
+        else [class_name(name, label) for label in range(task(name).classes)]
+    )
 
 
 def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
@@ -181,9 +201,14 @@ def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
     for number, line in enumerate(re.split(r"\r\n|\r|\n", files.read_text(file)), start=1):
         if not line.strip():
             continue
-        place, match = f"{file}, line {number}", re.fullmatch(r"\s*(\S.*?)\s+([0-9]{1,18})\s*", line)
+        place, match = (
+            f"{file}, line {number}",
+            re.fullmatch(r"\s*(\S.*?)\s+([0-9]{1,18})\s*", line),
+        )
         if match is None or int(match[2]) >= classes:
-            raise InputError(f"{place}: expected 'relative/path label', of {classes} labels from 0, not {line[:80]!r}")
+            raise InputError(
+                f"{place}: expected 'relative/path label', of {classes} labels from 0, not {line[:80]!r}"
+            )
         path = os.path.normpath(match[1])
         if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
             raise InputError(f"{place}: {match[1]!r} leaves the data set's folder")
@@ -232,7 +257,9 @@ def as_displayed(file: Path) -> Image.Image:
     """
     with explained(f"image {file} cannot be read"), Image.open(file) as image:
         image.load()
-        with suppress(Exception):  # a damaged block tells no orientation; the image keeps a sound one
+        with suppress(
+            Exception
+        ):  # a damaged block tells no orientation; the image keeps a sound one
             image.getexif()
         image.info.clear()  # else exif_transpose encodes the block anew, which odd ones do not survive
         ImageOps.exif_transpose(image, in_place=True)
@@ -241,7 +268,9 @@ def as_displayed(file: Path) -> Image.Image:
                 raise ValueError(
                     f"the range of its values is not known (mode {image.mode}); convert it to 8 bits, or PNG"
                 )
-            image = Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
+            image = Image.fromarray(
+                ((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8)
+            )
         return image.convert("RGB")
 
 
@@ -272,7 +301,9 @@ def listed(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str
 def store() -> Path:
     """Return the store's folder."""
     checkout = Path(__file__).resolve().parents[2]
-    default = (checkout if (checkout / "pyproject.toml").exists() else Path.home()) / ".cache" / "pvera"
+    default = (
+        (checkout if (checkout / "pyproject.toml").exists() else Path.home()) / ".cache" / "pvera"
+    )
     return Path(os.environ.get(CACHE) or default) / "store"
 
 
@@ -338,12 +369,18 @@ def _decoded(place: str, undecoded: Undecoded) -> np.memmap:
 def _decode_into(file: Path, undecoded: Undecoded) -> None:
     """Decode images into a file beside `file`, which takes its name when all of it is on the disk."""
     unfinished, count = file.with_suffix(".partial"), len(undecoded)
-    header = {"descr": "|u1", "fortran_order": False, "shape": (count, undecoded.size, undecoded.size, 3)}
+    header = {
+        "descr": "|u1",
+        "fortran_order": False,
+        "shape": (count, undecoded.size, undecoded.size, 3),
+    }
     try:
         with open(unfinished, "wb") as out:
             np.lib.format.write_array_header_1_0(out, header)
             starts = range(0, count, CHUNK)
-            for start in tqdm(starts, file.stem, unit="image", unit_scale=CHUNK, leave=False, delay=5):
+            for start in tqdm(
+                starts, file.stem, unit="image", unit_scale=CHUNK, leave=False, delay=5
+            ):
                 out.write(undecoded[start : start + CHUNK])
                 if undecoded.refused:
                     raise InputError(name_errors(undecoded.refused.values()))

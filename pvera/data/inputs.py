@@ -30,7 +30,11 @@ Data = image_folders.ImageData | glue.TextData
 
 
 def load(
-    root: str | Path, name: str, frozen: Backbone | Encoder, parts: Sequence[str] = PARTS, first: int | None = None
+    root: str | Path,
+    name: str,
+    frozen: Backbone | Encoder,
+    parts: Sequence[str] = PARTS,
+    first: int | None = None,
 ) -> tuple[Split, ...]:
     """Load `parts` of a data set below `root`. Images are decoded where the store lacks them.
 
@@ -42,9 +46,13 @@ def load(
         if name in glue.GLUE:
             texts = glue.load_split(root, name, part)
             split = glue.tokenized(frozen, texts[:first])
-            splits.append(split if part == "train" else split.by_length())  # evaluation then needs little padding
+            splits.append(
+                split if part == "train" else split.by_length()
+            )  # evaluation then needs little padding
         else:
-            images = image_folders.load_split(root, name, image_folders.SPLIT_OF[part], frozen.image_size)
+            images = image_folders.load_split(
+                root, name, image_folders.SPLIT_OF[part], frozen.image_size
+            )
             splits.append(images if first is None else images.first(first))
     return tuple(splits)
 
@@ -63,13 +71,21 @@ def digest(splits: Sequence[Split]) -> str:
     return image_folders.remembered(key, compute) if all(key) else compute()
 
 
-def for_run(run, device: str, names: tuple = (), parts: tuple = PARTS) -> tuple[Backbone | Encoder, list[Data]]:
+def for_run(
+    run, device: str, names: tuple = (), parts: tuple = PARTS
+) -> tuple[Backbone | Encoder, list[Data]]:
     """Return the backbone on `device`, and `parts` of the data sets `names` for it, by default of the run's own."""
     names = names or (run.dataset,)
     frozen = _load_backbone(*_model(run))
     frozen.model.to(device)
-    splits = zip(_load_data(_model(run), run.data_root, names, parts, run.images), parts * len(names), strict=True)
-    return frozen, [split.data(frozen, torch.device(device), in_memory=part != "test") for split, part in splits]
+    splits = zip(
+        _load_data(_model(run), run.data_root, names, parts, run.images),
+        parts * len(names),
+        strict=True,
+    )
+    return frozen, [
+        split.data(frozen, torch.device(device), in_memory=part != "test") for split, part in splits
+    ]
 
 
 def data_sha256(run, names: tuple = (), parts: tuple = PARTS) -> str:
@@ -119,12 +135,18 @@ def _load_backbone(name: str, weights: str | None, image_size: int | None) -> Ba
 @cache
 def _describe(*model) -> dict:
     frozen = _load_backbone(*model)
-    read = {"max_length": frozen.max_length} if isinstance(frozen, Encoder) else {"image_size": frozen.image_size}
+    read = (
+        {"max_length": frozen.max_length}
+        if isinstance(frozen, Encoder)
+        else {"image_size": frozen.image_size}
+    )
     return {"weights_sha256": frozen.weights_sha256} | read
 
 
 @lru_cache(maxsize=1)
-def _load_data(model: tuple, root: str, names: tuple, parts: tuple, images: int | None) -> tuple[Split, ...]:
+def _load_data(
+    model: tuple, root: str, names: tuple, parts: tuple, images: int | None
+) -> tuple[Split, ...]:
     frozen = _load_backbone(*model)
     for name in names:
         vtab.require(root, name)

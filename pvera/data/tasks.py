@@ -44,10 +44,15 @@ _VTAB = (
 TASKS = (
     {row[0]: Task(*row, suite="vtab") for row in _VTAB}
     | {
-        r.name: Task(r.name, r.title, r.category, len(r.classes), suite.COUNTS["test"], suite="demo")
+        r.name: Task(
+            r.name, r.title, r.category, len(r.classes), suite.COUNTS["test"], suite="demo"
+        )
         for r in suite.RECIPES.values()
     }
-    | {t.name: Task(t.name, t.title, "language", len(t.classes), t.dev, "glue") for t in glue.GLUE.values()}
+    | {
+        t.name: Task(t.name, t.title, "language", len(t.classes), t.dev, "glue")
+        for t in glue.GLUE.values()
+    }
 )
 
 

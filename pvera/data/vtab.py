@@ -37,7 +37,9 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
         return DIFFERS
     names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
     kinds = set()
-    for folder, split in product((Path(root) / each for each in names if each not in accepted), SPLITS):
+    for folder, split in product(
+        (Path(root) / each for each in names if each not in accepted), SPLITS
+    ):
         with suppress(OSError, ValueError, IndexError):  # `check` reports it
             path = files.read_text(folder / f"{split}.txt").splitlines()[0].rsplit(maxsplit=1)[0]
             with Image.open(folder / path) as image:
@@ -65,9 +67,13 @@ def require(root: str | Path, name: str) -> None:
     folder = Path(root) / name
     words = ["python", "experiments/prepare_vtab.py", "--root", str(root), "--datasets", name]
     command = shlex.join(words)
-    advice = f"`{command}` lists all differences; with --accept it is used as it is, and results say so"
+    advice = (
+        f"`{command}` lists all differences; with --accept it is used as it is, and results say so"
+    )
     if not folder.exists():
-        advice = f"`{command}` installs it from the hub, with --source COPY from an archive or a folder"
+        advice = (
+            f"`{command}` installs it from the hub, with --source COPY from an archive or a folder"
+        )
     raise InputError(f"{folder} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; {advice}")
 
 
@@ -90,12 +96,17 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
         expected = TRAINING.get(split, task.test_images)
         if len(splits[split]) != expected:
             findings.append(f"{split}: {len(splits[split])} images, not {expected}")
-    classes = {"training": (TRAINING, SHOWN.get(name, task.classes)), "test": (["test"], task.classes)}
+    classes = {
+        "training": (TRAINING, SHOWN.get(name, task.classes)),
+        "test": (["test"], task.classes),
+    }
     for part, (names, expected) in classes.items():
         labels = {label for split in names for label in splits.get(split, {}).values()}
         if len(labels) < expected:
             findings.append(f"{part}: images of {len(labels)} classes, not {expected}")
     for split, label_of in splits.items() if images else ():
         if missing := [path for path in label_of if not (folder / path).is_file()]:
-            findings.append(f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}")
+            findings.append(
+                f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}"
+            )
     return findings

@@ -43,7 +43,9 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     require_adapted(model, "export_peft")
     member = model.only_member("exported")
     if type(member.method) not in EXPORTS:
-        raise InputError(f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}")
+        raise InputError(
+            f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}"
+        )
     files.require_calls(model._layers)
     require_whole(model)
     config, tensors, modules = EXPORTS[type(member.method)](model._layers, member)
@@ -52,11 +54,15 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     if type(member.method) is IA3:
         config["feedforward_modules"] = [names[layer.mlp_out] for layer in model._layers]
     for module, of_module in modules.items():
-        tensors |= {f"{files.PREFIX}{names[module]}.{name}": tensor for name, tensor in of_module.items()}
+        tensors |= {
+            f"{files.PREFIX}{names[module]}.{name}": tensor for name, tensor in of_module.items()
+        }
     head = dict(member.head.named_parameters())
     if head and not (type(member.head) is nn.Linear and "bias" in head):
         raise InputError("PEFT's folder holds a linear head with a bias: save this one by itself")
-    one_linear = isinstance(getattr(model.backbone, "head", None), nn.Identity)  # as timm's models classify
+    one_linear = isinstance(
+        getattr(model.backbone, "head", None), nn.Identity
+    )  # as timm's models classify
     inside = bool(head) and one_linear and not hasattr(model.backbone, "head_dist")
     if inside:
         config["modules_to_save"] = ["head"]
@@ -68,7 +74,9 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     files.write(folder / files.TENSORS, tensors)
     (folder / files.HEAD).unlink(missing_ok=True)  # of an earlier adapter
     if head and not inside:
-        files.write(folder / files.HEAD, head, **{"pool": model.pool} if reads_text(model.backbone) else {})
+        files.write(
+            folder / files.HEAD, head, **{"pool": model.pool} if reads_text(model.backbone) else {}
+        )
     write_atomically(folder / files.CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
@@ -102,10 +110,16 @@ def _vera(layers: list[EncoderLayer], member: Member) -> Export:
     method: Any = member.method
     fused, count = len(layers[0].projections) == 1, len(method.targets)
     # PEFT has no fixed σ, and λ_d of separate pairs has parts that must draw nothing: it holds the mean alone.
-    draws = isinstance(method, PVeRA) and method.sigma is None and (fused or method.pair == "shared" or count == 1)
+    draws = (
+        isinstance(method, PVeRA)
+        and method.sigma is None
+        and (fused or method.pair == "shared" or count == 1)
+    )
     key, halves = ("pvera", 2) if draws else ("vera", 1)
     shared: Any = member.shared
-    A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]  # (d, halves, pairs, r)
+    A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[
+        :, :halves
+    ]  # (d, halves, pairs, r)
     # One module holds one λ_d: its targets read different parts. So do targets with different pairs.
     parts = count if fused or method.pair == "position" else 1
     A, B = A.expand(-1, -1, parts, -1), shared.B.expand(parts, -1, -1)
@@ -136,11 +150,18 @@ def _low_rank(layers: list[EncoderLayer], member: Member) -> Export:
     for layer, adapter, linear, positions, targets, at in _adapted(layers, member):
         A, B = adapter.factors(targets) if dora else (adapter.A[:, targets], adapter.B[targets])
         rank, scale = len(targets) * method.rank, adapter.scale
-        modules[linear] = {"lora_A.weight": A.flatten(1).T, "lora_B.weight": _blocks(B, at, len(positions))}
+        modules[linear] = {
+            "lora_A.weight": A.flatten(1).T,
+            "lora_B.weight": _blocks(B, at, len(positions)),
+        }
         if dora:
             norms = layer.per_position(linear, positions)[0].to(adapter.m).norm(dim=2)
             modules[linear]["lora_magnitude_vector"] = _rows(adapter.m[targets], at, norms)
-    return {"peft_type": "LORA", "r": rank, "lora_alpha": scale * rank, "use_dora": dora}, {}, modules
+    return (
+        {"peft_type": "LORA", "r": rank, "lora_alpha": scale * rank, "use_dora": dora},
+        {},
+        modules,
+    )
 
 
 def _ia3(layers: list[EncoderLayer], member: Member) -> Export:

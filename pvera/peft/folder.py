@@ -62,7 +62,10 @@ READ = {
     "use_rslora",
 }  # fmt: skip
 #: Options with the values that can be read: other ways to initialise change the frozen weights.
-VALUES = {"bias": (None, "none"), "init_lora_weights": (None, True, False, "gaussian", "orthogonal", "eva")}
+VALUES = {
+    "bias": (None, "none"),
+    "init_lora_weights": (None, True, False, "gaussian", "orthogonal", "eva"),
+}
 ADVICE = {"sample_at_inference": ": set it to false, and draw with pvera.sample"}
 _TENSOR = re.compile(
     r"(?:(?:.*\.)?(?:layers?|blocks)\.(?P<layer>\d+)\.)?(?P<module>.+)\."
@@ -96,11 +99,17 @@ class AdapterFolder:
     @property
     def positions(self) -> list[str]:
         """The positions of the modules, in the order of "qkv"."""
-        return sorted({positions for _, positions in self.modules}, key=["qkv", "q", "k", "v", "mlp"].index)
+        return sorted(
+            {positions for _, positions in self.modules}, key=["qkv", "q", "k", "v", "mlp"].index
+        )
 
     def stack(self, name: str, positions: str, *shape: int) -> Tensor:
         """Return the tensors `name` of all layers, (layers, *shape). InputError where one is missing or differs."""
-        tensors = [tensors.get(name) for (_, at), tensors in sorted(self.modules.items()) if at == positions]
+        tensors = [
+            tensors.get(name)
+            for (_, at), tensors in sorted(self.modules.items())
+            if at == positions
+        ]
         return torch.stack([self.shaped(name, tensor, shape) for tensor in tensors])
 
     def by_position(self, name: str, *shape: int, rows: bool = False) -> dict[str, Tensor]:
@@ -111,7 +120,11 @@ class AdapterFolder:
         found: dict[str, Tensor] = {}
         for positions in set(self.positions) - {"mlp"}:
             count = len(positions) if rows else 1
-            parts = self.stack(name, positions, count * shape[0], *shape[1:]).unflatten(1, (count, -1)).unbind(1)
+            parts = (
+                self.stack(name, positions, count * shape[0], *shape[1:])
+                .unflatten(1, (count, -1))
+                .unbind(1)
+            )
             found |= dict(zip(positions, parts if rows else parts * len(positions), strict=True))
         return {position: found[position] for position in "qkv" if position in found}
 
@@ -158,7 +171,9 @@ def read(folder: str | Path) -> AdapterFolder:
     for option, value in config.items():
         switched_on = value is True or (isinstance(value, (dict, list)) and len(value) > 0)
         if value not in VALUES[option] if option in VALUES else switched_on and option not in READ:
-            raise InputError(f"{folder}: {option}={value!r} has no counterpart here{ADVICE.get(option, '')}")
+            raise InputError(
+                f"{folder}: {option}={value!r} has no counterpart here{ADVICE.get(option, '')}"
+            )
     for option, default in NUMBERS[kind].items():
         value = config.setdefault(option, default)
         must, holds = RULES[option]
@@ -180,17 +195,23 @@ def read(folder: str | Path) -> AdapterFolder:
                 raise InputError(f"{folder / TENSORS} adapts {key}: {advice}")
             of_module = modules.setdefault((int(match["layer"]), positions), {})
             if of_module.setdefault(match["name"], tensor) is not tensor:
-                raise InputError(f"{folder / TENSORS} adapts two modules in one place, also {key}: one can be read")
+                raise InputError(
+                    f"{folder / TENSORS} adapts two modules in one place, also {key}: one can be read"
+                )
             names.append(key)
         else:
             others[key] = tensor
     if not modules:
         raise InputError(f"{folder / TENSORS} holds no adapter of queries, keys or values")
-    head, pool = (_head_inside(folder / TENSORS, others, tensors), None) if others else _head_beside(folder)
+    head, pool = (
+        (_head_inside(folder / TENSORS, others, tensors), None) if others else _head_beside(folder)
+    )
     return AdapterFolder(folder, config, modules, names, projections, head, pool, bool(others))
 
 
-def _head_inside(file: Path, others: dict[str, Tensor], adapted: Collection[str]) -> dict[str, Tensor]:
+def _head_inside(
+    file: Path, others: dict[str, Tensor], adapted: Collection[str]
+) -> dict[str, Tensor]:
     """Return the head in the adapter's file, whose tensors of no adapter are `others`."""
     modules = {key: key.removeprefix(PREFIX).rpartition(".")[0] for key in others}
     foreign, head = [key for key in others if modules[key] not in HEADS], _as_head(others)
@@ -232,8 +253,12 @@ def _as_head(tensors: dict[str, Tensor]) -> dict[str, Tensor] | None:
 def _content(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a safetensors file, in fp32, and its metadata."""
     if not file.exists() and file.with_suffix(".bin").exists():
-        raise InputError(f"{file.with_suffix('.bin')} is a pickle: save it with safe_serialization=True")
+        raise InputError(
+            f"{file.with_suffix('.bin')} is a pickle: save it with safe_serialization=True"
+        )
     if not file.exists():
         raise InputError(f"{file}: no such file")
     with explained(f"{file} is damaged, or no safetensors file"), safe_open(file, "pt") as content:
-        return {name: content.get_tensor(name).float() for name in content.keys()}, content.metadata() or {}  # noqa: SIM118
+        names = content.keys()
+        tensors = {name: content.get_tensor(name).float() for name in names}
+        return tensors, content.metadata() or {}

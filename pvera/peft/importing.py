@@ -50,19 +50,30 @@ def import_peft(
     require_calls(layers)
     _require_kin(adapter, backbone, layers)
     if adapter.head_inside and hasattr(backbone, "head_dist"):
-        raise InputError(f"{folder}: its head reads the class token alone, and distilled DeiT has two heads")
+        raise InputError(
+            f"{folder}: its head reads the class token alone, and distilled DeiT has two heads"
+        )
     if adapter.modules.keys() != {(i, p) for i in range(len(layers)) for p in adapter.positions}:
-        raise InputError(f"{folder} does not adapt the same projections in each of the backbone's {len(layers)} layers")
+        raise InputError(
+            f"{folder} does not adapt the same projections in each of the backbone's {len(layers)} layers"
+        )
     if adapter.config["peft_type"] != "IA3" and "mlp" in adapter.positions:
-        raise InputError(f"{folder} adapts the MLP: only adapters of queries, keys and values can be read")
+        raise InputError(
+            f"{folder} adapts the MLP: only adapters of queries, keys and values can be read"
+        )
     method, tensors = IMPORTS[adapter.config["peft_type"]](adapter, layers)
     if adapter.head is not None:
         classes, width = adapter.head["weight"].shape
         if width != layers[0].dim:
-            raise InputError(f"{folder}: its head reads {width} features, and the backbone has {layers[0].dim}")
+            raise InputError(
+                f"{folder}: its head reads {width} features, and the backbone has {layers[0].dim}"
+            )
         if num_classes not in (None, classes):
             raise InputError(f"{folder}: its head has {classes} classes, not {num_classes}")
-        num_classes, tensors = classes, tensors | {f"head.{name}": tensor for name, tensor in adapter.head.items()}
+        num_classes, tensors = (
+            classes,
+            tensors | {f"head.{name}": tensor for name, tensor in adapter.head.items()},
+        )
     if num_classes is None:
         raise InputError(f"{folder} holds no head: give num_classes, and train the new head")
     model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
@@ -89,7 +100,9 @@ def _require_kin(adapter: AdapterFolder, backbone: nn.Module, layers: list[Encod
         )
 
 
-def _columns(adapter: AdapterFolder, B: dict[str, Tensor], others: set[str]) -> dict[str, list[int]]:
+def _columns(
+    adapter: AdapterFolder, B: dict[str, Tensor], others: set[str]
+) -> dict[str, list[int]]:
     """Return the columns of B (..., d, R) that each target reads, equally many, for B by position.
 
     A fused layer's targets are the positions with a column that is not zero, and the `others`. An adapter that still
@@ -97,22 +110,32 @@ def _columns(adapter: AdapterFolder, B: dict[str, Tensor], others: set[str]) -> 
     """
     columns = {p: rows.flatten(0, -2).any(0).nonzero().flatten().tolist() for p, rows in B.items()}
     targets = {p: columns[p] for p in B if columns[p] or p in others} or columns
-    if adapter.positions == ["qkv"] and all(targets.values()) and len(set(map(len, targets.values()))) == 1:
+    if (
+        adapter.positions == ["qkv"]
+        and all(targets.values())
+        and len(set(map(len, targets.values()))) == 1
+    ):
         return targets
-    return dict.fromkeys(targets if adapter.positions == ["qkv"] else B, list(range(adapter.config["r"])))
+    return dict.fromkeys(
+        targets if adapter.positions == ["qkv"] else B, list(range(adapter.config["r"]))
+    )
 
 
 def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     """Read VeRA and PVeRA."""
     key, dim, rank = adapter.config["peft_type"].lower(), layers[0].dim, adapter.config["r"]
     fused, halves = adapter.positions == ["qkv"], 2 if key == "pvera" else 1
-    A, B = _projections(adapter, {f"{key}_A": (halves * rank, dim), f"{key}_B": (dim * (3 if fused else 1), rank)})
+    A, B = _projections(
+        adapter, {f"{key}_A": (halves * rank, dim), f"{key}_B": (dim * (3 if fused else 1), rank)}
+    )
     d = adapter.by_position(f"{key}_lambda_d", halves * rank)
     b = adapter.by_position(f"{key}_lambda_b", dim, rows=True)
     rows = dict(zip(b, B.unflatten(0, (3, -1)) if fused else [B] * len(b), strict=True))
     columns = _columns(adapter, {p: rows[p] * b[p].any() for p in rows}, set())
     taken = sum(columns.values(), [])
-    if fused and len(set(taken)) < len(taken):  # several positions read one z: the mean alone has a counterpart
+    if fused and len(set(taken)) < len(
+        taken
+    ):  # several positions read one z: the mean alone has a counterpart
         halves = 1
     kept = (slice(None), slice(halves)) if halves == 2 else (slice(None), 0)  # of (_, halves, r)
     d = {p: d[p].unflatten(1, (-1, rank))[kept][..., columns[p]] for p in columns}
@@ -126,7 +149,9 @@ def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
         tensors[f"layers.{i}.d"] = torch.stack([d[p][i] for p in columns], -2)
         tensors[f"layers.{i}.b"] = torch.stack([b[p][i] for p in columns])
     cls, pair = PVeRA if halves == 2 else VeRA, "position" if fused else "shared"
-    return cls(rank=tensors["shared.B"].shape[1], alpha=1.0, targets="".join(columns), pair=pair), tensors
+    return cls(
+        rank=tensors["shared.B"].shape[1], alpha=1.0, targets="".join(columns), pair=pair
+    ), tensors
 
 
 def _projections(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> list[Tensor]:
@@ -135,7 +160,9 @@ def _projections(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> 
         source = torch.Generator().manual_seed(adapter.config["projection_prng_key"])
         empty = [torch.empty(shape, dtype=torch.float32, device="cpu") for shape in shapes.values()]
         return [nn.init.kaiming_uniform_(tensor, generator=source) for tensor in empty]
-    return [adapter.shaped(name, adapter.projections.get(name), shape) for name, shape in shapes.items()]
+    return [
+        adapter.shaped(name, adapter.projections.get(name), shape) for name, shape in shapes.items()
+    ]
 
 
 def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
@@ -144,7 +171,10 @@ def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     A = adapter.by_position("lora_A", rank, dim)
     B = adapter.by_position("lora_B", dim, rank, rows=True)
     m = adapter.by_position("lora_magnitude_vector", dim, rows=True) if dora else {}
-    frozen = {p: torch.stack([layer.projection(p)[0].float().cpu() for layer in layers]).norm(dim=2) for p in m}
+    frozen = {
+        p: torch.stack([layer.projection(p)[0].float().cpu() for layer in layers]).norm(dim=2)
+        for p in m
+    }
     columns = _columns(adapter, B, {p for p in m if not torch.allclose(m[p], frozen[p], rtol=1e-5)})
     tensors = {}
     for i in range(len(layers)):
@@ -172,7 +202,10 @@ def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     if "q" in scales and not torch.equal(scales["q"], torch.ones_like(scales["q"])):
         raise InputError(f"{adapter.path} scales queries, which (IA)³ does not")
     hidden = adapter.stack("ia3_l", "mlp", 1, layers[0].mlp_out.in_features)
-    tensors = {f"layers.{i}.l_kv": torch.stack([scales[p][i, :, 0] for p in "kv"]) for i in range(len(layers))}
+    tensors = {
+        f"layers.{i}.l_kv": torch.stack([scales[p][i, :, 0] for p in "kv"])
+        for i in range(len(layers))
+    }
     return IA3(), tensors | {f"layers.{i}.l_ff": hidden[i, 0] for i in range(len(layers))}
 
 

@@ -64,7 +64,10 @@ def load_analyses(root, profile: str, experiment: str) -> list[tuple[dict, dict[
 def estimates(arrays: dict[str, np.ndarray]) -> dict[int, uncertainty.Estimates]:
     """Return number of draws -> estimates of all images, from the arrays of an analysis of uncertainty."""
     of_draws, labels = {}, arrays["labels"].astype(np.int64)
-    kinds = {name: np.int64 if kind == np.int16 else np.float64 for name, kind in uncertainty.STORED.items()}
+    kinds = {
+        name: np.int64 if kind == np.int16 else np.float64
+        for name, kind in uncertainty.STORED.items()
+    }
     for i, k in enumerate(arrays["draws"].tolist()):
         stored = {name: arrays[name][i].astype(kind) for name, kind in kinds.items()}
         of_draws[k] = uncertainty.Estimates(labels, **stored)
@@ -83,7 +86,9 @@ def load_uncertainty(root, profile: str, experiment: str = "uncertainty") -> lis
     return adapters
 
 
-def examples(dataset: str, arrays: dict[str, np.ndarray], estimates: uncertainty.Estimates) -> list[Example]:
+def examples(
+    dataset: str, arrays: dict[str, np.ndarray], estimates: uncertainty.Estimates
+) -> list[Example]:
     """Return the example images of an analysis; none where its profile keeps no pictures."""
     shown = []
     for i, index in enumerate(arrays.get("example_images", [])):

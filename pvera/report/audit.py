@@ -80,14 +80,20 @@ DETAILED = {backbone: f"{TABLES[backbone]} ({name})" for backbone, name in BACKB
 
 def check_cells(paper: Published) -> Findings:
     """Yield the findings on the main table against the detailed table of the same backbone."""
-    pairs = paper.main.merge(paper.detailed[paper.detailed["backbone"] == "dinov2_b"], on=["method", "dataset"])
+    pairs = paper.main.merge(
+        paper.detailed[paper.detailed["backbone"] == "dinov2_b"], on=["method", "dataset"]
+    )
     for row in pairs.rename(columns={"accuracy_x": "printed", "accuracy_y": "other"}).itertuples():
         verdict = near(row.printed, row.other, 0, 2 * HALF)
         if verdict == ROUNDING:  # unless no count of correct answers prints as both
             n = SEEDS * TASKS[row.dataset].test_images
-            low, high = zip(plausible_counts(row.printed, n), plausible_counts(row.other, n), strict=True)
+            low, high = zip(
+                plausible_counts(row.printed, n), plausible_counts(row.other, n), strict=True
+            )
             verdict = agree(max(low) <= min(high), ROUNDING)
-        yield Finding(cell("Table 1", row), f"{row.printed:.1f}", f"{row.other:.1f} in Table 6", verdict)
+        yield Finding(
+            cell("Table 1", row), f"{row.printed:.1f}", f"{row.other:.1f} in Table 6", verdict
+        )
 
 
 def means(paper: Published) -> pd.DataFrame:
@@ -120,35 +126,61 @@ def check_order(paper: Published) -> Findings:
         pvera, others = average[backbone, "pvera"], average[backbone].drop("pvera")
         leads[backbone] = pvera - others.max()
         best = f"PVeRA {pvera:.2f}, best other {title(others.idxmax())} {others.max():.2f}"
-        yield Finding(f"text, highest average, {name}", "PVeRA", best, above(leads[backbone], 2 * HALF))
+        yield Finding(
+            f"text, highest average, {name}", "PVeRA", best, above(leads[backbone], 2 * HALF)
+        )
     for quote, backbone in (("second_s", "dinov2_s"), ("second_l", "dinov2_l")):
         quoted, others = paper.quote(quote), average[backbone].drop("pvera")
         named = [key for key in others.index if title(key) in quoted.split(" and ")]
         behind = others.max() - others
         tied_as_printed = set(behind.index[behind <= HALF + EPSILON])
-        verdict = FOLLOWS if tied_as_printed == set(named) else above(-behind[named].max(), 2 * HALF)
+        verdict = (
+            FOLLOWS if tied_as_printed == set(named) else above(-behind[named].max(), 2 * HALF)
+        )
         first = listed(others.nlargest(3), "{:.2f}")
         yield Finding(f"text, second best, {BACKBONES[backbone]}", quoted, first, verdict)
     for quote, backbone, sign in (("gap_s", "dinov2_s", 1), ("gap_l", "dinov2_l", -1)):
-        least = min(sign * (leads[backbone] - lead) for other, lead in leads.items() if other != backbone)
+        least = min(
+            sign * (leads[backbone] - lead) for other, lead in leads.items() if other != backbone
+        )
         recomputed = ", ".join(f"{BACKBONES[b]} {lead:.2f}" for b, lead in leads.items())
         place = f"text, lead of PVeRA, {BACKBONES[backbone]}"
         yield Finding(place, paper.quote(quote), recomputed, above(least, 4 * HALF))
     table = paper.accuracies()
     natural = table[[dataset for dataset in table if TASKS[dataset].category == "natural"]]
     beaten = natural.lt(natural.loc["linear"]).sum(axis=1)[["bottleneck", "adaptformer"]]
-    recomputed = "above Bottleneck on {}, above AdaptFormer on {} of {} data sets".format(*beaten, natural.shape[1])
+    recomputed = "above Bottleneck on {}, above AdaptFormer on {} of {} data sets".format(
+        *beaten, natural.shape[1]
+    )
     yield Finding(
-        "text, linear probing on natural images", paper.quote("linear_natural"), recomputed, agree(beaten.all())
+        "text, linear probing on natural images",
+        paper.quote("linear_natural"),
+        recomputed,
+        agree(beaten.all()),
     )
     lowest = means(paper).loc["dinov2_b"][list(CATEGORIES[1:])].idxmin()
-    recomputed = "lowest average: " + ", ".join(f"{title(m)} ({category})" for category, m in lowest.items())
+    recomputed = "lowest average: " + ", ".join(
+        f"{title(m)} ({category})" for category, m in lowest.items()
+    )
     verdict = agree(set(lowest) == {"linear"})
-    yield Finding("text, linear probing under a larger shift", paper.quote("linear_shift"), recomputed, verdict)
-    wins = table.rank(ascending=False, method="min").eq(1).sum(axis=1).sort_values(ascending=False, kind="stable")
+    yield Finding(
+        "text, linear probing under a larger shift",
+        paper.quote("linear_shift"),
+        recomputed,
+        verdict,
+    )
+    wins = (
+        table.rank(ascending=False, method="min")
+        .eq(1)
+        .sum(axis=1)
+        .sort_values(ascending=False, kind="stable")
+    )
     quoted = paper.quote("best_of_dora")
     yield Finding(
-        "text, data sets on which DoRA is best", quoted, listed(wins, "{}"), agree(int(quoted) == wins["dora"])
+        "text, data sets on which DoRA is best",
+        quoted,
+        listed(wins, "{}"),
+        agree(int(quoted) == wins["dora"]),
     )
 
 
@@ -162,7 +194,13 @@ def check_marks(paper: Published) -> Findings:
         columns[f"Table 5, {task}"] = (rows["score"], rows["mark"])
     for place, (scores, marks) in columns.items():
         expected = pd.Series(earned(scores), scores.index)
-        verdict = FOLLOWS if expected.eq(marks).all() else ROUNDING if _breaks_ties(scores, marks) else CONTRADICTS
+        verdict = (
+            FOLLOWS
+            if expected.eq(marks).all()
+            else ROUNDING
+            if _breaks_ties(scores, marks)
+            else CONTRADICTS
+        )
         yield Finding(place, _described(marks), _described(expected), verdict)
 
 
@@ -177,7 +215,9 @@ def _breaks_ties(scores: pd.Series, marks: pd.Series) -> bool:
 def _described(marks: pd.Series) -> str:
     """Return, for example, "best: PVeRA; second: DoRA and LoRA"."""
     methods = {mark: marks.index[marks == mark] for mark in ("best", "second")}
-    return "; ".join(f"{mark}: {' and '.join(map(title, keys))}" for mark, keys in methods.items() if len(keys))
+    return "; ".join(
+        f"{mark}: {' and '.join(map(title, keys))}" for mark, keys in methods.items() if len(keys)
+    )
 
 
 # Stars and standard deviations
@@ -197,11 +237,15 @@ def stars(paper: Published) -> pd.DataFrame:
     earned: whether it gets a star; None where rounding leaves that open.
     """
     language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
-    detailed = paper.detailed.assign(table=paper.detailed["backbone"].map(DETAILED), block=paper.detailed["method"])
+    detailed = paper.detailed.assign(
+        table=paper.detailed["backbone"].map(DETAILED), block=paper.detailed["method"]
+    )
     # The detailed tables are read by method, the language table by task.
     blocks = (detailed, language.assign(table="Table 5", block=language["dataset"]))
     rows = pd.concat(blocks, ignore_index=True)
-    rows = rows.loc[rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable").index]
+    rows = rows.loc[
+        rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable").index
+    ]
     images = {name: task.test_images for name, task in TASKS.items()}
     # CoLA's measure is a correlation, and a binomial test needs a share of correct answers.
     images |= {task.title: task.dev for task in GLUE.values() if task.metric == "accuracy"}
@@ -209,8 +253,13 @@ def stars(paper: Published) -> pd.DataFrame:
     reference = rows.loc[rows["method"] == "pvera", ["table", "dataset", "accuracy"]]
     reference = reference.rename(columns={"accuracy": "reference"})
     rows = rows[rows["method"] != "pvera"].merge(reference, on=["table", "dataset"])
-    (least, most), (lowest, highest) = (plausible_counts(rows[name], rows["n"]) for name in ("accuracy", "reference"))
-    rows["low"], rows["high"] = binomial_p_value(least, rows["n"], highest), binomial_p_value(most, rows["n"], lowest)
+    (least, most), (lowest, highest) = (
+        plausible_counts(rows[name], rows["n"]) for name in ("accuracy", "reference")
+    )
+    rows["low"], rows["high"] = (
+        binomial_p_value(least, rows["n"], highest),
+        binomial_p_value(most, rows["n"], lowest),
+    )
     rows["earned"] = np.select([rows["high"] < LEVEL, rows["low"] >= LEVEL], [True, False], None)
     return rows
 
@@ -223,13 +272,25 @@ def exchanges(paper: Published) -> pd.DataFrame:
     rows, every = [], stars(paper)
     for backbone in BACKBONES:
         printed = paper.accuracies(backbone, "star").drop("pvera")
-        earned = every[every["table"] == DETAILED[backbone]].pivot(index="method", columns="dataset", values="earned")
+        earned = every[every["table"] == DETAILED[backbone]].pivot(
+            index="method", columns="dataset", values="earned"
+        )
         earned = earned.reindex_like(printed).stack(future_stack=True).dropna()
         before = int(earned.ne(printed.stack(future_stack=True)[earned.index]).sum())
         for first, second in combinations(printed.index, 2):
-            exchanged = printed.rename(index={first: second, second: first}).stack(future_stack=True)
+            exchanged = printed.rename(index={first: second, second: first}).stack(
+                future_stack=True
+            )
             after = int(earned.ne(exchanged[earned.index]).sum())
-            rows.append({"backbone": backbone, "one": first, "other": second, "before": before, "after": after})
+            rows.append(
+                {
+                    "backbone": backbone,
+                    "one": first,
+                    "other": second,
+                    "before": before,
+                    "after": after,
+                }
+            )
     return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
 
 
@@ -244,8 +305,16 @@ def check_stars(paper: Published) -> Findings:
         texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in (row.low, row.high)]
         given = {None: "star or none", True: "star", False: "no star"}[row.earned]
         verdict = OPEN if row.earned is None else agree(row.earned == row.star)
-        yield Finding(cell(row.table, row), printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
-    printed = sum(table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language))
+        yield Finding(
+            cell(row.table, row),
+            printed,
+            f"{given}: p {' to '.join(dict.fromkeys(texts))}",
+            verdict,
+        )
+    printed = sum(
+        table.loc[table["method"] == "pvera", "star"].sum()
+        for table in (paper.detailed, paper.language)
+    )
     yield exact("stars of PVeRA itself", printed, 0)
 
 
@@ -269,10 +338,17 @@ def check_grid(paper: Published) -> Findings:
     """
     total = int(paper.quote("configurations"))
     for method, rows in paper.grid.groupby("method", sort=False):
-        options = [[k for k in range(total + 1) if abs(100 * k / total - p) <= 0.5 + EPSILON] for p in rows["percent"]]
+        options = [
+            [k for k in range(total + 1) if abs(100 * k / total - p) <= 0.5 + EPSILON]
+            for p in rows["percent"]
+        ]
         counts = next((counts for counts in product(*options) if sum(counts) == total), None)
         printed = ", ".join(f"{p} %" for p in rows["percent"])
-        recomputed = ", ".join(f"{k}/{total}" for k in counts) if counts else f"no counts that sum to {total}"
+        recomputed = (
+            ", ".join(f"{k}/{total}" for k in counts)
+            if counts
+            else f"no counts that sum to {total}"
+        )
         yield Finding(f"Table 4, {title(method)}", printed, recomputed, agree(counts is not None))
     for method, quote in (("lora", "lora_rank"), ("vera", "vera_learning_rate")):
         rows = paper.grid[paper.grid["method"] == method]
@@ -291,7 +367,9 @@ def adapter_sizes(paper: Published) -> pd.DataFrame:
     vit, rows = backbones.shapes("dinov2_b"), {}
     for key, members in paper.configurations().items():
         methods, percents = zip(*members, strict=True)
-        rows[key] = np.average([cost.trained_parameters(vit, method) for method in methods], weights=percents)
+        rows[key] = np.average(
+            [cost.trained_parameters(vit, method) for method in methods], weights=percents
+        )
     table = pd.DataFrame({"parameters": pd.Series(rows)})
     return table.assign(times=table["parameters"] / table.at["pvera", "parameters"])
 
@@ -305,11 +383,17 @@ def check_sizes(paper: Published) -> Findings:
     for row in paper.rank.itertuples():
         yield exact(f"Table 2, r = {row.rank}", row.parameters, trained(vit, PVeRA(rank=row.rank)))
     for row in paper.position.itertuples():
-        yield exact(f"Table 3, {row.targets.upper()}", row.parameters, trained(vit, PVeRA(targets=row.targets)))
+        yield exact(
+            f"Table 3, {row.targets.upper()}",
+            row.parameters,
+            trained(vit, PVeRA(targets=row.targets)),
+        )
     times = adapter_sizes(paper)["times"].drop(["pvera", "linear"])
     recomputed = f"times PVeRA's: {listed(times, '{:.1f}')}"
     verdict = agree((np.log10(times) >= 1.5).mean() > 1 / 2)
-    yield Finding("text, PVeRA against most other adapters", paper.quote("size"), recomputed, verdict)
+    yield Finding(
+        "text, PVeRA against most other adapters", paper.quote("size"), recomputed, verdict
+    )
 
 
 def check_costs(paper: Published) -> Findings:
@@ -320,7 +404,12 @@ def check_costs(paper: Published) -> Findings:
         base = counted.backbone_multiply_adds
         percent = 100 * ((counted.sampled or counted.inference) - base) / base
         recomputed = f"{percent:.2f} % of {base / cost.GIGA:.2f} G multiply-adds"
-        yield Finding(f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, near(printed, percent, HALF, 0))
+        yield Finding(
+            f"text, {method.title} on ViT-B/14",
+            f"{printed} %",
+            recomputed,
+            near(printed, percent, HALF, 0),
+        )
 
 
 # The two ablation tables
@@ -329,18 +418,25 @@ def check_costs(paper: Published) -> Findings:
 def check_ablations(paper: Published) -> Findings:
     """Yield the findings on the two ablation tables, against one another and against the text."""
     rank, position = paper.rank.set_index("rank"), paper.position.set_index("targets")
-    r, targets = int(paper.quote("position_table_rank")), _letters(paper.quote("rank_table_targets"))
+    r, targets = (
+        int(paper.quote("position_table_rank")),
+        _letters(paper.quote("rank_table_targets")),
+    )
     for column in ("loss", "parameters"):
         place = f"Table 2 r = {r}, Table 3 {targets.upper()}: {column}"
         yield exact(place, rank.at[r, column], position.at[targets, column])
     yield exact("text, best rank", int(paper.quote("best_rank")), rank["loss"].idxmin())
-    yield exact("text, best position", _letters(paper.quote("best_targets")), position["loss"].idxmin())
+    yield exact(
+        "text, best position", _letters(paper.quote("best_targets")), position["loss"].idxmin()
+    )
     close = paper.quote("close_ranks")
     nearest = rank["loss"].nsmallest(2 + close.count(",")).index[1:]
     yield exact("text, ranks nearly as good", close, ", ".join(map(str, sorted(nearest))))
     quoted = paper.quote("ablation_datasets").lower()
     datasets = [name for name, task in TASKS.items() if task.title.lower() in quoted]
-    per_category = [sum(TASKS[dataset].category == category for dataset in datasets) for category in CATEGORIES]
+    per_category = [
+        sum(TASKS[dataset].category == category for dataset in datasets) for category in CATEGORIES
+    ]
     yield exact("text, data sets per category", "2, 2, 2", ", ".join(map(str, per_category)))
     yield exact("text, data sets", int(paper.quote("ablation_count")), len(datasets))
 
@@ -369,14 +465,20 @@ def audit(paper: Published) -> pd.DataFrame:
     """Return all findings, one row each with its note: those of `CHECKS`, and those read by hand after their kind."""
     kinds = [pd.DataFrame(check(paper)).assign(check=kind) for kind, check in CHECKS.items()]
     computed = pd.concat(kinds).merge(paper.notes, "left", ["check", "place"])
-    findings = pd.concat([computed, paper.by_hand], ignore_index=True)[list(paper.by_hand)].fillna("")
-    return pd.concat([of_kind for _, of_kind in findings.groupby("check", sort=False)], ignore_index=True)
+    findings = pd.concat([computed, paper.by_hand], ignore_index=True)[list(paper.by_hand)].fillna(
+        ""
+    )
+    return pd.concat(
+        [of_kind for _, of_kind in findings.groupby("check", sort=False)], ignore_index=True
+    )
 
 
 def summary(findings: pd.DataFrame) -> pd.DataFrame:
     """Count the findings of each check (rows) by verdict (columns)."""
     table = pd.crosstab(findings["check"], findings["verdict"], margins=True, margins_name="all")
-    table = table.reindex(index=[*findings["check"].unique(), "all"], columns=VERDICTS, fill_value=0)
+    table = table.reindex(
+        index=[*findings["check"].unique(), "all"], columns=VERDICTS, fill_value=0
+    )
     return table.rename_axis(index="check", columns=None)
 
 

@@ -18,7 +18,16 @@ from pvera.report.table import NOTHING, Table, markdown_table, pivot_text
 from pvera.report.tables import ablations, components, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as samples
-from pvera.report.tables.verdicts import FIELDS, RULE, SCOPES, SHOWN, UNTESTABLE, Claim, lead, scope_cell
+from pvera.report.tables.verdicts import (
+    FIELDS,
+    RULE,
+    SCOPES,
+    SHOWN,
+    UNTESTABLE,
+    Claim,
+    lead,
+    scope_cell,
+)
 
 #: What contrasts take, by setting.
 Results = Mapping[Setting, Any]
@@ -48,7 +57,9 @@ def load_accuracy(files: ResultFiles) -> Results:
 
 def load_calibration(files: ResultFiles) -> Results:
     """Return how far ACE (points) lies below zero, per component: the higher, the better."""
-    return {setting: -components.values(runs, "ace") for setting, runs in components.load(files).items()}
+    return {
+        setting: -components.values(runs, "ace") for setting, runs in components.load(files).items()
+    }
 
 
 def load_official(files: ResultFiles) -> Results:
@@ -59,7 +70,10 @@ def load_official(files: ResultFiles) -> Results:
 def load_ablation(files: ResultFiles, hyperparameter: str) -> Results:
     """Return the best validation losses of each value of a hyperparameter."""
     runs = ablations.read(files, hyperparameter)
-    return {setting: ablations.losses(of_setting, hyperparameter) for setting, of_setting in runs.items()}
+    return {
+        setting: ablations.losses(of_setting, hyperparameter)
+        for setting, of_setting in runs.items()
+    }
 
 
 def load_tasks(files: ResultFiles) -> Results:
@@ -94,14 +108,18 @@ def load_text(files: ResultFiles) -> Results:
         group = [run for run in runs if run["dataset"] not in there] + on_all_texts
         frame = 100 * score_frame(group, language.score)
         shares = language.majority_class(files.root, group)
-        scores[setting] = frame.assign(majority=100 * frame.index.get_level_values("dataset").map(shares))
+        scores[setting] = frame.assign(
+            majority=100 * frame.index.get_level_values("dataset").map(shares)
+        )
     return scores
 
 
 TOPICS = {
     "Accuracy": Topic("Table 1", "components", "train.py", load_accuracy),
     "Calibration": Topic("Section 4.3, Figure 4", "calibration", "train.py", load_calibration),
-    "Official protocol": Topic("Table 1", "protocol", "train.py --experiments official", load_official),
+    "Official protocol": Topic(
+        "Table 1", "protocol", "train.py --experiments official", load_official
+    ),
     "Position": Topic(
         "Table 3",
         "position",
@@ -111,15 +129,21 @@ TOPICS = {
     "Uncertainty by task": Topic(
         "Section 4.3, Figure 5", "uncertainty", "analyse.py --experiments uncertainty", load_tasks
     ),
-    "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "analyse.py --experiments uncertainty", load_samples),
-    "Intervals": Topic("Appendix C", "intervals", "analyse.py --experiments uncertainty", load_samples),
+    "Uncertainty": Topic(
+        "Section 4.3, Figure 5", "uncertainty", "analyse.py --experiments uncertainty", load_samples
+    ),
+    "Intervals": Topic(
+        "Appendix C", "intervals", "analyse.py --experiments uncertainty", load_samples
+    ),
     "Out of distribution": Topic(
         "Section 4.4, Figure 6",
         "out_of_distribution",
         "analyse.py --experiments out_of_distribution",
         load_out_of_distribution,
     ),
-    "Latents": Topic("Section 4.4, Figure 7", "latents", "analyse.py --experiments focus", load_focus),
+    "Latents": Topic(
+        "Section 4.4, Figure 7", "latents", "analyse.py --experiments focus", load_focus
+    ),
     "Text": Topic("Appendix D, Table 5", "language", "train.py --profile text", load_text),
 }
 
@@ -217,7 +241,11 @@ CLAIMS = (
         units="seeds",
         page=False,
     ),
-    _out("PVeRA's values are lower in distribution (norm)", ood.separation("norm"), "AUROC − ½: {signed}"),
+    _out(
+        "PVeRA's values are lower in distribution (norm)",
+        ood.separation("norm"),
+        "AUROC − ½: {signed}",
+    ),
     _out(
         "PVeRA's values separate better than VeRA's (norm)",
         ood.separation("norm", "vera"),
@@ -256,7 +284,12 @@ def judged(files: ResultFiles, *notebooks: str) -> pd.DataFrame:
         for setting, data in (topic.load(files) or {None: None}).items():
             for claim in CLAIMS:
                 if claim.topic == name:
-                    place = {"topic": name, "notebook": topic.notebook, "setting": setting, "page": claim.page}
+                    place = {
+                        "topic": name,
+                        "notebook": topic.notebook,
+                        "setting": setting,
+                        "page": claim.page,
+                    }
                     place["place"] = claim.place or topic.place
                     rows.append(place | claim.judge(data, missing))
     return pd.DataFrame(rows)
@@ -291,7 +324,15 @@ def page(rows: pd.DataFrame, columns: list[str], notebooks: str) -> str:
     rows = rows[[setting.profile in columns for setting in rows["setting"]]]
     if rows.empty:
         return f"{RULE}\n"
-    links = "[" + rows["claim"] + f"]({notebooks}" + rows["notebook"] + ".ipynb) (" + rows["place"] + ")"
+    links = (
+        "["
+        + rows["claim"]
+        + f"]({notebooks}"
+        + rows["notebook"]
+        + ".ipynb) ("
+        + rows["place"]
+        + ")"
+    )
     rows = rows.assign(link=links, column=[setting.title for setting in rows["setting"]])
 
     ordered = [claim.text for claim in CLAIMS if claim.text in set(rows["claim"])]

@@ -32,7 +32,9 @@ def execute_all(jobs: Sequence[Job], profile: str | None) -> None:
     waiting = iter(jobs)
     # In threads, since in the main one nbclient would take Ctrl-C.
     with tqdm(total=len(jobs), unit="notebook") as bar, ThreadPoolExecutor(WORKERS) as pool:
-        workers = [pool.submit(asyncio.run, _work(kernel, options, waiting, bar)) for kernel in kernels]
+        workers = [
+            pool.submit(asyncio.run, _work(kernel, options, waiting, bar)) for kernel in kernels
+        ]
         try:
             for worker in as_completed(workers):
                 worker.result()
@@ -42,15 +44,21 @@ def execute_all(jobs: Sequence[Job], profile: str | None) -> None:
                 asyncio.run(kernel.shutdown_kernel(now=True))
 
 
-async def _work(kernel: AsyncKernelManager, options: dict, waiting: Iterator[Job], bar: tqdm) -> None:
+async def _work(
+    kernel: AsyncKernelManager, options: dict, waiting: Iterator[Job], bar: tqdm
+) -> None:
     """Execute waiting notebooks in one kernel, which the first of them starts."""
-    client = NotebookClient(RESET, kernel, record_timing=False, extra_arguments=["--log-level=ERROR"])
+    client = NotebookClient(
+        RESET, kernel, record_timing=False, extra_arguments=["--log-level=ERROR"]
+    )
     try:
         for path, target, added in waiting:
             notebook = nbformat.read(path, as_version=4)
             client.nb = notebook.copy()
             client.nb.cells = [*notebook.cells, RESET]
-            metadata = notebook.metadata | added  # without what the client adds: the version of Python
+            metadata = (
+                notebook.metadata | added
+            )  # without what the client adds: the version of Python
             try:
                 await client.async_execute(**options)
             except DeadKernelError as error:

@@ -79,11 +79,15 @@ class Page:
             source: Show the runs behind it too.
         """
         if setting:
-            table = replace(table, name=setting.named(table.name), caption=f"{setting.title}: {table.caption}")
+            table = replace(
+                table, name=setting.named(table.name), caption=f"{setting.title}: {table.caption}"
+            )
         table.write(self.tables)
         self.say(table.markdown(source))
 
-    def introduce(self, parts: dict[Setting, Any], describe: Callable[[Any], str], script: str = "train") -> None:
+    def introduce(
+        self, parts: dict[Setting, Any], describe: Callable[[Any], str], script: str = "train"
+    ) -> None:
         """Describe the results of each setting, or that `script` makes them."""
         for setting, of_setting in parts.items():
             self.say(f"*{setting.title}.* {describe(of_setting)}")
@@ -95,7 +99,9 @@ class Page:
         for setting, of_setting in parts.items():
             self.show(build(of_setting), setting)
 
-    def draw_each(self, parts: dict[Setting, Any], build: Callable[[Any], Figure], name: str, **options) -> None:
+    def draw_each(
+        self, parts: dict[Setting, Any], build: Callable[[Any], Figure], name: str, **options
+    ) -> None:
         """Build a figure of the results in each setting and show it; options: of `draw`."""
         for setting, of_setting in parts.items():
             self.draw(build(of_setting), name, setting, **options)
@@ -105,7 +111,9 @@ class Page:
         for setting, table in claims.tables(self.files, notebook).items():
             self.show(table, setting)
 
-    def draw(self, figure: Figure, name: str, setting: Setting | None = None, width: int = WIDTH) -> None:
+    def draw(
+        self, figure: Figure, name: str, setting: Setting | None = None, width: int = WIDTH
+    ) -> None:
         """Save a figure as PNG and PDF and show it; the title of its setting stands above it, or above its key."""
         if setting:
             name = setting.named(name)

@@ -14,7 +14,9 @@ from pvera.adapters import METHODS, PAPER_METHODS, Method
 from pvera.data.tasks import TASKS
 from pvera.study.protocol import PUBLISHED
 
-TEXT = dict.fromkeys(("mark", "said", "sentence", "source", "targets", "printed", "recomputed"), str)
+TEXT = dict.fromkeys(
+    ("mark", "said", "sentence", "source", "targets", "printed", "recomputed"), str
+)
 DATASETS = [name for name, task in TASKS.items() if task.suite == "vtab"]
 BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "ViT-L/14"}
 TABLES = {"dinov2_b": "Table 6", "dinov2_s": "Table 7", "dinov2_l": "Table 8"}  # the detailed ones
@@ -48,7 +50,9 @@ class Published:
         """
         table = self.detailed[self.detailed["backbone"] == backbone] if backbone else self.main
         table = table.pivot(index="method", columns="dataset", values=column)
-        return table.reindex(index=list(PAPER_METHODS), columns=DATASETS).rename_axis(index=None, columns=None)
+        return table.reindex(index=list(PAPER_METHODS), columns=DATASETS).rename_axis(
+            index=None, columns=None
+        )
 
     def configurations(self) -> dict[str, list[tuple[Method, float]]]:
         """Return the configurations that the grid table chooses from, per method, each with its share (%).
@@ -72,5 +76,8 @@ def load(folder) -> Published:
     """Load the tables in `folder`."""
     names = (field.name for field in dataclasses.fields(Published))
     return Published(
-        **{name: pd.read_csv(Path(folder) / f"{name}.csv", dtype=TEXT, keep_default_na=False) for name in names}
+        **{
+            name: pd.read_csv(Path(folder) / f"{name}.csv", dtype=TEXT, keep_default_na=False)
+            for name in names
+        }
     )

@@ -28,7 +28,11 @@ def row(record: dict) -> dict:
     cells["searched"] = len(record["members"])
     if record["chosen"]:
         member = chosen_member(record)
-        chosen = ", ".join(f"{name}={value:g}" for name, value in record["chosen"]["grid"].items() if name != "targets")
+        chosen = ", ".join(
+            f"{name}={value:g}"
+            for name, value in record["chosen"]["grid"].items()
+            if name != "targets"
+        )
         cells |= {"chosen": chosen, "adapter_parameters": member["adapter_parameters"]}
         cells |= {"epoch": record["chosen"]["epoch"] + 1, "epochs": member["epochs"]}
         cells |= {"validation_loss": member["best_validation_loss"]}
@@ -41,4 +45,6 @@ def row(record: dict) -> dict:
 
 def write(files: ResultFiles, path: Path) -> None:
     """Write `frame` to a CSV file, with six significant digits."""
-    write_atomically(path, frame(files).to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    write_atomically(
+        path, frame(files).to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    )

@@ -52,7 +52,9 @@ def chosen_member(run: dict) -> dict:
     return run["members"][run["chosen"]["member"]]
 
 
-def score_frame(runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
+def score_frame(
+    runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy"
+) -> pd.DataFrame:
     """Return one score per run on one backbone: rows (category, dataset, seed), columns methods in their usual order.
 
     metric: a key of the record's "test", or a function of the record. Rows stand by category, then in the paper's order
@@ -61,11 +63,15 @@ def score_frame(runs: Iterable[dict], metric: str | Callable[[dict], float] = "a
     runs = list(runs)
     value = metric if callable(metric) else lambda run: run["test"][metric]
     keys = [*ROWS, "method"]
-    of_runs = {tuple(run[key] for key in keys): value(run) if run["test"] else np.nan for run in runs}
+    of_runs = {
+        tuple(run[key] for key in keys): value(run) if run["test"] else np.nan for run in runs
+    }
     scores = pd.Series(of_runs, dtype=float).rename_axis(keys).unstack()
     datasets = dict.fromkeys((run["category"], run["dataset"]) for run in sorted(runs, key=place))
     seeds = sorted({run["seed"] for run in runs})
-    index = pd.MultiIndex.from_tuples([(*dataset, seed) for dataset in datasets for seed in seeds], names=ROWS)
+    index = pd.MultiIndex.from_tuples(
+        [(*dataset, seed) for dataset in datasets for seed in seeds], names=ROWS
+    )
     return scores.reindex(index=index, columns=[key for key in METHODS if key in scores])
 
 

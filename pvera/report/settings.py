@@ -59,7 +59,9 @@ class ResultFiles:
     root: Path
     profiles: tuple[Profile, ...]
 
-    def read(self, experiment: str, load: Callable = results.load_runs, text: bool = False) -> dict[Setting, list]:
+    def read(
+        self, experiment: str, load: Callable = results.load_runs, text: bool = False
+    ) -> dict[Setting, list]:
         """Read the results of an experiment, or of an analysis, in every setting that has some.
 
         Args:
@@ -80,7 +82,10 @@ class ResultFiles:
 
     def by_setting(self, profile: Profile, loaded: Iterable) -> dict[Setting, list]:
         """Group the results of one profile by setting."""
-        return {self.setting(profile, backbone): group for backbone, group in by_backbone(loaded).items()}
+        return {
+            self.setting(profile, backbone): group
+            for backbone, group in by_backbone(loaded).items()
+        }
 
     def setting(self, profile: Profile, backbone: str) -> Setting:
         """Return the setting of a profile and one of its backbones."""

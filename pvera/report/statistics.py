@@ -75,13 +75,19 @@ def weakest_contrast(contrasts: Mapping[str, np.ndarray]) -> Effect:
     def interval(half_width: Callable[[np.ndarray, float], float]) -> Interval:
         half = half_width(kept[name], LEVEL)
         lows = [means[contrast] - half_width(gaps, LEVEL) for contrast, gaps in kept.items()]
-        highs = [means[contrast] + half_width(gaps, LEVEL / len(kept)) for contrast, gaps in kept.items()]
-        return Interval(means[name] - half, means[name] + half, (float(np.min(lows)), float(np.min(highs))))
+        highs = [
+            means[contrast] + half_width(gaps, LEVEL / len(kept)) for contrast, gaps in kept.items()
+        ]
+        return Interval(
+            means[name] - half, means[name] + half, (float(np.min(lows)), float(np.min(highs)))
+        )
 
     gaps = kept[name]
     able = detectable(gaps) if len(kept) == 1 else float("nan")
     repeats = int((~np.isnan(gaps)).any(0).sum())
-    return Effect(name, means[name], interval(over_units), interval(over_repeats), able, len(gaps), repeats)
+    return Effect(
+        name, means[name], interval(over_units), interval(over_repeats), able, len(gaps), repeats
+    )
 
 
 def over_repeats(differences: np.ndarray, level: float = LEVEL) -> float:
@@ -93,7 +99,9 @@ def over_repeats(differences: np.ndarray, level: float = LEVEL) -> float:
     """
     repeats = (~np.isnan(differences)).sum(1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NaN is the result for one repeat, and for no spread
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # NaN is the result for one repeat, and for no spread
         variance = np.nanstd(differences, axis=1, ddof=1).astype(float) ** 2 / repeats
         total = variance.sum()
         freedom = total**2 / (variance**2 / (repeats - 1)).sum() if total else 1
@@ -114,7 +122,9 @@ def over_units(differences: np.ndarray, level: float = LEVEL) -> float:
     return float(np.fmax(half, over_repeats(differences, level)))
 
 
-def mean_interval(values: pd.DataFrame, over: Callable[[np.ndarray], float] = over_units) -> dict[str, float]:
+def mean_interval(
+    values: pd.DataFrame, over: Callable[[np.ndarray], float] = over_units
+) -> dict[str, float]:
     """Return mean, low and high: the mean over units (rows) of their means over repeats (columns), with its interval.
 
     over: `over_units` or `over_repeats`. A unit without a value does not count.

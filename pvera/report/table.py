@@ -48,7 +48,9 @@ class Table:
         printed = {}
         for letter, (heading, frame) in zip(letters, self.panels.items(), strict=False):
             cells = texts(frame, self.spec) if self.spec else frame
-            cells = cells.rename_axis(index=None).rename_axis([None] * cells.columns.nlevels, axis=1)
+            cells = cells.rename_axis(index=None).rename_axis(
+                [None] * cells.columns.nlevels, axis=1
+            )
             printed[letter + heading] = cells.rename(index=title, columns=title)
         return printed
 
@@ -61,7 +63,9 @@ class Table:
         parts = [f"**{first}{stop.strip()}**"] if first else []
         for heading, frame in self.texts().items():
             header, rows = list(frame.columns), [list(row) for row in frame.itertuples()]
-            if frame.columns.nlevels > 1:  # Markdown has one header: the groups, each above its first column
+            if (
+                frame.columns.nlevels > 1
+            ):  # Markdown has one header: the groups, each above its first column
                 groups, titles = zip(*header, strict=True)
                 rows.insert(0, ["", *map("**{}**".format, titles)])
                 header = ["" if group in groups[:i] else group for i, group in enumerate(groups)]
@@ -76,7 +80,9 @@ class Table:
         for heading, frame in self.texts().items():
             style = frame.style.format(_latex).format_index(_latex).format_index(_latex, axis=1)
             if len(frame.columns) > UPRIGHT:
-                style.map_index(lambda _: "rotatebox:{90}--rwrap;", axis=1, level=frame.columns.nlevels - 1)
+                style.map_index(
+                    lambda _: "rotatebox:{90}--rwrap;", axis=1, level=frame.columns.nlevels - 1
+                )
             parts.append(
                 style.to_latex(
                     column_format="l" + "c" * len(frame.columns),
@@ -84,7 +90,9 @@ class Table:
                     hrules=True,
                     environment="table*",
                     position_float="centering",
-                    caption=_latex(". ".join(filter(None, [heading, f"{self.caption} {self.source}".strip()]))),
+                    caption=_latex(
+                        ". ".join(filter(None, [heading, f"{self.caption} {self.source}".strip()]))
+                    ),
                     label=":".join(filter(None, ["tab", self.name, heading[1:2]])),
                 )
             )
@@ -100,7 +108,9 @@ class Table:
 
     def write(self, folder) -> None:
         """Write <folder>/<name>.md and .csv, and .tex where the paper has the table."""
-        files = {"md": self.markdown(), "csv": self.csv()} | ({"tex": self.latex()} if self.in_paper else {})
+        files = {"md": self.markdown(), "csv": self.csv()} | (
+            {"tex": self.latex()} if self.in_paper else {}
+        )
         for ending, text in files.items():
             write_atomically(Path(folder) / f"{self.name}.{ending}", text)
 
@@ -134,7 +144,9 @@ def texts(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
         written[key] = cells
     titles = [spec[key][0] for key in keys]
     grouped = isinstance(titles[0], tuple)
-    return pd.DataFrame(written, frame.index).set_axis(pd.MultiIndex.from_tuples(titles) if grouped else titles, axis=1)
+    return pd.DataFrame(written, frame.index).set_axis(
+        pd.MultiIndex.from_tuples(titles) if grouped else titles, axis=1
+    )
 
 
 RULES = {"l": ":--", "c": ":-:", "r": "--:"}
@@ -155,7 +167,9 @@ def escape(text: str) -> str:
     return re.sub(r"([*|_^])", r"\\\1", text)
 
 
-def pivot_text(data: pd.DataFrame, rows: str, columns: str, cell: Callable[[pd.Series], str]) -> pd.DataFrame:
+def pivot_text(
+    data: pd.DataFrame, rows: str, columns: str, cell: Callable[[pd.Series], str]
+) -> pd.DataFrame:
     """Return the text `cell` of each row of tidy data at its values of `rows` and `columns`, in order of appearance."""
     written = data.assign(text=[cell(row) for _, row in data.iterrows()])
     cells = written.pivot(index=rows, columns=columns, values="text")
@@ -235,7 +249,9 @@ def signed(value: float, digits: int) -> str:
 def interval(value: float | None, low: float, high: float, digits: int = 1) -> str:
     """Format `value [low, high]`, or the brackets alone."""
     bounds = "" if np.isnan([low, high]).any() else f"[{plain(low, digits)}, {plain(high, digits)}]"
-    return " ".join(filter(None, ["" if value is None else plain(value, digits), bounds])) or NOTHING
+    return (
+        " ".join(filter(None, ["" if value is None else plain(value, digits), bounds])) or NOTHING
+    )
 
 
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
@@ -246,7 +262,9 @@ def number(value) -> str:
     if isinstance(value, float) and value > 0:
         exponent = int(np.floor(np.log10(value) + 1e-9))
         digit = round(value / 10.0**exponent)
-        if np.isclose(value, digit * 10.0**exponent) and (exponent < -1 or (exponent > 1 and digit == 1)):
+        if np.isclose(value, digit * 10.0**exponent) and (
+            exponent < -1 or (exponent > 1 and digit == 1)
+        ):
             power = f"10{str(exponent).translate(str.maketrans('0123456789-', RAISED))}"
             return power if digit == 1 else f"{digit}·{power}"
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)
@@ -254,7 +272,16 @@ def number(value) -> str:
 
 LATEX = str.maketrans(
     {character: f"\\{character}" for character in "%_&#"}
-    | {"±": r"$\pm$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "τ": r"$\tau$", "<": "$<$", "*": "$^*$"}
+    | {
+        "±": r"$\pm$",
+        "–": "--",
+        "−": "$-$",
+        "×": r"$\times$",
+        "β": r"$\beta$",
+        "τ": r"$\tau$",
+        "<": "$<$",
+        "*": "$^*$",
+    }
 )
 
 

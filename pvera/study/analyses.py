@@ -35,15 +35,21 @@ class Analysis(Job):
     settings: dict = field(hash=False)
 
     @classmethod
-    def build(cls, trained: Sequence[Run], experiment: str, function: Callable, tested=(), **settings) -> "Analysis":
+    def build(
+        cls, trained: Sequence[Run], experiment: str, function: Callable, tested=(), **settings
+    ) -> "Analysis":
         """Build the analysis of the adapters that runs left; it stands under the first of them.
 
         tested: by default the data set of the training.
         """
         first = trained[0]
-        shared = {name: getattr(first, name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
+        shared = {name: getattr(first, name) for name in Job.__dataclass_fields__} | {
+            "experiment": experiment
+        }
         tested = tuple(tested) or (first.dataset,)
-        return cls(**shared, trained=tuple(trained), function=function, tested=tested, settings=settings)
+        return cls(
+            **shared, trained=tuple(trained), function=function, tested=tested, settings=settings
+        )
 
     @property
     def adapters(self) -> list[Path]:
@@ -53,7 +59,9 @@ class Analysis(Job):
     def specified(self) -> dict:
         return super().specified() | {
             "seed": self.seed,
-            "adapter_sha256": [results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained],
+            "adapter_sha256": [
+                results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained
+            ],
             "tested": self.tested,
             "precision": self.precision,
             "batch": ImageData.evaluation_batch,  # images that share the noise of a draw
@@ -72,7 +80,9 @@ class Analysis(Job):
         records = [results.read(run.path) for run in self.trained]
         for run, record in zip(self.trained, records, strict=True):
             config = record["config"]
-            if config["images"] == self.images and config["data_sha256"] != inputs.data_sha256(self):
+            if config["images"] == self.images and config["data_sha256"] != inputs.data_sha256(
+                self
+            ):
                 raise InputError(
                     f"{run.path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
                     "restore them, or train again with --replace"
@@ -89,7 +99,11 @@ class Analysis(Job):
 def draw(model, test, k: int, seed: int) -> Iterator[np.ndarray]:
     """Yield the softmax scores (k, images, classes) of k draws of a split, batch by batch."""
     for part in batches(test):
-        yield uncertainty.sample(model, test[part], k, derive(seed, "uncertainty", part.start)).cpu().numpy()
+        yield (
+            uncertainty.sample(model, test[part], k, derive(seed, "uncertainty", part.start))
+            .cpu()
+            .numpy()
+        )
 
 
 def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
@@ -117,7 +131,9 @@ def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     return arrays
 
 
-def examples(test: ImageData, scores: np.ndarray, estimates: uncertainty.Estimates) -> dict[str, np.ndarray]:
+def examples(
+    test: ImageData, scores: np.ndarray, estimates: uncertainty.Estimates
+) -> dict[str, np.ndarray]:
     """Return pixels and scores of an image that is right and of one that is wrong, with intervals of median width.
 
     scores: (samples, images, classes).
@@ -167,7 +183,9 @@ def focus(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
         for adapter in model.members[0].layers if name == "frozen" else ():
             adapter.d.data.fill_(1.0)
             adapter.b.data.zero_()
-        lengths = np.concatenate([latents.lengths(model, test[part]).cpu().numpy() for part in batches(test)])
+        lengths = np.concatenate(
+            [latents.lengths(model, test[part]).cpu().numpy() for part in batches(test)]
+        )
         n, height, width = lengths.shape
         pixels = n, height, masks.shape[1] // height, width, masks.shape[2] // width
         aurocs = []
@@ -183,7 +201,9 @@ def latent_maps(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     settings, test = analysis.settings, tests[analysis.dataset]
     labels = test.labels.cpu().numpy()
     classes, first = np.unique(labels, return_index=True)
-    images = first[np.linspace(0, len(classes) - 1, min(settings["shown"], len(classes))).round().astype(int)]
+    images = first[
+        np.linspace(0, len(classes) - 1, min(settings["shown"], len(classes))).round().astype(int)
+    ]
     maps = latents.maps(model, test[images], settings["draws"], analysis.seed)
     return {
         "shown": images.astype(np.int32),

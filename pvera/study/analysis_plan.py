@@ -23,11 +23,17 @@ def has_adapter(run: Run) -> bool:
     return run.path.exists() and results.ADAPTER in results.read(run.path)["files"]
 
 
-def of_each(runs: list[Run], name: str, function: Callable, tested=(), **settings) -> list[Analysis]:
+def of_each(
+    runs: list[Run], name: str, function: Callable, tested=(), **settings
+) -> list[Analysis]:
     """List the analysis of each run's adapter, below "<name>", or "<name>_<experiment>" where it is no benchmark."""
     return [
         Analysis.build(
-            [run], name if run.experiment == "benchmark" else f"{name}_{run.experiment}", function, tested, **settings
+            [run],
+            name if run.experiment == "benchmark" else f"{name}_{run.experiment}",
+            function,
+            tested,
+            **settings,
         )
         for run in runs
     ]
@@ -44,9 +50,13 @@ def out_of_distribution(profile: Profile, root, name: str, trained: str) -> list
 
     By default they are the first of each category: the paper has three, and does not name them.
     """
-    first = {image_folders.task(name, profile.data).category: name for name in reversed(profile.datasets)}
+    first = {
+        image_folders.task(name, profile.data).category: name for name in reversed(profile.datasets)
+    }
     tested = profile.out_of_distribution or sorted(first.values(), key=profile.datasets.index)
-    runs = [run for run in adapters(profile, root, trained, "vera", "pvera") if run.dataset in tested]
+    runs = [
+        run for run in adapters(profile, root, trained, "vera", "pvera") if run.dataset in tested
+    ]
     return of_each(runs, name, analyses.out_of_distribution, tested)
 
 
@@ -56,7 +66,9 @@ def latent_maps(profile: Profile, root, name: str, trained: str) -> list[Analysi
     The first data set of the paper's profile is the paper's.
     """
     runs = adapters(profile, root, trained, "vera", "pvera") if profile.pictures else []
-    first = [run for run in runs if (run.dataset, run.seed) == (profile.datasets[0], profile.seeds[0])]
+    first = [
+        run for run in runs if (run.dataset, run.seed) == (profile.datasets[0], profile.seeds[0])
+    ]
     return of_each(first, name, analyses.latent_maps, shown=5, draws=4)
 
 

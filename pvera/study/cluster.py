@@ -83,7 +83,9 @@ def submit(plan: Plan, site: Site) -> int:
         gpus_per_node=site.gpus or None,
         array_parallelism=count,
         stderr_to_stdout=True,
-        srun_args=[f"--cpus-per-task={site.cpus}"],  # since SLURM 22.05 srun does not take it over from sbatch
+        srun_args=[
+            f"--cpus-per-task={site.cpus}"
+        ],  # since SLURM 22.05 srun does not take it over from sbatch
         additional_parameters={"requeue": True, **site.options},
     )
     try:
@@ -102,7 +104,14 @@ def _job_name(plan: Plan) -> str:
 
 def active(plan: Plan) -> int:
     """Count the jobs that SLURM still has. InputError where it does not answer."""
-    command = ["squeue", "--noheader", "--array", "--me", "--format=%T", f"--name={_job_name(plan)}"]
+    command = [
+        "squeue",
+        "--noheader",
+        "--array",
+        "--me",
+        "--format=%T",
+        f"--name={_job_name(plan)}",
+    ]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:

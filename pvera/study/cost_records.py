@@ -35,14 +35,22 @@ def config(profile: Profile, backbone: str) -> dict:
     InputError for a backbone that does not exist.
     """
     rules = PROTOCOLS[profile.protocol]
-    methods: dict[Method, dict] = {}  # without the values of a learning rate, which are no part of a method
+    methods: dict[
+        Method, dict
+    ] = {}  # without the values of a learning rate, which are no part of a method
     for key, options in profile.methods.items():
         searched = [options.get("grid", {})]
-        searched += [each.grid for each in profile.experiments.values() if key in (each.methods or ()) and each.grid]
+        searched += [
+            each.grid
+            for each in profile.experiments.values()
+            if key in (each.methods or ()) and each.grid
+        ]
         for values in (values for grid in searched for values in combinations(grid)):
             method = candidate(profile, key, values, rules).method
             of_method = {name: value for name, value in values.items() if hasattr(method, name)}
-            methods.setdefault(method, {"method": key, "hyperparameters": asdict(method), "grid": of_method})
+            methods.setdefault(
+                method, {"method": key, "hyperparameters": asdict(method), "grid": of_method}
+            )
     return {
         "architecture": list(backbones.architecture(backbone, profile.image_size)),
         "methods": list(methods.values()),
@@ -83,12 +91,22 @@ def load_costs(root, *profiles: str) -> pd.DataFrame:
         )
     rows = []
     for record in records:
-        place = {"profile": record["profile"], "backbone": record["backbone"], "depth": record["shape"]["depth"]}
+        place = {
+            "profile": record["profile"],
+            "backbone": record["backbone"],
+            "depth": record["shape"]["depth"],
+        }
         for entry, numbers in zip(record["config"]["methods"], record["costs"], strict=True):
-            method = {"method": entry["method"], "configuration": method_of(entry), "grid": entry["grid"]}
+            method = {
+                "method": entry["method"],
+                "configuration": method_of(entry),
+                "grid": entry["grid"],
+            }
             rows.append(place | numbers | method)
     costs = pd.DataFrame(rows).astype({"sampled": float, "merged": float})  # None is NaN
-    costs["parameters"] = costs["backbone_parameters"] + costs["adapter_parameters"] + costs["frozen_parameters"]
+    costs["parameters"] = (
+        costs["backbone_parameters"] + costs["adapter_parameters"] + costs["frozen_parameters"]
+    )
     costs["training"] = costs["sampled"].fillna(costs["inference"]).astype(int)
     depth = costs.pop("depth")
     for name in ("training", "inference", "merged"):

@@ -39,7 +39,9 @@ def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]
         rows.append({"predictor": PASS, "seed": run.seed, **score(single_pass[None], labels)})
         rows.append({"predictor": SAMPLES, "seed": run.seed, **score(samples, labels)})
         single_passes.append(single_pass)
-    rows.append({"predictor": ENSEMBLE, "seed": ALL_SEEDS, **score(np.stack(single_passes), labels)})
+    rows.append(
+        {"predictor": ENSEMBLE, "seed": ALL_SEEDS, **score(np.stack(single_passes), labels)}
+    )
 
     frame = pd.DataFrame(rows)
     return {column: np.array(frame[column].tolist()) for column in frame}

@@ -53,7 +53,9 @@ Several = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
 class Settings(BaseModel):
     """Frozen settings whose values have exactly their fields' types."""
 
-    model_config = STRICT | ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
+    model_config = STRICT | ConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True
+    )
 
     @classmethod
     def build(cls, content: Any, place: str | Path = "") -> Self:
@@ -65,7 +67,9 @@ class Settings(BaseModel):
 
     def with_(self, **changes) -> Self:
         """Return a copy with other values; None changes nothing. InputError for values that do not fit."""
-        return self.build(dict(self) | {key: value for key, value in changes.items() if value is not None})
+        return self.build(
+            dict(self) | {key: value for key, value in changes.items() if value is not None}
+        )
 
 
 def one_line(error: ValidationError) -> str:
@@ -231,13 +235,21 @@ class Profile(Settings):
                 choose("text encoder", name, text_encoders.NAMES)
             else:
                 backbones.architecture(name, self.image_size)
-        named = [name for experiment in self.experiments.values() for name in experiment.datasets or ()]
+        named = [
+            name for experiment in self.experiments.values() for name in experiment.datasets or ()
+        ]
         for name in (*self.datasets, *self.out_of_distribution, *named):
             if (image_folders.task(name, self.data).category == "language") != self.text:
-                raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
+                raise ValueError(
+                    f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}"
+                )
         for name, options in self.methods.items():
             choose("method", name, METHODS)
-            grid, default, place = options.get("grid", {}), options.get("default", {}), f"methods.{name}"
+            grid, default, place = (
+                options.get("grid", {}),
+                options.get("default", {}),
+                f"methods.{name}",
+            )
             check(dict[str, Several[Any]], grid, f"{place}.grid")
             check(dict[str, Any], default, f"{place}.default")
             fixed = {key: value for key, value in options.items() if key not in ("grid", "default")}
@@ -248,7 +260,9 @@ class Profile(Settings):
             varied = {key: values for key, values in experiment.vary.items() if key != "protocol"}
             for method in experiment.methods or self.methods:
                 choose("method", method, METHODS)
-                _check_hyperparameters(f"experiments.{name}", method, experiment.set, varied | experiment.grid)
+                _check_hyperparameters(
+                    f"experiments.{name}", method, experiment.set, varied | experiment.grid
+                )
         return self
 
     @classmethod
@@ -262,7 +276,9 @@ class Profile(Settings):
         for key in ("fixed_grid", "weights"):
             for name in getattr(profile, key):
                 if name not in profile.backbones:
-                    raise InputError(f"{path}: {key}: {name!r} is none of backbones ({', '.join(profile.backbones)})")
+                    raise InputError(
+                        f"{path}: {key}: {name!r} is none of backbones ({', '.join(profile.backbones)})"
+                    )
         return profile
 
 
@@ -292,13 +308,17 @@ def _with_base(path: Path, *derived: Path) -> Any:
     return merged
 
 
-def _check_hyperparameters(place: str, method: str, fixed: dict[str, Any], searched: dict[str, list]) -> None:
+def _check_hyperparameters(
+    place: str, method: str, fixed: dict[str, Any], searched: dict[str, list]
+) -> None:
     """Raise ValueError, which names `place`, for hyperparameters that the method does not have or refuses."""
     hints = get_type_hints(METHODS[method])
     types = {field.name: hints[field.name] for field in fields(METHODS[method])} | OF_TRAINING
     for key, values in [*((key, [value]) for key, value in fixed.items()), *searched.items()]:
         if key not in types:
-            raise ValueError(f"{place}.{key}: unknown hyperparameter; choose from {', '.join(types)}")
+            raise ValueError(
+                f"{place}.{key}: unknown hyperparameter; choose from {', '.join(types)}"
+            )
         for value in values:
             check(types[key], value, f"{place}.{key}")
             if key not in OF_TRAINING:

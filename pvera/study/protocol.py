@@ -26,7 +26,9 @@ class Protocol:
     adapters: dict[str, dict] = field(default_factory=dict)
 
 
-CORRECTED = Protocol("corrected", softmax_in_loss=False, shuffle=True, own_draws=False, joint_stop=False)
+CORRECTED = Protocol(
+    "corrected", softmax_in_loss=False, shuffle=True, own_draws=False, joint_stop=False
+)
 
 PUBLISHED = Protocol(
     "published",
@@ -76,13 +78,17 @@ VARIANTS = {
 }
 VARIANTS |= {
     name: Variant(
-        replace(CORRECTED, name=f"corrected, {name}", **{name: getattr(PUBLISHED, name)}), grid=name == "joint_stop"
+        replace(CORRECTED, name=f"corrected, {name}", **{name: getattr(PUBLISHED, name)}),
+        grid=name == "joint_stop",
     )
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop")
 }
 VARIANTS |= {
     f"{method}_{option}": Variant(
-        replace(CORRECTED, name=f"corrected, {method}_{option}", adapters={method: {option: value}}), method
+        replace(
+            CORRECTED, name=f"corrected, {method}_{option}", adapters={method: {option: value}}
+        ),
+        method,
     )
     for method, options in PUBLISHED.adapters.items()
     for option, value in options.items()

@@ -69,7 +69,9 @@ def path_of(root, record: Mapping) -> Path:
     return Path(root, *folders, f"seed{seed:d}.json")
 
 
-def write(path, record: dict, probabilities=None, labels=None, adapter: bytes | None = None, arrays=None) -> None:
+def write(
+    path, record: dict, probabilities=None, labels=None, adapter: bytes | None = None, arrays=None
+) -> None:
     """Write a run's record, and beside it its test predictions and its adapter, whole or not at all.
 
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
@@ -81,10 +83,14 @@ def write(path, record: dict, probabilities=None, labels=None, adapter: bytes | 
     record = plain(record)
     for member in record.get("members", []):
         member["curve"] = {
-            name: [None if x is None else float(f"{x:.6g}") for x in values] for name, values in member["curve"].items()
+            name: [None if x is None else float(f"{x:.6g}") for x in values]
+            for name, values in member["curve"].items()
         }
     if probabilities is not None:
-        arrays = {"probabilities": probabilities.astype(np.float16), "labels": labels.astype(np.int16)}
+        arrays = {
+            "probabilities": probabilities.astype(np.float16),
+            "labels": labels.astype(np.int16),
+        }
     contents = {}
     if arrays is not None:
         archive = io.BytesIO()
@@ -92,10 +98,18 @@ def write(path, record: dict, probabilities=None, labels=None, adapter: bytes | 
         contents[ARRAYS] = archive.getvalue()
     if adapter is not None:
         contents[ADAPTER] = adapter
-    record["files"] = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
+    record["files"] = {
+        suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()
+    }
     # A line for each part, and no spaces within it: most are lists of numbers.
-    dumps = functools.partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    text = "{\n" + ",\n".join(f"{dumps(name)}: {dumps(part)}" for name, part in record.items()) + "\n}\n"
+    dumps = functools.partial(
+        json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
+    text = (
+        "{\n"
+        + ",\n".join(f"{dumps(name)}: {dumps(part)}" for name, part in record.items())
+        + "\n}\n"
+    )
     # While what lies beside it is replaced there is no record that it could contradict.
     with writing(path):
         for suffix in (".json", ARRAYS, ADAPTER):
@@ -109,7 +123,9 @@ def read(path) -> dict:
     """Return a run's record. InputError for one that is damaged or of another version."""
     record = read_json(path)
     if record.get("schema") != SCHEMA:
-        raise InputError(f"{path}: no result file of schema {SCHEMA}: update this program, or delete the file")
+        raise InputError(
+            f"{path}: no result file of schema {SCHEMA}: update this program, or delete the file"
+        )
     if record["method"] not in METHODS:
         raise InputError(
             f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}; one of your own must be "
@@ -122,7 +138,9 @@ def recorded_sha256(path, suffix: str) -> str:
     """Return the SHA-256 of the file that was written with the record at `path`. InputError where it was not kept."""
     written = read(path)["files"].get(suffix)
     if written is None:
-        raise InputError(f"{Path(path).with_suffix(suffix)}: was not kept; delete {path} and run it again")
+        raise InputError(
+            f"{Path(path).with_suffix(suffix)}: was not kept; delete {path} and run it again"
+        )
     return written
 
 
@@ -130,7 +148,9 @@ def beside(path, suffix: str) -> Path:
     """Return the file that was written with the record at `path`. InputError where it is gone, or was changed."""
     file, written = Path(path).with_suffix(suffix), recorded_sha256(path, suffix)
     if not file.is_file() or sha256(file) != written:
-        raise InputError(f"{file}: is gone, or was changed after it was written; delete {path} and run it again")
+        raise InputError(
+            f"{file}: is gone, or was changed after it was written; delete {path} and run it again"
+        )
     return file
 
 
@@ -156,10 +176,16 @@ def load_runs(root, profile: str, *experiments: str) -> list[dict]:
 
     InputError if they cannot stand in one analysis.
     """
-    runs = [run for experiment in experiments or ("benchmark",) for run in read_all(root, profile, experiment)]
+    runs = [
+        run
+        for experiment in experiments or ("benchmark",)
+        for run in read_all(root, profile, experiment)
+    ]
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
     for run in runs:
-        config = {"protocol name": run["protocol"], "accepted data": "data_differs" in run} | run["config"]
+        config = {"protocol name": run["protocol"], "accepted data": "data_differs" in run} | run[
+            "config"
+        ]
         if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
             config["data_copy"] = run["data_copy"]
         for key, value in config.items():

@@ -95,22 +95,33 @@ class Job:
             return "different"
         return "diverged" if record.get("chosen", {}) is None else "done"
 
-    def execute(self, device: str = "cpu", on_step: Callable[[int, int], None] = lambda step, limit: None) -> None:
+    def execute(
+        self, device: str = "cpu", on_step: Callable[[int, int], None] = lambda step, limit: None
+    ) -> None:
         """Compute, and write the result file; `on_step` takes the steps that are done, and their number."""
         started = time.perf_counter()
-        if device.startswith("cuda") and torch.cuda.is_initialized():  # before that there is no peak
+        if (
+            device.startswith("cuda") and torch.cuda.is_initialized()
+        ):  # before that there is no peak
             torch.cuda.reset_peak_memory_stats(device)
         with training.autocast(device, self.precision):
             record, files = self.compute(device, on_step)
             made_by = environment(device)
-        identity = {"schema": results.SCHEMA} | {name: getattr(self, name) for name in results.IDENTITY}
+        identity = {"schema": results.SCHEMA} | {
+            name: getattr(self, name) for name in results.IDENTITY
+        }
         record["config_hash"] = results.config_hash(record["config"])
         record["environment"] = made_by | record.get("environment", {})
         if device.startswith("cuda"):
             peak = torch.cuda.max_memory_allocated(device)
         else:
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        cost = {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak // 2**20}
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+                1 if sys.platform == "darwin" else 1024
+            )
+        cost = {
+            "wall_seconds": round(time.perf_counter() - started, 2),
+            "peak_memory_mb": peak // 2**20,
+        }
         results.write(self.path, identity | record | {"cost": cost}, **files)
 
 
@@ -145,8 +156,13 @@ class Run(Job):
         task = image_folders.task(self.dataset, self.data_root)
         text = task.category == "language"
         own_draws, chosen, scores, files = self.protocol.own_draws, None, None, {}
-        seeds = [derive(self.seed, "member", m) if own_draws else self.seed for m in range(len(self.members))]
-        with adapt(frozen.model, [member.method for member in self.members], task.classes, seeds, self.pool) as model:
+        seeds = [
+            derive(self.seed, "member", m) if own_draws else self.seed
+            for m in range(len(self.members))
+        ]
+        with adapt(
+            frozen.model, [member.method for member in self.members], task.classes, seeds, self.pool
+        ) as model:
             settings = self.members, self.training, self.protocol, self.seed
             histories = training.fit(model, train, validation, *settings, on_step)
             members = [
@@ -159,11 +175,17 @@ class Run(Job):
                     **{f"{part}_parameters": number for part, number in member.count().items()},
                     "curve": history.curve,
                 }
-                for config, member, history in zip(self.members, model.members, histories, strict=True)
+                for config, member, history in zip(
+                    self.members, model.members, histories, strict=True
+                )
             ]
             best = training.choose(histories, self.protocol)
             if best is not None:
-                chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": self.members[best].grid}
+                chosen = {
+                    "member": best,
+                    "epoch": histories[best].best_epoch,
+                    "grid": self.members[best].grid,
+                }
                 model.active = [best]
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
                 adapter, labels = checkpoint.dumps(model), test.labels.cpu().numpy()
@@ -178,7 +200,9 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            **(vtab if task.suite == "vtab" else image_folders).provenance(self.data_root, self.dataset),
+            **(vtab if task.suite == "vtab" else image_folders).provenance(
+                self.data_root, self.dataset
+            ),
             "config": self.config(),
             "members": members,
             "chosen": chosen,
@@ -195,7 +219,9 @@ def environment(device: str) -> dict:
         "pvera": __version__,
         "python": platform.python_version(),
         **versions,
-        "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu: {_processor()}",
+        "device": torch.cuda.get_device_name()
+        if device.startswith("cuda")
+        else f"cpu: {_processor()}",
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
@@ -204,7 +230,9 @@ def environment(device: str) -> dict:
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        return next(
+            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
 
@@ -236,7 +264,9 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
         for key in ("backbones", "datasets", "methods")
     )
     seeds, variants = experiment.seeds or profile.seeds, experiment.variants(name)
-    for backbone, seed, folder, dataset, method in product(backbones, seeds, variants, datasets, methods):
+    for backbone, seed, folder, dataset, method in product(
+        backbones, seeds, variants, datasets, methods
+    ):
         varied = dict(variants[folder])
         rules = VARIANTS[varied.pop("protocol", experiment.protocol or profile.protocol)]
         if rules.method not in (None, method):
@@ -265,7 +295,9 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
             dataset=dataset,
             method=method,
             seed=seed,
-            members=tuple(candidate(profile, method, values, rules.protocol, **options) for values in members),
+            members=tuple(
+                candidate(profile, method, values, rules.protocol, **options) for values in members
+            ),
             training=profile.training,
             protocol=rules.protocol,
             precision=profile.precision,
@@ -281,7 +313,9 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
     return listed
 
 
-def members_of(profile: Profile, root, name: str, folder: str, place: Place, seed: int) -> list[dict]:
+def members_of(
+    profile: Profile, root, name: str, folder: str, place: Place, seed: int
+) -> list[dict]:
     """Return what the members of a run differ in: the grid, or what another seed chose from it; [] while it has not."""
     experiment, (backbone, _, method) = profile.experiments[name], place
     if not experiment.search or (backbone in profile.fixed_grid and not experiment.grid):
@@ -297,7 +331,9 @@ def members_of(profile: Profile, root, name: str, folder: str, place: Place, see
     return [member for member in members if member == chosen]
 
 
-def choice(profile: Profile, root, name: str, place: Place, folder: str | None = None) -> dict | None:
+def choice(
+    profile: Profile, root, name: str, place: Place, folder: str | None = None
+) -> dict | None:
     """Return what the first seed of an experiment chose; None while it has not, or where all diverged."""
     experiment = profile.experiments[name]
     seed = (experiment.seeds or profile.seeds)[0]
@@ -312,7 +348,9 @@ def choice(profile: Profile, root, name: str, place: Place, folder: str | None =
 
 def combinations(values: dict[str, list]) -> list[dict]:
     """Return all combinations of the values, {name: value}."""
-    return [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
+    return [
+        dict(zip(values, combination, strict=True)) for combination in product(*values.values())
+    ]
 
 
 def default(profile: Profile, method: str) -> dict:
@@ -326,13 +364,19 @@ def default(profile: Profile, method: str) -> dict:
     return options.get("default", {})
 
 
-def candidate(profile: Profile, method: str, values: dict, rules: Protocol, **options) -> MemberConfig:
+def candidate(
+    profile: Profile, method: str, values: dict, rules: Protocol, **options
+) -> MemberConfig:
     """Build one member of a method's grid.
 
     values: the hyperparameters by which it differs from the others. options: those of all, beside the profile's.
     """
     settings = profile.methods[method] | rules.adapters.get(method, {}) | options | values
     rate, beta = settings.pop("learning_rate", profile.learning_rate), settings.pop("beta", 0.0)
-    built = METHODS[method](**{name: settings[name] for name in settings.keys() - {"grid", "default"}})
+    built = METHODS[method](
+        **{name: settings[name] for name in settings.keys() - {"grid", "default"}}
+    )
     # Linear probing has no adapter: the searched rate is the head's.
-    return MemberConfig(built, rate, rate if method == "linear" else profile.learning_rate, beta, values)
+    return MemberConfig(
+        built, rate, rate if method == "linear" else profile.learning_rate, beta, values
+    )

@@ -59,7 +59,9 @@ class History:
     led: the last epoch in which it took the lowest best loss of its grid down by more than the tolerance.
     """
 
-    curve: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in CURVES})
+    curve: dict[str, list[float | None]] = field(
+        default_factory=lambda: {name: [] for name in CURVES}
+    )
     best_loss: float = float("inf")
     best_epoch: int = -1
     best_state: dict[str, Tensor] = field(default_factory=dict)
@@ -105,31 +107,49 @@ def fit(
     """
     forward = model
     if not any(list(member.layers.parameters()) for member in model.members):
-        forward, train, validation = model.classify, Features(model, train), Features(model, validation)
+        forward, train, validation = (
+            model.classify,
+            Features(model, train),
+            Features(model, validation),
+        )
     optimizers = [
         make_optimizer(adapted, member.adapter_lr, member.head_lr, config.weight_decay)
         for adapted, member in zip(model.members, members, strict=True)
     ]
-    histories, lowest, order = [History() for _ in model.members], float("inf"), generator(seed, "order")
+    histories, lowest, order = (
+        [History() for _ in model.members],
+        float("inf"),
+        generator(seed, "order"),
+    )
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
-    take: Callable[..., Tensor] = partial(step, model, forward, optimizers=optimizers, protocol=protocol)
+    take: Callable[..., Tensor] = partial(
+        step, model, forward, optimizers=optimizers, protocol=protocol
+    )
     # Other encoders may ask the GPU for a number inside a pass, which a graph cannot hold.
     if train.labels.is_cuda and type(model.backbone) is VisionTransformer:
         take = Replay(take, model, config.batch_size, train.labels.device)
     for epoch in range(config.epochs):
         model.train()
         count = len(train)
-        indices = torch.randperm(count, generator=order) if protocol.shuffle else torch.arange(count)
+        indices = (
+            torch.randperm(count, generator=order) if protocol.shuffle else torch.arange(count)
+        )
         beta = [members[m].beta for m in model.active]
         totals = torch.zeros(2, len(model.active), device=train.labels.device)
-        with training_attention(model.backbone), model.without_kl(m for m in model.active if not members[m].beta):
+        with (
+            training_attention(model.backbone),
+            model.without_kl(m for m in model.active if not members[m].beta),
+        ):
             for batch in indices.split(config.batch_size):
                 losses = take(train[batch], train.labels[batch], beta)
                 totals += len(batch) * losses
         train_loss, kl = (totals / count).tolist()
         losses, accuracies = evaluate(model, forward, validation, protocol)
         for i, m in enumerate(model.active):
-            h, values = histories[m], (train_loss[i], kl[i] if beta[i] else None, losses[i], accuracies[i])
+            h, values = (
+                histories[m],
+                (train_loss[i], kl[i] if beta[i] else None, losses[i], accuracies[i]),
+            )
             for name, value in zip(CURVES, values, strict=True):
                 h.curve[name].append(value)
             if np.isfinite(train_loss[i] + kl[i] + losses[i]):
@@ -137,7 +157,9 @@ def fit(
             else:
                 h.status = "diverged"
             if h.best_epoch == epoch:
-                h.best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
+                h.best_state = {
+                    n: p.detach().clone() for n, p in model.members[m].trained().items()
+                }
         leader = min(histories, key=lambda h: h.best_loss)
         if improves(leader.best_loss, lowest, config):
             lowest, leader.led = leader.best_loss, epoch
@@ -153,11 +175,16 @@ def fit(
     return histories
 
 
-def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, protocol: Protocol) -> Tensor:
+def step(
+    model, forward, inputs, labels: Tensor, beta: list[float], optimizers, protocol: Protocol
+) -> Tensor:
     """One step of the active members, with β of each. Returns loss and KL term, (2, active members); where β is zero,
     so is the KL term."""
     loss = classification_loss(forward(inputs), labels, protocol)
-    terms = [model.members[m].kl_divergence() if b else 0.0 for m, b in zip(model.active, beta, strict=True)]
+    terms = [
+        model.members[m].kl_divergence() if b else 0.0
+        for m, b in zip(model.active, beta, strict=True)
+    ]
     kl = scalars(terms, loss)
     objective = loss + scalars(beta, loss) * kl
     objective.sum().backward()
@@ -169,7 +196,9 @@ def step(model, forward, inputs, labels: Tensor, beta: list[float], optimizers, 
 
 def scalars(values: Sequence[Tensor | float], like: Tensor) -> Tensor:
     """Return `values` with type and device of `like`, without a copy from the CPU, which `Replay` could not record."""
-    return torch.stack([v.to(like.dtype) if isinstance(v, Tensor) else like.new_full((), v) for v in values])
+    return torch.stack(
+        [v.to(like.dtype) if isinstance(v, Tensor) else like.new_full((), v) for v in values]
+    )
 
 
 class Replay:
@@ -179,7 +208,13 @@ class Replay:
     the recorded ones, and the numbers the same. Batches of another size than `batch_size` are computed as they come.
     """
 
-    def __init__(self, take: Callable[..., Tensor], model: AdaptedModel, batch_size: int, device: torch.device):
+    def __init__(
+        self,
+        take: Callable[..., Tensor],
+        model: AdaptedModel,
+        batch_size: int,
+        device: torch.device,
+    ):
         self.take, self.model, self.batch_size = take, model, batch_size
         self.stream, self.active = torch.cuda.Stream(device), list[int]()
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -191,8 +226,14 @@ class Replay:
             self.active, self.graph = list(self.model.active), None
             return self.first(inputs, labels, beta)
         if self.graph is None:
-            self.graph, self.inputs, self.labels = torch.cuda.CUDAGraph(), inputs.clone(), labels.clone()
-            for adapter in (a for m in self.active for a in self.model.members[m].stochastic_layers):
+            self.graph, self.inputs, self.labels = (
+                torch.cuda.CUDAGraph(),
+                inputs.clone(),
+                labels.clone(),
+            )
+            for adapter in (
+                a for m in self.active for a in self.model.members[m].stochastic_layers
+            ):
                 self.graph.register_generator_state(adapter.source.generator(labels.device))
             with torch.cuda.graph(self.graph, stream=self.stream):
                 self.losses = self.take(self.inputs, self.labels, beta)
@@ -211,9 +252,14 @@ class Replay:
         return losses
 
 
-def make_optimizer(member: Member, adapter_lr: float, head_lr: float, weight_decay: float) -> torch.optim.AdamW:
+def make_optimizer(
+    member: Member, adapter_lr: float, head_lr: float, weight_decay: float
+) -> torch.optim.AdamW:
     adapters = [p for p in member.layers.parameters() if p.requires_grad]
-    groups = [{"params": adapters, "lr": adapter_lr}, {"params": list(member.head.parameters()), "lr": head_lr}]
+    groups = [
+        {"params": adapters, "lr": adapter_lr},
+        {"params": list(member.head.parameters()), "lr": head_lr},
+    ]
     recorded = next(member.head.parameters()).is_cuda  # see `Replay`
     return torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True, capturable=recorded)
 

@@ -29,7 +29,9 @@ from pvera.study.runs import ENDED, Job, list_runs
 #: What to do about trainings whose members all diverged.
 DIVERGED = "no member has a finite loss; try a lower --learning-rate, with --replace"
 
-OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and their number; 0 of 0: it is over
+OnStep = Callable[
+    [Job, int, int], None
+]  # takes a run, its steps done and their number; 0 of 0: it is over
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Plan:
 
     def runs(self) -> list[Job]:
         """List what can be started now, done or not, in the order of the experiments."""
-        return [run for name in self.experiments for run in list_runs(self.profile, name, self.root)]
+        return [
+            run for name in self.experiments for run in list_runs(self.profile, name, self.root)
+        ]
 
     def states(self, runs: list[Job], measure: bool = True) -> dict[Job, str]:
         """Return the `Job.state` of each of `runs`, in their order.
@@ -101,7 +105,9 @@ def claimed(run: Job, timeout: float = 0) -> Iterator[bool]:
         lock.release()
 
 
-def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, keep_going: bool = False) -> None:
+def work(
+    plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, keep_going: bool = False
+) -> None:
     """Execute runs of `plan` until each is done, here or by another worker.
 
     A run that fails ends the worker, or with `keep_going` leaves its traceback beside its place, where every worker
@@ -146,11 +152,15 @@ def work_together(plan: Plan, runs: list[Job], workers: int, device: str) -> Non
     for run in runs:
         failure(run).unlink(missing_ok=True)
     workers = min(workers, len(runs))
-    with tqdm(total=len(runs), desc=plan.profile.name, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
+    with tqdm(
+        total=len(runs), desc=plan.profile.name, unit="run", dynamic_ncols=True, smoothing=0.1
+    ) as bar:
 
         def on_step(run: Job, step: int, limit: int) -> None:
             if limit:
-                bar.set_postfix_str(f"{run.name.partition('/')[2]} {step}/{limit}", refresh=sys.stderr.isatty())
+                bar.set_postfix_str(
+                    f"{run.name.partition('/')[2]} {step}/{limit}", refresh=sys.stderr.isatty()
+                )
             else:
                 bar.total = max(bar.total, bar.n + 1)
                 bar.update()
@@ -185,7 +195,9 @@ def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> Non
                     process = working.pop(receiver)
                     process.join()
                     if process.exitcode:
-                        reason = "a worker was killed, perhaps for lack of memory: try fewer --workers"
+                        reason = (
+                            "a worker was killed, perhaps for lack of memory: try fewer --workers"
+                        )
                         raise RuntimeError(reason) from None
                     continue
                 if isinstance(message, Exception):

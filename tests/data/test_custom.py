@@ -31,7 +31,10 @@ CLASSES = sorted(photographs.CLASSES)
 def lists(root, name="mine") -> dict[str, dict[str, int]]:
     """Return the path and label of each picture, per split."""
     classes = image_folders.task(name, root).classes
-    return {part: image_folders.read_split_file(root / name, split, classes) for part, split in SPLIT_OF.items()}
+    return {
+        part: image_folders.read_split_file(root / name, split, classes)
+        for part, split in SPLIT_OF.items()
+    }
 
 
 def splits_of(copy, *parts) -> None:
@@ -47,7 +50,9 @@ def splits_of(copy, *parts) -> None:
 def test_class_folders_get_a_stratified_split(pictures, tmp_path):
     described, parts = custom.install(tmp_path, "mine", pictures), lists(tmp_path)
     assert described["classes"] == CLASSES == image_folders.class_names("mine", tmp_path)
-    assert described["images"] == {"train": 52, "validation": 12, "test": 16}, "20 per class: 13, 3 and 4"
+    assert described["images"] == {"train": 52, "validation": 12, "test": 16}, (
+        "20 per class: 13, 3 and 4"
+    )
     assert described["split"] == {"given": [], "drawn": custom.SHARES, "seed": 0}
     for part, count in (("train", 13), ("validation", 3), ("test", 4)):
         labels = list(parts[part].values())
@@ -69,7 +74,10 @@ def test_split_and_order_follow_from_content_alone(pictures, copy, tmp_path):
     sources = {"as is": pictures, "renamed": tmp_path / "renamed", "fewer": copy}
     tables = {name: custom.split(source)[0] for name, source in sources.items()}
     assert tables["as is"].drop(columns="path").equals(tables["renamed"].drop(columns="path"))
-    parts = {name: table[table.label == "rocket"].set_index("content").part for name, table in tables.items()}
+    parts = {
+        name: table[table.label == "rocket"].set_index("content").part
+        for name, table in tables.items()
+    }
     assert parts["as is"].equals(parts["fewer"])
 
 
@@ -80,8 +88,15 @@ def test_a_class_is_split_alike_for_ever():
 
 
 def test_a_class_of_three_pictures_has_one_in_each_split():
-    assert sorted(custom._draw("cat", list("abc"), custom.SHARES).values()) == ["test", "train", "validation"]
-    assert sorted(custom._draw("cat", list("ab"), {"validation": 0.2}).values()) == ["train", "validation"]
+    assert sorted(custom._draw("cat", list("abc"), custom.SHARES).values()) == [
+        "test",
+        "train",
+        "validation",
+    ]
+    assert sorted(custom._draw("cat", list("ab"), {"validation": 0.2}).values()) == [
+        "train",
+        "validation",
+    ]
 
 
 def test_splits_that_are_given_stay(copy, tmp_path):
@@ -91,7 +106,11 @@ def test_splits_that_are_given_stay(copy, tmp_path):
     assert described["images"] == {"train": 40, "validation": 20, "test": 20}
     shutil.rmtree(copy / "val")
     described = custom.install(tmp_path, "mine", copy)
-    assert described["split"] == {"given": ["train", "test"], "drawn": {"validation": 0.2}, "seed": 0}
+    assert described["split"] == {
+        "given": ["train", "test"],
+        "drawn": {"validation": 0.2},
+        "seed": 0,
+    }
     assert described["images"] == {"train": 32, "validation": 8, "test": 20}
     assert custom.current(tmp_path, "mine") == described
     assert all(path.startswith("images/train/") for path in lists(tmp_path)["validation"])
@@ -110,7 +129,10 @@ def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(co
         (copy / link).symlink_to(tmp_path / place)
     (tmp_path / "elsewhere/loop").symlink_to(copy / "cat")
     described = custom.install(tmp_path, "mine", copy)
-    assert described["classes"] == ["astronaut", "cat", "rocket"] and sum(described["images"].values()) == 80
+    assert (
+        described["classes"] == ["astronaut", "cat", "rocket"]
+        and sum(described["images"].values()) == 80
+    )
     assert custom.describe("mine", described).endswith(
         "left out: 21 hidden, 2 in a format that Pillow does not read, 1 outside the folders of classes"
     )
@@ -129,7 +151,11 @@ def test_folders_of_file_servers_are_no_classes_and_count_as_in_a_prediction(cop
     (copy / "test/notes.txt").write_text("a cat")
     described = custom.split(copy)[1]
     assert described["classes"] == CLASSES
-    assert described["left_out"] == {"hidden": 6 * len(SYSTEM) + 1, custom.UNREAD: 1} == custom.find(copy)[1]
+    assert (
+        described["left_out"]
+        == {"hidden": 6 * len(SYSTEM) + 1, custom.UNREAD: 1}
+        == custom.find(copy)[1]
+    )
 
 
 def test_folders_of_the_system_may_be_closed(copy, monkeypatch):
@@ -155,7 +181,10 @@ def test_a_class_is_one_in_all_forms_of_unicode(name, copy):
     for part, form in {"train": "NFC", "val": "NFD", "test": "NFD"}.items():
         (copy / part / "cat").rename(copy / part / unicodedata.normalize(form, name))
     table, described = custom.split(copy)
-    assert len(described["classes"]) == 4 and unicodedata.normalize("NFC", name) in described["classes"]
+    assert (
+        len(described["classes"]) == 4
+        and unicodedata.normalize("NFC", name) in described["classes"]
+    )
     assert table.label.value_counts().tolist() == [20] * 4
 
 
@@ -168,7 +197,9 @@ def test_pictures_are_equal_by_their_pixels(copy):
     colour.transpose(Image.Transpose.ROTATE_180).save(copy / "cat/twin1.png", exif=turned)
     Image.merge("RGBA", (*colour.split(), alpha)).save(copy / "cat/twin2.png")
     table, described = custom.split(copy)
-    assert described["alike"] == 3 and custom.describe("mine", described).endswith("; with the pixels of another: 3")
+    assert described["alike"] == 3 and custom.describe("mine", described).endswith(
+        "; with the pixels of another: 3"
+    )
     alike = table[table.path.str.contains("cat/twin|cat/grey1.png")]
     assert len(alike) == 4 and alike.part.nunique() == 1, "they stay in one split"
     splits_of(copy, "train", "val", "test")
@@ -185,7 +216,9 @@ def test_pictures_of_nearly_one_colour_are_counted(copy):
     black = Image.new("L", drawn.size)
     Image.merge("RGBA", (black, black, black, drawn)).save(copy / "rocket/alpha.png")
     described = custom.split(copy)[1]
-    assert custom.describe("mine", described).endswith("20% test, 16% validation; nearly one colour: 2")
+    assert custom.describe("mine", described).endswith(
+        "20% test, 16% validation; nearly one colour: 2"
+    )
 
 
 def keep(folder, *names) -> None:
@@ -204,18 +237,28 @@ WRONG = {
     "is no folder": lambda f: f / "cat/grey1.png",
     "holds no pictures": lambda f: keep(f),
     "has one class, 'cat'; a classifier needs two or more": lambda f: keep(f, "cat"),
-    "class 'cat' has 1 distinct picture to split, and needs 3": lambda f: keep(f / "cat", "grey1.png"),
-    "class 'cat' has 2 distinct pictures to split, and needs 3": lambda f: keep(f / "cat", "grey1.png", "jpeg0.jpg"),
-    "equal pictures with different labels (": lambda f: shutil.copy(f / "cat/grey1.png", f / "coffee/a.png") and None,
+    "class 'cat' has 1 distinct picture to split, and needs 3": lambda f: keep(
+        f / "cat", "grey1.png"
+    ),
+    "class 'cat' has 2 distinct pictures to split, and needs 3": lambda f: keep(
+        f / "cat", "grey1.png", "jpeg0.jpg"
+    ),
+    "equal pictures with different labels (": lambda f: (
+        shutil.copy(f / "cat/grey1.png", f / "coffee/a.png") and None
+    ),
     "has no training picture of cat": without_training_pictures,
     "has splits, but none is named test": lambda f: splits_of(f, "train", "val"),
     "has splits, but none is named test and has a folder per class": lambda f: (
         splits_of(f, "train", "val") or (f / "test").mkdir()
     ),
     "cat/grey1.png cannot be read: ": lambda f: (f / "cat/grey1.png").write_text("cat") and None,
-    r"rename 'cat/a\u2028b.png': a line break": lambda f: renamed(f / "cat/grey1.png", "a\u2028b.png"),
+    r"rename 'cat/a\u2028b.png': a line break": lambda f: renamed(
+        f / "cat/grey1.png", "a\u2028b.png"
+    ),
     r"rename 'cat/a\nb.png': a line break": lambda f: renamed(f / "cat/grey1.png", "a\nb.png"),
-    r"\udcb2/grey1.png'; ": lambda f: renamed(f / "cat", os.fsdecode(b"\xb2")),  # ² of another encoding
+    r"\udcb2/grey1.png'; ": lambda f: renamed(
+        f / "cat", os.fsdecode(b"\xb2")
+    ),  # ² of another encoding
     "own is the folder of a class, but holds no pictures that Pillow reads, only files of other "
     "formats (.json; .npz; no suffix): convert": lambda f: holding(
         f / "own", "benchmark/seed0.json", "benchmark/seed0.npz", "notes"
@@ -246,7 +289,11 @@ def test_errors_are_one_line(message, copy, tmp_path):
 
 def test_names_and_damaged_descriptions(pictures, tmp_path):
     (tmp_path / "photos").mkdir()
-    for name, message in (("digits", "known already"), ("../a", "cannot name"), ("photos", "is no data set that")):
+    for name, message in (
+        ("digits", "known already"),
+        ("../a", "cannot name"),
+        ("photos", "is no data set that"),
+    ):
         assert "remove" not in refused(lambda: custom.install(tmp_path, name, pictures), message)
     (tmp_path / "photos" / "own.json").write_text("{")
     with pytest.raises(InputError, match="own.json is damaged"):
@@ -256,7 +303,9 @@ def test_names_and_damaged_descriptions(pictures, tmp_path):
 def test_what_a_killed_installation_left_is_taken_up(pictures, tmp_path):
     described = custom.install(tmp_path, "mine", pictures)
     (tmp_path / "mine" / image_folders.MANIFEST).unlink()
-    assert custom.install(tmp_path, "mine", pictures) == described == custom.current(tmp_path, "mine")
+    assert (
+        custom.install(tmp_path, "mine", pictures) == described == custom.current(tmp_path, "mine")
+    )
 
 
 def test_of_two_installations_at_once_one_waits(pictures, tmp_path, monkeypatch):
@@ -286,7 +335,9 @@ def options(tmp_path, *more) -> tuple:
     return *folders, "--device", "cpu", "--workers", 1, *more
 
 
-def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(pictures, tmp_path, capsys, in_process):
+def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(
+    pictures, tmp_path, capsys, in_process
+):
     """One seed, the corrected protocol; the printed command evaluates the adapter."""
     more = ("--data-set", f"photos={pictures}", "--epochs", 1)
     status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, *more))
@@ -294,7 +345,12 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(pict
     counts, *_, last = output.splitlines()
     assert counts == custom.describe("photos", custom.current(tmp_path / "data", "photos"))
     (run,) = results.load_runs(tmp_path / "results", "own")
-    assert (run["method"], run["seed"], run["category"], run["test"]["images"]) == ("pvera", 0, "own", 16)
+    assert (run["method"], run["seed"], run["category"], run["test"]["images"]) == (
+        "pvera",
+        0,
+        "own",
+        16,
+    )
     own_data = {"split": {"given": [], "drawn": custom.SHARES, "seed": 0}, "classes": CLASSES}
     assert run["own_data"].pop("pictures_sha256") and run["own_data"] == own_data
     assert str(pictures) not in json.dumps(run)
@@ -302,18 +358,28 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(pict
     renamed = shutil.copytree(pictures, tmp_path / "renamed")  # which is split alike
     for index, file in enumerate(sorted(renamed.rglob("*.*"))):
         file.rename(file.with_stem(str(index)))
-    elsewhere = (command.split()[0], "--data", tmp_path / "elsewhere", "--data-set", f"new={renamed}")
+    elsewhere = (
+        command.split()[0],
+        "--data",
+        tmp_path / "elsewhere",
+        "--data-set",
+        f"new={renamed}",
+    )
     for arguments in (command.split(), elsewhere):
         scripts.execute("evaluate", *arguments, "--metrics", tmp_path / "m.json")
         assert json.loads((tmp_path / "m.json").read_text())["metrics"] == run["test"]
     custom.install(tmp_path / "elsewhere", "photos", renamed)
     Image.new("RGB", (8, 8)).save(next(renamed.glob("cat/*.png")))
     changed = scripts.refusal("evaluate", capsys, *elsewhere[:-2])
-    assert "the pictures of photos have changed since the adapter's training: restore them" in changed
+    assert (
+        "the pictures of photos have changed since the adapter's training: restore them" in changed
+    )
     before = image_folders.manifest(tmp_path / "data", "photos")
     known = (command.split()[0], "--data", tmp_path / "data", "--data-set")
     assert "have changed" in scripts.refusal("evaluate", capsys, *known, f"photos={renamed}")
-    assert image_folders.manifest(tmp_path / "data", "photos") == before, "what is refused replaces nothing"
+    assert image_folders.manifest(tmp_path / "data", "photos") == before, (
+        "what is refused replaces nothing"
+    )
     lists = (*options(tmp_path), "--epochs", 1, "--data-set")
     for listing in ("--list", "--status"):
         status, output, _ = scripts.outcome("train", capsys, *lists, f"photos={pictures}", listing)
@@ -334,7 +400,9 @@ def test_a_listing_writes_nothing(pictures, copy, tmp_path, capsys, listing):
     before = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
     stored = {*image_folders.store().iterdir()}
     data_sets = ("--data-set", f"known={copy}", "--data-set", f"new={copy}")
-    status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, *data_sets, listing))
+    status, output, errors = scripts.outcome(
+        "train", capsys, *options(tmp_path, *data_sets, listing)
+    )
     assert (status, errors) == (0, "") and "known" in output and "new" in output
     assert before == {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert stored == {*image_folders.store().iterdir()}
@@ -343,11 +411,22 @@ def test_a_listing_writes_nothing(pictures, copy, tmp_path, capsys, listing):
 def test_analyses_and_tables_take_own_pictures(pictures, copy, tmp_path, in_process):
     """Two data sets with given and drawn splits share the tables."""
     splits_of(copy, "test", "val", "train", "train")
-    names = ("--data-set", f"photos={pictures}", "--data-set", f"again={copy}", "--epochs", 1, "--learning-rate", 0.01)
+    names = (
+        "--data-set",
+        f"photos={pictures}",
+        "--data-set",
+        f"again={copy}",
+        "--epochs",
+        1,
+        "--learning-rate",
+        0.01,
+    )
     for script in ("train", "analyse"):
         scripts.execute(script, *options(tmp_path, *names))
     root = tmp_path / "results"
     assert uncertainty.datasets(analyses.load_uncertainty(root, "own")) == ["again", "photos"]
-    assert results.load_runs(root, "own", "latents") and results.load_runs(root, "own", "out_of_distribution")
+    assert results.load_runs(root, "own", "latents") and results.load_runs(
+        root, "own", "out_of_distribution"
+    )
     page = benchmark.main(results.load_runs(root, "own")).markdown()
     assert "Avg. own" in page and "photos" in page and "| PVeRA |" in page

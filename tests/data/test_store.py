@@ -42,7 +42,10 @@ def load(root, split="test", size=32):
 
 def decoded(root, split="test") -> np.ndarray:
     paths = [root / "digits" / split / f"{i}.png" for i in range(COUNT)]
-    images = [Image.open(path).convert("RGB").resize((32, 32), Image.Resampling.BILINEAR) for path in paths]
+    images = [
+        Image.open(path).convert("RGB").resize((32, 32), Image.Resampling.BILINEAR)
+        for path in paths
+    ]
     return np.stack([np.asarray(image) for image in images])
 
 
@@ -68,7 +71,9 @@ def refused(root, name="digits") -> str:
 
 def test_the_papers_data_sets_and_those_of_the_suites(root):
     vtab = [t for t in TASKS.values() if t.suite == "vtab"]
-    by_category = {c: [t for t in vtab if t.category == c] for c in ("natural", "specialized", "structured")}
+    by_category = {
+        c: [t for t in vtab if t.category == c] for c in ("natural", "specialized", "structured")
+    }
     assert [len(tasks) for tasks in by_category.values()] == [7, 4, 8]
     assert sum(t.test_images for t in vtab) == 387_904
     assert sum(t.classes for t in vtab) == 940
@@ -81,12 +86,18 @@ WRONG = {
     "blank": (b"\n \n", "{list} is empty"),
     "no text": (b"a.png 1\n\xff\xfe", "{list} cannot be read: line 2 is not UTF-8 text"),
     "no label": (b"a.png 1\nb.png", "{list}, line 2: expected 'relative/path label'"),
-    "class 10 of 10": (b"a.png 9\nb.png 10", "{list}, line 2: expected 'relative/path label', of 10 labels from 0"),
+    "class 10 of 10": (
+        b"a.png 9\nb.png 10",
+        "{list}, line 2: expected 'relative/path label', of 10 labels from 0",
+    ),
     "negative": (b"a.png 9\nb.png -1", "{list}, line 2: expected "),
     "hidden parent": (b"images/../../a.png 1", "{list}, line 1: 'images/../../a.png' leaves"),
     "absolute": (b"/etc/a.png 1", "{list}, line 1: '/etc/a.png' leaves"),
     "missing image": (b"test/1.png 1\n\nb.png 1", "image {folder}/b.png cannot be read: [Errno 2]"),
-    "repeated": (b"a.png 1\n\nx/../a.png 1", "{list}, line 3: 'x/../a.png' stands in line 1 already"),
+    "repeated": (
+        b"a.png 1\n\nx/../a.png 1",
+        "{list}, line 3: 'x/../a.png' stands in line 1 already",
+    ),
 }
 
 
@@ -105,7 +116,10 @@ def test_order_line_ends_and_names_of_any_script(root, end):
     names, folder = ["größe of 9.PNG", "写真.png", "Größe.png"], root / "digits"
     for number, name in enumerate(names):
         (folder / f"test/{number}.png").rename(folder / name)
-    images = [np.asarray(Image.open(folder / name).resize((32, 32), Image.Resampling.BILINEAR)) for name in names]
+    images = [
+        np.asarray(Image.open(folder / name).resize((32, 32), Image.Resampling.BILINEAR))
+        for name in names
+    ]
     lines = [f"{names[i]}\t{i}" for i in (2, 0, 1)]
     (folder / "test.txt").write_bytes(("\ufeff" + end.join([*lines, "", ""])).encode())
     split = load(root)
@@ -125,7 +139,11 @@ def test_decodes_once_into_a_read_only_map(root, monkeypatch):
     assert small.shape == (COUNT, 16, 16, 3)
     monkeypatch.setattr(image_folders, "decode", forbidden)
     again = load(root)
-    assert np.array_equal(again.images, first.images) and again.names == first.names and files() == [".npy"] * 2
+    assert (
+        np.array_equal(again.images, first.images)
+        and again.names == first.names
+        and files() == [".npy"] * 2
+    )
     with pytest.raises(AssertionError, match="called"):
         load(root, "val200")  # not decoded yet
 
@@ -149,10 +167,14 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
 
 def test_keys_tell_all_that_a_split_depends_on(root, monkeypatch):
     def keys(size=32) -> list[str]:
-        return [image_folders.listed(root, "digits", split, size)[1] for split in image_folders.SPLITS]
+        return [
+            image_folders.listed(root, "digits", split, size)[1] for split in image_folders.SPLITS
+        ]
 
     first = keys()
-    assert first == [load(root, split).key for split in image_folders.SPLITS] and len(set(first)) == 3
+    assert (
+        first == [load(root, split).key for split in image_folders.SPLITS] and len(set(first)) == 3
+    )
     lists = (root / "digits/test.txt").read_text()
     (root / "digits/test.txt").write_text(lists.replace(" 9", " 8", 1))
     assert [key in first for key in keys()] == [True, True, False]
@@ -169,7 +191,11 @@ def test_what_cannot_be_decoded_or_written_leaves_nothing(root):
     with pytest.raises(InputError) as caught:
         load(root, "val200")
     message = str(caught.value)
-    assert message.count("cannot be read") == 10 and f"{image.parent}/30.png" in message and files() == []
+    assert (
+        message.count("cannot be read") == 10
+        and f"{image.parent}/30.png" in message
+        and files() == []
+    )
     # A limit on the size of files stops the writes in the kernel, as a full disk does.
     _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (COUNT * 32 * 32 * 3 // 2, hard))
@@ -177,7 +203,9 @@ def test_what_cannot_be_decoded_or_written_leaves_nothing(root):
         message = refused(root)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert message.startswith(f"cannot write decoded images to {root}/cache/store (PVERA_CACHE names another folder)")
+    assert message.startswith(
+        f"cannot write decoded images to {root}/cache/store (PVERA_CACHE names another folder)"
+    )
     assert np.array_equal(load(root).images, decoded(root))
 
 
@@ -223,7 +251,9 @@ def test_two_processes_decode_once(root, monkeypatch):
     for process in processes:
         process.join(200)
         assert process.exitcode == 0
-    assert sorted((root / "log").read_text().split()) == sorted(f"test/{i}.png" for i in range(COUNT))
+    assert sorted((root / "log").read_text().split()) == sorted(
+        f"test/{i}.png" for i in range(COUNT)
+    )
     assert np.array_equal(load(root).images, decoded(root))
 
 
@@ -251,7 +281,9 @@ def backbone(vit):
 
 
 def test_batches_from_the_store_are_those_from_memory(root, backbone):
-    memory, stored = (load(root).data(backbone, torch.device("cpu"), kept) for kept in (True, False))
+    memory, stored = (
+        load(root).data(backbone, torch.device("cpu"), kept) for kept in (True, False)
+    )
     assert isinstance(stored.images, np.memmap) and len(memory) == len(stored) == COUNT
     for part in (slice(0, 16), slice(32, 100)):
         images = torch.from_numpy(decoded(root)[part].transpose(0, 3, 1, 2).copy())
@@ -261,7 +293,9 @@ def test_batches_from_the_store_are_those_from_memory(root, backbone):
             assert batch.is_contiguous() and torch.equal(batch, expected)
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc"
+)
 def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
     shape = (2000, 224, 224, 3)  # 300 MB, a sparse file
     np.lib.format.open_memmap(tmp_path / "test.npy", mode="w+", dtype=np.uint8, shape=shape).flush()

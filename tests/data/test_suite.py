@@ -10,8 +10,14 @@ import scripts
 from pvera.data import image_folders, suite
 from pvera.data.suite.natural import handwritten
 
-QUICK = ("digits", "nuclei", "counting")  # the tasks of the profile `demo`; all twelve take a minute
-EACH = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in suite.RECIPES]
+QUICK = (
+    "digits",
+    "nuclei",
+    "counting",
+)  # the tasks of the profile `demo`; all twelve take a minute
+EACH = [
+    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in suite.RECIPES
+]
 
 
 @functools.cache
@@ -33,7 +39,9 @@ def test_the_published_pixels_and_their_masks(name):
     seen = [{image.tobytes() for image in part.images} for part in parts.values()]
     assert len(set().union(*seen)) == sum(map(len, seen)), "no image occurs in two splits"
     for split, part in parts.items():
-        assert part.images.shape == (suite.COUNTS[split], 32, 32, 3) and part.images.dtype == np.uint8
+        assert (
+            part.images.shape == (suite.COUNTS[split], 32, 32, 3) and part.images.dtype == np.uint8
+        )
         assert (part.masks is not None) == (name in suite.WITH_OBJECTS)
     if name not in suite.WITH_OBJECTS:
         return
@@ -76,7 +84,10 @@ def test_script_makes_one_task_once_and_nothing_for_bad_input(tmp_path, capsys, 
     folder.rmdir()
     scripts.execute("make_suite", *arguments)
     read = [image_folders.load_split(tmp_path, "counting", split, 32) for split in suite.COUNTS]
-    parts = {split: suite.Part(part.images, part.labels) for split, part in zip(suite.COUNTS, read, strict=True)}
+    parts = {
+        split: suite.Part(part.images, part.labels)
+        for split, part in zip(suite.COUNTS, read, strict=True)
+    }
     recipe, manifest = suite.RECIPES["counting"], folder / suite.MANIFEST
     assert suite.digest(parts) == json.loads(manifest.read_text())["sha256"]
     written = manifest.stat().st_mtime_ns

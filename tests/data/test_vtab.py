@@ -77,10 +77,26 @@ def kitti(whole, tmp_path):
 
 #: List, its new first line, finding. Other wrong lines are those of `image_folders.read_split_file`.
 DAMAGES = [
-    ("val200", "images/val200/0.png 4", "val200: val200.txt, line 1: expected 'relative/path label', of 4 labels"),
-    ("test", "images/test/zero.png 0", "test: 1 images do not exist as files, one is images/test/zero.png"),
-    ("test", "images/test/zero² 0", "test: 1 images do not exist as files, one is images/test/zero²"),
-    ("test", "images/test/not, 3 0", "test: 1 images do not exist as files, one is images/test/not, 3"),
+    (
+        "val200",
+        "images/val200/0.png 4",
+        "val200: val200.txt, line 1: expected 'relative/path label', of 4 labels",
+    ),
+    (
+        "test",
+        "images/test/zero.png 0",
+        "test: 1 images do not exist as files, one is images/test/zero.png",
+    ),
+    (
+        "test",
+        "images/test/zero² 0",
+        "test: 1 images do not exist as files, one is images/test/zero²",
+    ),
+    (
+        "test",
+        "images/test/not, 3 0",
+        "test: 1 images do not exist as files, one is images/test/not, 3",
+    ),
 ]
 
 
@@ -103,16 +119,32 @@ CLASSES = {"kitti": (range(4), range(4)), "sun397": (range(309), range(189, 325)
 @pytest.mark.parametrize("name", CLASSES)
 def test_lists_show_all_classes(tmp_path, name):
     (tmp_path / name).mkdir()
-    (first, second), classes, counts = CLASSES[name], image_folders.task(name).classes, vtab.TRAINING | {"test": 400}
+    (first, second), classes, counts = (
+        CLASSES[name],
+        image_folders.task(name).classes,
+        vtab.TRAINING | {"test": 400},
+    )
     for split, labels in {"train800": first, "val200": second, "test": range(classes)}.items():
         lines = [f"{split}/{i} {labels[i % len(labels)]}\n" for i in range(counts[split])]
         (tmp_path / name / f"{split}.txt").write_text("".join(lines))
-    few, seen = f"test: 400 images, not {image_folders.task(name).test_images}", len({*first, *second})
+    few, seen = (
+        f"test: 400 images, not {image_folders.task(name).test_images}",
+        len({*first, *second}),
+    )
     assert vtab.check(tmp_path, name, images=False) == [few]
-    edit(tmp_path / name / "test.txt", lambda lines: [line.replace(f" {classes - 1}\n", " 0\n") for line in lines])
+    edit(
+        tmp_path / name / "test.txt",
+        lambda lines: [line.replace(f" {classes - 1}\n", " 0\n") for line in lines],
+    )
     for split in vtab.TRAINING:
-        edit(tmp_path / name / f"{split}.txt", lambda lines: [line.replace(f" {seen - 1}\n", " 0\n") for line in lines])
-    fewer = [f"{part}: images of {n - 1} classes, not {n}" for part, n in (("training", seen), ("test", classes))]
+        edit(
+            tmp_path / name / f"{split}.txt",
+            lambda lines: [line.replace(f" {seen - 1}\n", " 0\n") for line in lines],
+        )
+    fewer = [
+        f"{part}: images of {n - 1} classes, not {n}"
+        for part, n in (("training", seen), ("test", classes))
+    ]
     assert vtab.check(tmp_path, name, images=False) == [few, *fewer]
 
 
@@ -127,22 +159,37 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, call):
 
 
 def wanted(root, *names) -> list[runs.Run]:
-    settings = {"seeds": [0], "methods": {"linear": {"learning_rate": 1e-2}}, "training": TrainingConfig(epochs=1)}
-    return list_runs(make_profile(root, names, data=str(root), **settings), "benchmark", root / "results")
+    settings = {
+        "seeds": [0],
+        "methods": {"linear": {"learning_rate": 1e-2}},
+        "training": TrainingConfig(epochs=1),
+    }
+    return list_runs(
+        make_profile(root, names, data=str(root), **settings), "benchmark", root / "results"
+    )
 
 
 def test_accepted_data_train_under_another_name(tmp_path, call):
     """A source need not hold all 19 data sets; the acceptance covers no other difference."""
     make_data(tmp_path / "mine", "eurosat")
     write_vtab(tmp_path / "mine", ["cifar"], side=32)
-    root, arguments = tmp_path / "data", ("--root", tmp_path / "data", "--source", tmp_path / "mine")
+    root, arguments = (
+        tmp_path / "data",
+        ("--root", tmp_path / "data", "--source", tmp_path / "mine"),
+    )
     code, output, _ = call(*arguments)
     assert code == 1 and {state(output, name) for name in ("cifar", "eurosat")} == {"left out"}
     for accept in (["--accept"], []):
         code, output, _ = call(*arguments, *accept)
-        assert code == (0 if accept else 1) and "2 of 19 data sets can be used" in output, "it is remembered"
-        assert state(output, "eurosat") == "accepted as it is" and "missing: caltech101, dtd" in output
-    assert call(*arguments, "--accept", "--datasets", "cifar", "dtd")[0] == 1, "a data set that is named must be there"
+        assert code == (0 if accept else 1) and "2 of 19 data sets can be used" in output, (
+            "it is remembered"
+        )
+        assert (
+            state(output, "eurosat") == "accepted as it is" and "missing: caltech101, dtd" in output
+        )
+    assert call(*arguments, "--accept", "--datasets", "cifar", "dtd")[0] == 1, (
+        "a data set that is named must be there"
+    )
     listed = wanted(root, "cifar", "eurosat")
     inputs.prepare(listed)
     with pytest.raises(InputError, match="share no table"):
@@ -157,7 +204,9 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
         inputs.prepare(wanted(root, "eurosat"))
     code, output, _ = call(*arguments, "--datasets", "eurosat")
     assert code == 1 and state(output, "eurosat") == "wrong"
-    with pytest.raises(InputError, match="no such folder; `.*prepare_vtab.py .* dtd` installs it from the hub"):
+    with pytest.raises(
+        InputError, match="no such folder; `.*prepare_vtab.py .* dtd` installs it from the hub"
+    ):
         inputs.data_sha256(*wanted(root, "dtd"))
 
 
@@ -168,7 +217,11 @@ def test_the_copies_are_distinguished_by_content(tmp_path):
     assert vtab.copy_name(tmp_path) == "lossy"
     write_vtab(tmp_path, ["kitti"])
     assert vtab.copy_name(tmp_path) == vtab.copy_name(tmp_path, "caltech101") == "mixed"
-    assert [vtab.copy_name(tmp_path, name) for name in ("cifar", "kitti", "svhn")] == ["lossy", "lossless", None]
+    assert [vtab.copy_name(tmp_path, name) for name in ("cifar", "kitti", "svhn")] == [
+        "lossy",
+        "lossless",
+        None,
+    ]
     for split in image_folders.SPLITS:
         path = tmp_path / "kitti" / (tmp_path / f"kitti/{split}.txt").read_text().split()[0]
         path.unlink()
@@ -192,7 +245,11 @@ def left(root: Path) -> list[str]:
 
 def archive(folder: Path, file: Path, prefix: str = "vtab-1k/") -> Path:
     """Pack everything below `folder` into `file`."""
-    paths = [(path, f"{prefix}{path.relative_to(folder)}") for path in sorted(folder.rglob("*")) if path.is_file()]
+    paths = [
+        (path, f"{prefix}{path.relative_to(folder)}")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
     if file.suffix == ".zip":
         with zipfile.ZipFile(file, "w") as members:
             for path, name in paths:
@@ -204,22 +261,35 @@ def archive(folder: Path, file: Path, prefix: str = "vtab-1k/") -> Path:
     return file
 
 
-tar = pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="this Python extracts no tar file safely")
+tar = pytest.mark.skipif(
+    not hasattr(tarfile, "data_filter"), reason="this Python extracts no tar file safely"
+)
 
 
-@pytest.mark.parametrize("file, prefix", [("a.zip", "vtab-1k/"), pytest.param("kitti.tar.gz", "", marks=tar)])
+@pytest.mark.parametrize(
+    "file, prefix", [("a.zip", "vtab-1k/"), pytest.param("kitti.tar.gz", "", marks=tar)]
+)
 def test_archives(whole, tmp_path, call, monkeypatch, file, prefix):
     """One that is named after a data set may hold its files without a folder."""
-    source, root = archive(whole if prefix else whole / "kitti", tmp_path / file, prefix), tmp_path / "data"
+    source, root = (
+        archive(whole if prefix else whole / "kitti", tmp_path / file, prefix),
+        tmp_path / "data",
+    )
     code, output, _ = call(*options(root, "--source", source))
     assert code == 0 and state(output, "kitti") == "right" and left(root) == ["kitti", vtab.RECORD]
     (root / "kitti/mine").touch()
-    assert call(*options(root, "--source", source))[0] == 0 and (root / "kitti/mine").exists(), "what is there stays"
+    assert call(*options(root, "--source", source))[0] == 0 and (root / "kitti/mine").exists(), (
+        "what is there stays"
+    )
     monkeypatch.delattr(tarfile, "data_filter", raising=False)
-    assert ("give a folder" in call(*options(tmp_path / "early", "--source", source))[2]) is (not prefix)
+    assert ("give a folder" in call(*options(tmp_path / "early", "--source", source))[2]) is (
+        not prefix
+    )
 
 
-@pytest.mark.parametrize("names", [("copy.1.zip", "copy.2.zip"), pytest.param(("a.zip", "a.tar.gz"), marks=tar)])
+@pytest.mark.parametrize(
+    "names", [("copy.1.zip", "copy.2.zip"), pytest.param(("a.zip", "a.tar.gz"), marks=tar)]
+)
 def test_archives_whose_names_begin_alike_are_told_apart(tmp_path, names):
     for folder, data_set in {"first": "kitti", "second": "dtd", "third": "kitti"}.items():
         (tmp_path / folder / data_set).mkdir(parents=True)
@@ -229,7 +299,9 @@ def test_archives_whose_names_begin_alike_are_told_apart(tmp_path, names):
     archive(tmp_path / "first", sources / names[0])
     archive(tmp_path / "second", sources / names[1])
     found = prepare_vtab.find(sources, ["kitti", "dtd"], extracted)
-    assert [found[name].parents[2] for name in ("kitti", "dtd")] == [extracted / name for name in names]
+    assert [found[name].parents[2] for name in ("kitti", "dtd")] == [
+        extracted / name for name in names
+    ]
     shutil.rmtree(extracted)
     archive(tmp_path / "third", sources / names[1])
     with pytest.raises(InputError, match=f"holds kitti twice, as .*{names[1]}/"):
@@ -262,11 +334,17 @@ def test_nothing_in_an_archive_leaves_its_folder(tmp_path, file, name, kind, lin
         with tarfile.open(source, "w") as members:
             members.addfile(member, io.BytesIO(b"content"))
     before = {*tmp_path.rglob("*")}
-    with nullcontext() if extracted is not None else pytest.raises(InputError, match=f"cannot extract {source}: "):
+    with (
+        nullcontext()
+        if extracted is not None
+        else pytest.raises(InputError, match=f"cannot extract {source}: ")
+    ):
         prepare_vtab.extract(source, target)
     written = {path for path in {*tmp_path.rglob("*")} - before if not path.is_dir()}
     assert len(written) == (extracted or 0)
-    assert all(path.is_relative_to(target) and path.is_file() and not path.is_symlink() for path in written)
+    assert all(
+        path.is_relative_to(target) and path.is_file() and not path.is_symlink() for path in written
+    )
 
 
 def test_a_wrong_source_does_not_take_a_right_ones_place(whole, tmp_path, call):
@@ -284,10 +362,14 @@ def test_a_wrong_source_does_not_take_a_right_ones_place(whole, tmp_path, call):
     assert vtab.read_record(root) == {"kitti": ["val200: 199 images, not 200"]}
     (tmp_path / "short").rename(tmp_path / "moved")
     code, output, _ = call(*options(root, "--source", whole))
-    assert code == 0 and state(output, "kitti") == "right" and vtab.read_record(root) == {}, "the link led nowhere"
+    assert code == 0 and state(output, "kitti") == "right" and vtab.read_record(root) == {}, (
+        "the link led nowhere"
+    )
 
 
-def test_a_damaged_archive_of_the_hub_is_removed_and_a_full_disk_keeps_it(whole, tmp_path, call, monkeypatch):
+def test_a_damaged_archive_of_the_hub_is_removed_and_a_full_disk_keeps_it(
+    whole, tmp_path, call, monkeypatch
+):
     root, content = tmp_path / "data", archive(whole, tmp_path / "vtab-1k.zip").read_bytes()
     answers = [OSError("no\nnetwork"), content[:-100], content, content]
 
@@ -300,9 +382,17 @@ def test_a_damaged_archive_of_the_hub_is_removed_and_a_full_disk_keeps_it(whole,
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     errors = call(*options(root))[2]
-    assert errors.startswith(f"error: cannot download {prepare_vtab.REPO}: no network; run the same")
+    assert errors.startswith(
+        f"error: cannot download {prepare_vtab.REPO}: no network; run the same"
+    )
     assert "cannot extract" in call(*options(root))[2] and left(root) == []
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "unpack_archive", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
-        assert f"cannot write {root}: No space left" in call(*options(root))[2] and left(root) == [".download"]
+        patch.setattr(
+            shutil,
+            "unpack_archive",
+            Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
+        )
+        assert f"cannot write {root}: No space left" in call(*options(root))[2] and left(root) == [
+            ".download"
+        ]
     assert call(*options(root))[0] == 0 and left(root) == ["kitti", vtab.RECORD]

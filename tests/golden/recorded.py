@@ -32,7 +32,9 @@ METHODS = {
     "pvera": {"rank": 8, "beta": "published", "grid": {"learning_rate": [1e-2, 1e-3]}},
 }
 ON_TEXTS = [name for name in METHODS if name != "adaptformer"]
-SETTINGS = dict(methods=METHODS, learning_rate=1e-2, training=TrainingConfig(batch_size=4, epochs=2), seeds=[0])
+SETTINGS = dict(
+    methods=METHODS, learning_rate=1e-2, training=TrainingConfig(batch_size=4, epochs=2), seeds=[0]
+)
 
 
 def of_images(folder: Path) -> Profile:
@@ -75,7 +77,10 @@ def analysis(profile: Profile, root: Path) -> dict:
     """Execute PVeRA's analysis of uncertainty after its training, and return the sum of each array."""
     (run,) = list_runs(profile, "uncertainty", root)
     run.execute()
-    return {name: float(values.astype(np.float64).sum()) for name, values in results.read_arrays(run.path).items()}
+    return {
+        name: float(values.astype(np.float64).sum())
+        for name, values in results.read_arrays(run.path).items()
+    }
 
 
 def main() -> None:
@@ -84,8 +89,14 @@ def main() -> None:
         folder = Path(name)
         images, texts = of_images(folder), of_texts(folder)
         numbers = {
-            "images": {method: training(images, "benchmark", method, folder / "results") for method in METHODS},
-            "texts": {method: training(texts, "benchmark", method, folder / "results") for method in ON_TEXTS},
+            "images": {
+                method: training(images, "benchmark", method, folder / "results")
+                for method in METHODS
+            },
+            "texts": {
+                method: training(texts, "benchmark", method, folder / "results")
+                for method in ON_TEXTS
+            },
             "uncertainty": analysis(images, folder / "results"),
         }
     FILE.write_text(json.dumps(numbers, indent=1) + "\n")

@@ -34,7 +34,9 @@ CLOSE = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 def assert_close(ours, expected, tolerance, scale=None):
     """Compare within `tolerance` times `scale`, by default the largest expected number."""
-    torch.testing.assert_close(ours.double(), expected, rtol=0, atol=tolerance * (scale or expected.abs().max().item()))
+    torch.testing.assert_close(
+        ours.double(), expected, rtol=0, atol=tolerance * (scale or expected.abs().max().item())
+    )
 
 
 # Our tensors of one layer from the program's, which `get` reads.
@@ -58,7 +60,9 @@ LAYER = {
     "vera": lambda get: {"d": both(get, "d"), "b": both(get, "b")},
     "pvera": lambda get: {"d": halves(both(get, "d")).movedim(1, 0), "b": both(get, "b")},
     "ia3": lambda get: {"l_kv": torch.stack([get("k"), get("v")]), "l_ff": get("hidden")},
-    "bottleneck": lambda get: {f"{at}.{name}": get(f"{at}.{name}") for at in ("attention", "mlp") for name in LINEARS},
+    "bottleneck": lambda get: {
+        f"{at}.{name}": get(f"{at}.{name}") for at in ("attention", "mlp") for name in LINEARS
+    },
     "adaptformer": lambda get: {"s": get("s")} | {f"branch.{name}": get(name) for name in LINEARS},
 }
 LINEARS = ("down.weight", "down.bias", "up.weight", "up.bias")
@@ -97,7 +101,9 @@ def golden_model(name: str, dtype: torch.dtype) -> tuple[pvera.AdaptedModel, dic
     starts = [member_tensors(tensors, "start", key, i) for i in range(ALL[name]["members"])]
     vit = VisionTransformer(**INDEX["architecture"])
     vit.load_state_dict(load_file(GOLDEN / "backbone.safetensors"))
-    model = pvera.adapt(vit.to(dtype).eval(), [published_method(key, start) for start in starts], CLASSES)
+    model = pvera.adapt(
+        vit.to(dtype).eval(), [published_method(key, start) for start in starts], CLASSES
+    )
     for i, (member, start) in enumerate(zip(model.members, starts)):
         trained = member.trained()
         assert trained.keys() == start.keys() and {p.dtype for p in trained.values()} == {dtype}
@@ -131,15 +137,21 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
     for i, member in enumerate(model.members if name == "pvera" else ()):
         for j, adapter in enumerate(member.layers):
             noise = both(lambda each: expected[f"noise.{i}.{j}.{each[0]}"], "", 2)
-            monkeypatch.setattr(adapter, "draw", lambda _, like, now, noise=noise: noise.to(like.dtype))
+            monkeypatch.setattr(
+                adapter, "draw", lambda _, like, now, noise=noise: noise.to(like.dtype)
+            )
     gradients = []
     optimizers = [training.make_optimizer(m, 1e-3, 1e-3, 1e-4) for m in model.members]
     for member, optimizer in zip(model.members, optimizers):
         optimizer.register_step_pre_hook(
-            lambda *_, member=member: gradients.append({n: p.grad.clone() for n, p in member.trained().items()})
+            lambda *_, member=member: gradients.append(
+                {n: p.grad.clone() for n, p in member.trained().items()}
+            )
         )
     beta = [INDEX["beta"]] * len(optimizers)
-    loss, kl = training.step(model.train(), model, data[:], data.labels, beta, optimizers, PUBLISHED)
+    loss, kl = training.step(
+        model.train(), model, data[:], data.labels, beta, optimizers, PUBLISHED
+    )
     assert_close(loss, expected["step.loss"], close)
     if name == "pvera":
         assert_close(kl, expected["step.kl"], close)
@@ -158,14 +170,25 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
 def test_training_chooses_the_programs_member_and_epoch(name):
     model, expected = golden_model(name, torch.float64)
     index, count = ALL[name], ALL[name]["members"]
-    rates = [(1e-2, 1e-3), (1e-3, 1e-3), (1e-4, 1e-3)] if name.startswith("vera") else [(1e-3, 1e-3)] * count
+    rates = (
+        [(1e-2, 1e-3), (1e-3, 1e-3), (1e-4, 1e-3)]
+        if name.startswith("vera")
+        else [(1e-3, 1e-3)] * count
+    )
     schedule = training.TrainingConfig(epochs=index["epochs"], patience=index["patience"])
-    train, validation, test = (Normalised(part, torch.float64) for part in ("train", "validation", "test"))
-    configs = [training.MemberConfig(m.method, *rate, 0.0, {}) for m, rate in zip(model.members, rates, strict=True)]
+    train, validation, test = (
+        Normalised(part, torch.float64) for part in ("train", "validation", "test")
+    )
+    configs = [
+        training.MemberConfig(m.method, *rate, 0.0, {})
+        for m, rate in zip(model.members, rates, strict=True)
+    ]
     histories = training.fit(model, train, validation, configs, schedule, PUBLISHED, 0)
     best = training.choose(histories, PUBLISHED)
     assert (best, histories[best].best_epoch) == (index["chosen_member"], index["chosen_epoch"])
     assert len({history.epochs for history in histories}) == 1  # they end together
     model.active = [best]
     model.members[best].load_state_dict(histories[best].best_state, strict=False)
-    assert_close(torch.from_numpy(training.predict(model, test)), expected["training.scores"], 1e-4, scale=1)
+    assert_close(
+        torch.from_numpy(training.predict(model, test)), expected["training.scores"], 1e-4, scale=1
+    )

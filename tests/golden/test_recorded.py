@@ -33,9 +33,14 @@ def test_each_method_on_images(images, method, tmp_path):
 
 @pytest.mark.parametrize("method", recorded.ON_TEXTS)
 def test_each_method_on_texts(texts, method, tmp_path):
-    numbers, expected = recorded.training(texts, "benchmark", method, tmp_path), NUMBERS["texts"][method]
+    numbers, expected = (
+        recorded.training(texts, "benchmark", method, tmp_path),
+        NUMBERS["texts"][method],
+    )
     for each in (numbers, expected):
-        each["test"].pop("ace")  # many texts are alike to this encoder: rounding puts them into one bin or the next
+        each["test"].pop(
+            "ace"
+        )  # many texts are alike to this encoder: rounding puts them into one bin or the next
     close(numbers, expected)
 
 
@@ -43,7 +48,9 @@ def test_an_analysis(images, tmp_path, monkeypatch):
     monkeypatch.setattr(analysis_plan, "DRAWS", [2, 4])  # as it was recorded
     recorded.training(images, "benchmark", "pvera", tmp_path)
     no_longer_made = ("covered", "truth_images")
-    expected = {name: value for name, value in NUMBERS["uncertainty"].items() if name not in no_longer_made}
+    expected = {
+        name: value for name, value in NUMBERS["uncertainty"].items() if name not in no_longer_made
+    }
     made = recorded.analysis(images, tmp_path)
     for added in ("single_confidence", "single_predicted"):  # after the recording
         made.pop(added)

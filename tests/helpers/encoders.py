@@ -16,7 +16,9 @@ DEBERTA_V3 = dict(
     pos_att_type=["p2c", "c2p"],
     pad_token_id=0,
 )
-DINOV2 = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8)
+DINOV2 = dict(
+    hidden_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8
+)
 
 
 def make_text(lengths=(5, 9, 3), padding: int = 0, pad_token: int = 1, seed: int = 0) -> dict:

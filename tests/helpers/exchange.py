@@ -9,7 +9,10 @@ from tiny import make_vit
 
 CLASSES = 5
 #: The backbone that PEFT adapts.
-BACKBONES = {"timm": lambda: make_vit(num_classes=CLASSES), "transformers": lambda: as_dinov2(make_vit())}
+BACKBONES = {
+    "timm": lambda: make_vit(num_classes=CLASSES),
+    "transformers": lambda: as_dinov2(make_vit()),
+}
 RANK = 8
 FUSED, SEPARATE = ["attn.qkv"], ["q_proj", "v_proj"]
 
@@ -42,11 +45,15 @@ def configurations(targets):
     positions = [f"{target}_proj" for target in "kv"] if targets == SEPARATE else targets
     return {
         "pvera": peft.PveraConfig(r=RANK, target_modules=targets),
-        "redrawn": peft.PveraConfig(r=RANK, target_modules=targets, save_projection=False, projection_prng_key=7),
+        "redrawn": peft.PveraConfig(
+            r=RANK, target_modules=targets, save_projection=False, projection_prng_key=7
+        ),
         "vera": peft.VeraConfig(r=RANK, target_modules=targets),
         "vera redrawn": peft.VeraConfig(r=RANK, target_modules=targets, save_projection=False),
         "lora": peft.LoraConfig(r=RANK, lora_alpha=4, target_modules=targets),
         "rslora": peft.LoraConfig(r=RANK, lora_alpha=4, target_modules=targets, use_rslora=True),
         "dora": peft.LoraConfig(r=RANK, target_modules=targets, use_dora=True),
-        "ia3": peft.IA3Config(target_modules=[*positions, "mlp.fc2"], feedforward_modules=["mlp.fc2"]),
+        "ia3": peft.IA3Config(
+            target_modules=[*positions, "mlp.fc2"], feedforward_modules=["mlp.fc2"]
+        ),
     }

@@ -78,7 +78,9 @@ def make(example: str, seed: int = 0) -> nn.Module:
             model = timm.create_model(name, pretrained=False, num_classes=0, **options or SMALL)
         else:
             model = kind(kind.config_class(**options or SIZE))
-    return randomise(model, seed).eval().requires_grad_(False)  # fused attention rounds differently in training mode
+    return (
+        randomise(model, seed).eval().requires_grad_(False)
+    )  # fused attention rounds differently in training mode
 
 
 def make_inputs(encoder: nn.Module) -> Tensor | dict[str, Tensor]:
@@ -92,7 +94,9 @@ def features_of(encoder: nn.Module, inputs) -> Tensor:
     """Return the features that the head of a plain encoder reads, (batch, dim)."""
     if isinstance(encoder, transformers.PreTrainedModel):
         output = encoder(inputs) if isinstance(inputs, Tensor) else encoder(**inputs)
-        return output.pooler_output if isinstance(encoder, POOLING) else output.last_hidden_state[:, 0]
+        return (
+            output.pooler_output if isinstance(encoder, POOLING) else output.last_hidden_state[:, 0]
+        )
     return encoder.forward_head(encoder.forward_features(inputs), pre_logits=True)
 
 
@@ -142,13 +146,17 @@ def layer_of(block: nn.Module) -> Layer:
 
     whole = first("attn", "attention.self", "attention", "self_attn")
     words = {"q": "query", "k": "key", "v": "value"}
-    linear = [first(f"{whole}.{p}_proj", f"{whole}.{words[p]}", f"{whole}.{words[p]}_proj") for p in "qkv"]
+    linear = [
+        first(f"{whole}.{p}_proj", f"{whole}.{words[p]}", f"{whole}.{words[p]}_proj") for p in "qkv"
+    ]
     return Layer(
         block,
         [modules[f"{whole}.qkv"]] if None in linear else [modules[name] for name in linear],
         first("attn", "attention.output.dense", "attention.o_proj", "self_attn.out_proj"),
         first("mlp", "output.dense"),
-        "mlp" if "Post" in type(block).__name__ else first("norm2", "layer_norm2", "layernorm_after"),
+        "mlp"
+        if "Post" in type(block).__name__
+        else first("norm2", "layer_norm2", "layernorm_after"),
         modules[first("mlp.fc2", "mlp.down_proj", "output.dense")],
         {p: t.data for p in "qv" if (t := getattr(modules[whole], f"{p}_bias", None)) is not None},
     )
@@ -175,7 +183,10 @@ def change_weights(layer: Layer, adapter: nn.Module, method) -> None:
         else:
             A, d, pair = adapter.shared.A, adapter.d, i if method.pair == "position" else 0
             A, d = (A[:, 0], d[0]) if method.key == "pvera" else (A, d)
-            delta = method.alpha * (A[:, pair] @ d[i].diag() @ adapter.shared.B[pair] @ adapter.b[i].diag()).T
+            delta = (
+                method.alpha
+                * (A[:, pair] @ d[i].diag() @ adapter.shared.B[pair] @ adapter.b[i].diag()).T
+            )
         W += delta
         if method.key == "dora":
             norm = W.norm(dim=1 if method.norm == "input" else 0, keepdim=True)
@@ -195,9 +206,13 @@ def add_modules(layer: Layer, adapter: nn.Module, method) -> None:
         mlp.register_forward_hook(lambda _, args, y: y + bottleneck(adapter.mlp, y))
         return
     read = []
-    layer.block.get_submodule(layer.between).register_forward_pre_hook(lambda _, args: read.append(args[0]))
+    layer.block.get_submodule(layer.between).register_forward_pre_hook(
+        lambda _, args: read.append(args[0])
+    )
     place = mlp if method.inside_layer_scale else layer.block
-    place.register_forward_hook(lambda _, args, y: y + adapter.s * bottleneck(adapter.branch, read[-1]))
+    place.register_forward_hook(
+        lambda _, args, y: y + adapter.s * bottleneck(adapter.branch, read[-1])
+    )
 
 
 def with_method(plain: nn.Module, member: nn.Module) -> nn.Module:
@@ -260,7 +275,9 @@ def check_start(case: Case):
     """A new adapter computes the backbone's features."""
     model = pvera.adapt(case.plain(), case.method, CLASSES)
     for training in (False, True):
-        close(model.train(training).features(case.inputs)[0], features_of(case.plain(), case.inputs))
+        close(
+            model.train(training).features(case.inputs)[0], features_of(case.plain(), case.inputs)
+        )
 
 
 def check_training(case: Case):
@@ -291,7 +308,10 @@ def check_exchange(case: Case, tmp_path):
     """PEFT computes the exported adapter, unmerged and merged; it comes back, with targets and rank where it can."""
     if case.method.key not in MERGEABLE - {"linear"} or case.example in BIASES_APART:
         return
-    bare, model = case.plain(), perturb(pvera.adapt(case.plain(), case.method, CLASSES), scale=0.03).eval()
+    bare, model = (
+        case.plain(),
+        perturb(pvera.adapt(case.plain(), case.method, CLASSES), scale=0.03).eval(),
+    )
     expected = model.features(case.inputs)[0]
     assert (expected - features_of(bare, case.inputs)).abs().max() > 1e-3
     pvera.export_peft(model, tmp_path)
@@ -358,11 +378,17 @@ def check_users_hooks(case: Case):
         seen.clear()
         model.train(training)(case.inputs)
         if case.example in BIASES_APART and case.method.key not in MERGEABLE - {"linear"}:
-            assert not seen  # the plain encoder does not call these projections, and no adapter reads them
+            assert (
+                not seen
+            )  # the plain encoder does not call these projections, and no adapter reads them
         else:
             assert len(seen) >= len(linear)
         for module, x, y in seen:
             close(y, F.linear(x, module.weight, module.bias))
 
 
-CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")}
+CHECKS = {
+    name.removeprefix("check_"): check
+    for name, check in list(globals().items())
+    if name.startswith("check_")
+}

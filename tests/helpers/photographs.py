@@ -19,7 +19,10 @@ def crops(name: str, count: int) -> list[Image.Image]:
     pictures = []
     for _ in range(count):
         width, height = source.integers(90, 180, 2) + (0, 60)
-        left, top = source.integers(0, photograph.width - width), source.integers(0, photograph.height - height)
+        left, top = (
+            source.integers(0, photograph.width - width),
+            source.integers(0, photograph.height - height),
+        )
         pictures.append(photograph.crop((left, top, left + width, top + height)))
     return pictures
 

@@ -15,11 +15,18 @@ GRIDS = {
     "bottleneck": {"ratio": [8]},
     "ia3": {"learning_rate": [1e-3, 1e-4]},
 }
-CATEGORIES = {"digits": "natural", "textures": "natural", "vessels": "specialized", "sprites": "structured"}
+CATEGORIES = {
+    "digits": "natural",
+    "textures": "natural",
+    "vessels": "specialized",
+    "sprites": "structured",
+}
 CATEGORIES |= {"cifar": "natural", "kitti": "structured"}
 
 
-def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, chosen=0, grid=None, **changes):
+def make_record(
+    method="pvera", dataset="digits", seed=0, correct=5, images=10, chosen=0, grid=None, **changes
+):
     """Make a record with `correct` of `images`; chosen=None means that every member diverged.
 
     `changes` replace keys of the record; `config` adds keys to the configuration.
@@ -41,7 +48,8 @@ def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, 
     config = {
         "seed": seed,
         "members": [
-            {"method": {} if name in ("learning_rate", "beta") else {name: value}, "beta": 0.0} for value in values
+            {"method": {} if name in ("learning_rate", "beta") else {name: value}, "beta": 0.0}
+            for value in values
         ],
         "max_epochs": 30,
         "precision": "float32",
@@ -62,8 +70,12 @@ def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, 
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
-        "chosen": chosen if chosen is None else {"member": chosen, "epoch": 3, "grid": members[chosen]["grid"]},
-        "test": chosen if chosen is None else {"images": images, "correct": correct, "accuracy": correct / images},
+        "chosen": chosen
+        if chosen is None
+        else {"member": chosen, "epoch": 3, "grid": members[chosen]["grid"]},
+        "test": chosen
+        if chosen is None
+        else {"images": images, "correct": correct, "accuracy": correct / images},
     } | changes
 
 
@@ -77,7 +89,13 @@ def write_all(root, records):
 
 def result_files(root, *names):
     """Return the result files of profiles with these names, by default "mine"."""
-    settings = {"data": "d", "backbones": ["tiny"], "datasets": ["digits"], "seeds": [0], "protocol": "corrected"}
+    settings = {
+        "data": "d",
+        "backbones": ["tiny"],
+        "datasets": ["digits"],
+        "seeds": [0],
+        "protocol": "corrected",
+    }
     settings["methods"] = {"vera": {}, "pvera": {}}
     profiles = [Profile.build(settings | {"name": name}) for name in names or ("mine",)]
     return ResultFiles(Path(root), tuple(profiles))

@@ -43,7 +43,10 @@ def outcome(name: str, capsys, *arguments) -> tuple[int, str, str]:
 def refusal(name: str, capsys, *arguments) -> str:
     """Run the script, check that it ends with one line of errors and exit status 2, and return the line."""
     status, _, errors = outcome(name, capsys, *arguments)
-    assert status == 2 and errors.startswith("error: ") and errors.count("\n") == 1, (status, errors)
+    assert status == 2 and errors.startswith("error: ") and errors.count("\n") == 1, (
+        status,
+        errors,
+    )
     return errors.rstrip()
 
 

@@ -18,13 +18,22 @@ PROFILE = {
     "protocol": "corrected",
     "schedule": {"epochs": 2},
     "experiments": {
-        "beta": {"methods": ["pvera"], "seeds": [0], "set": {"learning_rate": 1e-3}, "grid": {"beta": [1e-2, 1e-6]}},
+        "beta": {
+            "methods": ["pvera"],
+            "seeds": [0],
+            "set": {"learning_rate": 1e-3},
+            "grid": {"beta": [1e-2, 1e-6]},
+        },
         "benchmark": {"inherit": ["beta"], "keep": True},
     },
     "methods": {
         "linear": {"grid": {"learning_rate": [1e-3, 1e-4]}},
         "lora": {"grid": {"rank": [2, 4]}},
-        "pvera": {"rank": 8, "grid": {"learning_rate": [1e-3, 1e-4]}, "default": {"learning_rate": 1e-3}},
+        "pvera": {
+            "rank": 8,
+            "grid": {"learning_rate": [1e-3, 1e-4]},
+            "default": {"learning_rate": 1e-3},
+        },
     },
 }
 
@@ -38,7 +47,9 @@ def write(folder: Path) -> Path:
 
 def profile_with(folder: Path, **changes) -> None:
     """Write the profile with other values."""
-    (folder / "small.yaml").write_text(yaml.safe_dump(PROFILE | {"data": str(folder / "data")} | changes))
+    (folder / "small.yaml").write_text(
+        yaml.safe_dump(PROFILE | {"data": str(folder / "data")} | changes)
+    )
 
 
 def arguments(folder: Path, results: str = "results", *more) -> list[str]:
@@ -49,7 +60,9 @@ def arguments(folder: Path, results: str = "results", *more) -> list[str]:
 
 def start(folder: Path, *more) -> subprocess.Popen:
     """Start train.py; `marked` finds its processes."""
-    return scripts.start("train", *arguments(folder, *more), env=os.environ | {"STARTED_BY_TEST": str(folder)})
+    return scripts.start(
+        "train", *arguments(folder, *more), env=os.environ | {"STARTED_BY_TEST": str(folder)}
+    )
 
 
 def marked(folder: Path) -> list[Path]:
@@ -72,5 +85,11 @@ def until(condition, process: subprocess.Popen | None = None) -> None:
 def numbers(folder: Path, results: str) -> dict:
     """Return every record by path, without time and memory."""
     root = folder / results
-    records = {str(path.relative_to(root)): json.loads(path.read_text()) for path in sorted(root.rglob("*.json"))}
-    return {path: {k: v for k, v in record.items() if k not in ("cost", "sha256")} for path, record in records.items()}
+    records = {
+        str(path.relative_to(root)): json.loads(path.read_text())
+        for path in sorted(root.rglob("*.json"))
+    }
+    return {
+        path: {k: v for k, v in record.items() if k not in ("cost", "sha256")}
+        for path, record in records.items()
+    }

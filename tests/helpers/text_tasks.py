@@ -15,7 +15,11 @@ from pvera.files import write_atomically
 
 #: The size of a small encoder.
 SMALL = dict(
-    hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, max_position_embeddings=40
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=48,
+    max_position_embeddings=40,
 )
 
 
@@ -31,7 +35,10 @@ def make(name: str, split: str) -> pd.DataFrame:
     source = np.random.default_rng([len(split), *name.encode()])
     parts, labels = glue.GLUE[name].texts, np.arange(60 if split == "train" else 40) % 2
     texts = [
-        [" ".join([("a", "the")[label], *source.choice(WORDS, source.integers(3, 20))]) for _ in parts]
+        [
+            " ".join([("a", "the")[label], *source.choice(WORDS, source.integers(3, 20))])
+            for _ in parts
+        ]
         for label in labels
     ]
     return pd.DataFrame(texts, columns=parts).assign(label=labels)

@@ -28,7 +28,9 @@ METHODS = {
 def make_vit(seed: int = 0, dim: int = 24, depth: int = 2, **options) -> VisionTransformer:
     """Make a ViT with 16 patches, a class token, two heads and DINOv2's layer scale; `seed` draws all weights."""
     options = {"img_size": 32, "patch_size": 8, "init_values": 1.0, "num_classes": 0} | options
-    return randomise(VisionTransformer(embed_dim=dim, depth=depth, num_heads=2, **options), seed).eval()
+    return randomise(
+        VisionTransformer(embed_dim=dim, depth=depth, num_heads=2, **options), seed
+    ).eval()
 
 
 @torch.no_grad()
@@ -75,4 +77,6 @@ def refused(call, message: str) -> str:
 def adapted(method="pvera", seed=0, **vit) -> pvera.AdaptedModel:
     """Adapt a small ViT of these options with a method or grid, or the small one of a key, and perturb what trains."""
     method = METHODS[method] if isinstance(method, str) else method
-    return perturb(pvera.adapt(make_vit(**vit), method, CLASSES, seed), seed if isinstance(seed, int) else 0)
+    return perturb(
+        pvera.adapt(make_vit(**vit), method, CLASSES, seed), seed if isinstance(seed, int) else 0
+    )

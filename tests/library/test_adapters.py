@@ -43,7 +43,9 @@ def test_trained_numbers_on_vit_b(vit_b, method, numbers):
 @pytest.mark.parametrize("method", [Bottleneck, AdaptFormer])
 def test_published_initialisation_is_not_the_identity(vit, images, method):
     expected = vit(images)
-    features = pvera.adapt(vit, method(ratio=4, near_identity=False), num_classes=5).features(images)[0]
+    features = pvera.adapt(vit, method(ratio=4, near_identity=False), num_classes=5).features(
+        images
+    )[0]
     assert (features - expected).abs().max() > 0.01
 
 
@@ -65,7 +67,9 @@ def test_low_rank_draws():
 def test_frozen_draws(method, columns, init):
     """One A and B per position, of variance 2 / columns (Kaiming), shared by all layers."""
     members = {
-        targets: pvera.adapt(make_vit(dim=48), method(rank=32, targets=targets, init=init), 5).members[0]
+        targets: pvera.adapt(
+            make_vit(dim=48), method(rank=32, targets=targets, init=init), 5
+        ).members[0]
         for targets in ("qv", "v")
     }
     shared = members["qv"].shared
@@ -80,7 +84,9 @@ def test_frozen_draws(method, columns, init):
     assert torch.equal(shared.A[..., 1, :], members["v"].shared.A[..., 0, :])
     assert torch.equal(shared.B[1], members["v"].shared.B[0])
     if method is PVeRA:  # A_μ does not depend on σ
-        fixed = pvera.adapt(make_vit(dim=48), PVeRA(rank=32, init=init, sigma=1.0), 5).members[0].shared
+        fixed = (
+            pvera.adapt(make_vit(dim=48), PVeRA(rank=32, init=init, sigma=1.0), 5).members[0].shared
+        )
         assert torch.equal(fixed.A, shared.A[:, :1]) and torch.equal(fixed.B, shared.B)
 
 
@@ -125,8 +131,12 @@ def test_head_is_the_same_for_every_method():
 # ---------------------------------------------------------------- gradients
 
 
-@pytest.mark.parametrize("value, dtype", [(0.0, torch.float32), (1e-30, torch.float32), (0.0, torch.bfloat16)])
-@pytest.mark.parametrize("method", [DoRA(rank=2), DoRA(rank=2, norm="output", transpose=False)], ids=str)
+@pytest.mark.parametrize(
+    "value, dtype", [(0.0, torch.float32), (1e-30, torch.float32), (0.0, torch.bfloat16)]
+)
+@pytest.mark.parametrize(
+    "method", [DoRA(rank=2), DoRA(rank=2, norm="output", transpose=False)], ids=str
+)
 def test_dora_on_a_weight_with_rows_and_columns_of_norm_zero(method, value, dtype, images):
     """It starts as the identity and trains; merging keeps what it has learned."""
     vit, images = make_vit(), images.to(dtype)
@@ -146,7 +156,9 @@ def test_dora_on_a_weight_with_rows_and_columns_of_norm_zero(method, value, dtyp
     assert logits.isfinite().all() and not torch.equal(model.features(images)[0], expected)
     trained = [layer.m != before for layer, before in zip(model.members[0].layers, magnitudes)]
     assert torch.stack(trained).all(), "those of norm zero too"
-    torch.testing.assert_close(model.merge_()(images), logits, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3)
+    torch.testing.assert_close(
+        model.merge_()(images), logits, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3
+    )
 
 
 # ---------------------------------------------------------------- bad hyperparameters
@@ -155,10 +167,25 @@ def test_dora_on_a_weight_with_rows_and_columns_of_norm_zero(method, value, dtyp
 RANKED, RATIOS = (LoRA, DoRA, VeRA, PVeRA), (Bottleneck, AdaptFormer)
 BAD = [
     (RANKED, "rank", [0, -1, 2.0, True, "8", None], "rank must be a positive integer"),
-    (RANKED, "targets", ["", "qq", "x", "qvx", "Q", "q,v", None, ["q", "v"], 3], "different letters out of q, k, v"),
-    (RANKED, "alpha", [0, -1.0, float("nan"), float("inf"), "16", None], "alpha must be a positive number"),
+    (
+        RANKED,
+        "targets",
+        ["", "qq", "x", "qvx", "Q", "q,v", None, ["q", "v"], 3],
+        "different letters out of q, k, v",
+    ),
+    (
+        RANKED,
+        "alpha",
+        [0, -1.0, float("nan"), float("inf"), "16", None],
+        "alpha must be a positive number",
+    ),
     (RATIOS, "ratio", [0, -4, 1.5], "ratio must be a positive integer"),
-    ((LoRA, VeRA), "dropout", [1, -0.1, "half", float("nan")], "dropout must be a number from 0 and below 1"),
+    (
+        (LoRA, VeRA),
+        "dropout",
+        [1, -0.1, "half", float("nan")],
+        "dropout must be a number from 0 and below 1",
+    ),
     ((PVeRA,), "sigma", [0, -1.0, float("nan"), "1"], "sigma must be a positive number or None"),
     ((VeRA, PVeRA), "pair", ["both"], "pair must be one of position, shared, not 'both'"),
     ((VeRA, PVeRA), "init", ["zeros"], "init must be one of normal, uniform, not 'zeros'"),
@@ -167,7 +194,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("methods, option, values, message", BAD, ids=[option for _, option, *_ in BAD])
+@pytest.mark.parametrize(
+    "methods, option, values, message", BAD, ids=[option for _, option, *_ in BAD]
+)
 def test_bad_hyperparameters(methods, option, values, message):
     for method in methods:
         for value in values:
@@ -183,12 +212,17 @@ def test_order_of_targets_does_not_matter():
 
 
 @pytest.mark.parametrize(
-    "method", [*METHODS.values(), VeRA(rank=5, targets="qkv", pair="shared"), PVeRA(rank=5, sigma=1.0)], ids=str
+    "method",
+    [*METHODS.values(), VeRA(rank=5, targets="qkv", pair="shared"), PVeRA(rank=5, sigma=1.0)],
+    ids=str,
 )
 def test_counts_agree_and_leave_the_vit_as_it_was(vit, method):
     """Of weights and of the shapes without weights."""
     vit.train().norm.weight.requires_grad_(False)
-    before, counted = {name: p.requires_grad for name, p in vit.named_parameters()}, cost.count(vit, method, CLASSES)
+    before, counted = (
+        {name: p.requires_grad for name, p in vit.named_parameters()},
+        cost.count(vit, method, CLASSES),
+    )
     bare = counted.backbone_multiply_adds
     assert counted.merged == (None if method.key in ("bottleneck", "adaptformer") else bare)
     assert (counted.sampled is None) == (method.key != "pvera") and counted.inference >= bare
@@ -199,7 +233,9 @@ def test_counts_agree_and_leave_the_vit_as_it_was(vit, method):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.parametrize("method", [Bottleneck(), AdaptFormer(), LoRA(rank=8), VeRA(rank=8), PVeRA(rank=8)], ids=str)
+@pytest.mark.parametrize(
+    "method", [Bottleneck(), AdaptFormer(), LoRA(rank=8), VeRA(rank=8), PVeRA(rank=8)], ids=str
+)
 def test_fvcore_counts_the_same(vit, method):
     """The paper counts with fvcore, for which a fused attention is nothing and a LayerNorm five per number."""
     from fvcore.nn import FlopCountAnalysis
@@ -209,8 +245,14 @@ def test_fvcore_counts_the_same(vit, method):
     images = torch.zeros(1, 3, 32, 32)
     model = pvera.adapt(vit, method, CLASSES).eval()
     with model.without_kl():
-        analysis = FlopCountAnalysis(model, images).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-        assert analysis.total() - analysis.by_operator()["layer_norm"] == cost.multiply_adds(model, images)
+        analysis = (
+            FlopCountAnalysis(model, images)
+            .unsupported_ops_warnings(False)
+            .uncalled_modules_warnings(False)
+        )
+        assert analysis.total() - analysis.by_operator()["layer_norm"] == cost.multiply_adds(
+            model, images
+        )
 
 
 def test_a_case_by_hand(vit):

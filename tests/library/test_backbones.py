@@ -64,12 +64,16 @@ def test_hash_sees_names_shapes_types_and_values():
         state | {"b": torch.tensor([1.0, 1.0, 1.0, 1.0 + 2**-23])},
     ]
     assert len({backbones.weights_sha256(v) for v in variants}) == len(variants)
-    assert backbones.weights_sha256(dict(reversed(state.items()))) == backbones.weights_sha256(state)
+    assert backbones.weights_sha256(dict(reversed(state.items()))) == backbones.weights_sha256(
+        state
+    )
 
 
 def test_random_weights_come_from_the_seed_and_leave_the_global_generator_alone():
     before = torch.get_rng_state()
-    hashes = [backbones.load("tiny", pretrained=False, seed=seed).weights_sha256 for seed in (0, 0, 1)]
+    hashes = [
+        backbones.load("tiny", pretrained=False, seed=seed).weights_sha256 for seed in (0, 0, 1)
+    ]
     assert hashes[0] == hashes[1] != hashes[2]
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -91,19 +95,28 @@ def test_dinov2_reads_weights_from_a_file(tmp_path):
     assert read.file_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-SIZED = [(backbones.TINY, 64, 8), ("xcit_nano_12_p8_224", 32, 8), ("naflexvit_base_patch16_gap", 64, 16)]
+SIZED = [
+    (backbones.TINY, 64, 8),
+    ("xcit_nano_12_p8_224", 32, 8),
+    ("naflexvit_base_patch16_gap", 64, 16),
+]
 
 
 @pytest.mark.parametrize("timm_name, size, patch", SIZED)
 def test_a_size_of_ones_own(timm_name, size, patch, monkeypatch):
     name = "shallow"
-    monkeypatch.setitem(backbones.NAMES, name, (timm_name, {"depth": 1, "embed_dim": 96, "num_heads": 3}))
+    monkeypatch.setitem(
+        backbones.NAMES, name, (timm_name, {"depth": 1, "embed_dim": 96, "num_heads": 3})
+    )
     sized = backbones.load(name, pretrained=False, image_size=size)
     assert sized.image_size == size != backbones.load(name, pretrained=False).image_size
     assert sized.model(torch.zeros(1, 3, size, size)).isfinite().all()
     for load in (backbones.load, backbones.shapes):
         for wrong in (1, size + 1):
-            with pytest.raises(InputError, match=f"^image_size {wrong} is no multiple of {name}'s patch size {patch}$"):
+            with pytest.raises(
+                InputError,
+                match=f"^image_size {wrong} is no multiple of {name}'s patch size {patch}$",
+            ):
                 load(name, image_size=wrong)
 
 
@@ -119,7 +132,10 @@ def test_download_without_network_says_what_to_get(monkeypatch):
 
     monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", no_network)
     error = refused("dinov2_s")
-    assert "huggingface.co/timm/vit_small_patch14_dinov2.lvd142m" in error and "--weights dinov2_s=FILE" in error
+    assert (
+        "huggingface.co/timm/vit_small_patch14_dinov2.lvd142m" in error
+        and "--weights dinov2_s=FILE" in error
+    )
     for name in ("resnet18", "convnext_atto"):
         assert "layers of another form" in refused(name), "weights would not help"
 
@@ -129,26 +145,42 @@ def test_unsuitable_weights(tmp_path):
     torch.save({"blocks": os.system}, tmp_path / "code.pth")
     torch.save({"blocks.0.norm1.weight": torch.ones(5)}, tmp_path / "other_architecture.pth")
     (tmp_path / "a.txt").write_bytes(b"no weights")
-    for name in ("damaged.safetensors", "code.pth", "other_architecture.pth", "a.txt", "missing.pth"):
+    for name in (
+        "damaged.safetensors",
+        "code.pth",
+        "other_architecture.pth",
+        "a.txt",
+        "missing.pth",
+    ):
         assert name in refused("tiny", weights=tmp_path / name)
 
 
 def test_dinov3_gets_the_class_token_under_its_short_name():
     vit = backbones.shapes("dinov3_s")
     assert vit.global_pool == "token"
-    assert timm.create_model("vit_small_patch16_dinov3.lvd1689m", device="meta").global_pool == "avg"
+    assert (
+        timm.create_model("vit_small_patch16_dinov3.lvd1689m", device="meta").global_pool == "avg"
+    )
 
 
 # Vision transformers of one's own class: the section of docs/backbones.md runs, and what does not fit is refused
 
 
 SECTIONS = (DOCS / "backbones.md").read_text().split("\n## ")
-BLOCKS = [re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL) for section in SECTIONS]
+BLOCKS = [
+    re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL) for section in SECTIONS
+]
 CLASS, *USES = [block for blocks in BLOCKS for block in blocks]
 NAMES: dict = {}
 exec(compile(CLASS, "docs/backbones.md", "exec"), NAMES)
 MyViT = NAMES["MyViT"]
-MAP = dict(layers="layers", projections="attention.to_qkv", attention="attention", mlp_norm="mlp_norm", mlp_out="mlp.2")
+MAP = dict(
+    layers="layers",
+    projections="attention.to_qkv",
+    attention="attention",
+    mlp_norm="mlp_norm",
+    mlp_out="mlp.2",
+)
 
 
 def own(cls=MyViT, **options):
@@ -181,7 +213,9 @@ def test_methods(key, tmp_path):
     model = pvera.adapt(plain, METHODS[key], 5)
     torch.testing.assert_close(model.features(images)[0], expected)
     perturb(model)(images).square().sum().backward()
-    assert all(p.grad.isfinite().all() and p.grad.any() for p in model.members[0].trained().values())
+    assert all(
+        p.grad.isfinite().all() and p.grad.any() for p in model.members[0].trained().values()
+    )
     logits = model.eval()(images)
     pvera.save(model, tmp_path / "adapter.safetensors")
     loaded = pvera.load(own(), tmp_path / "adapter.safetensors")
@@ -205,7 +239,12 @@ class VisionTransformer(nn.Module):
 
 def test_three_projections_compute_what_one_does(register):
     projections = [f"attention.{position}_proj" for position in "qkv"]
-    register(VisionTransformer, layers="vit.encoder.layer", projections=projections, attention="layer_scale1")
+    register(
+        VisionTransformer,
+        layers="vit.encoder.layer",
+        projections=projections,
+        attention="layer_scale1",
+    )
     models = [
         perturb(pvera.adapt(encoder, METHODS["pvera"], 5)).eval()
         for encoder in (make_vit(), VisionTransformer().eval())
@@ -222,11 +261,20 @@ def test_three_projections_compute_what_one_does(register):
         ({"layers": "blocks"}, "has no attribute `blocks`"),
         ({"layers": "norm"}, "'LayerNorm' object is not iterable"),
         ({"projections": "attention.qkv"}, "has no attribute `qkv`"),
-        ({"projections": "attention.to_out"}, "makes q, k, v by Linear(in_features=48, out_features=48, bias=True)"),
+        (
+            {"projections": "attention.to_out"},
+            "makes q, k, v by Linear(in_features=48, out_features=48, bias=True)",
+        ),
         ({"projections": "mlp_norm"}, "makes q, k, v by LayerNorm"),
-        ({"attention": "norm"}, "layers.0.mlp_norm does not have the tokens to which attention and MLP alone"),
+        (
+            {"attention": "norm"},
+            "layers.0.mlp_norm does not have the tokens to which attention and MLP alone",
+        ),
         ({"mlp_norm": "norm", "mlp": "attention.to_out"}, "layers.0 does not have the tokens"),
-        ({"mlp_out": "mlp.1"}, "GELU(approximate='none') is no linear layer to the width 48 at an MLP's end"),
+        (
+            {"mlp_out": "mlp.1"},
+            "GELU(approximate='none') is no linear layer to the width 48 at an MLP's end",
+        ),
     ],
     ids=str,
 )
@@ -259,7 +307,9 @@ def test_encoders_that_compute_something_else(register):
     assert "Changed returns features of shape (1, 17, 48), not one vector" in refused_encoder(
         with_change(forward=MyViT.tokens)
     )
-    assert "Changed returns dict, not one vector" in refused_encoder(with_change(forward=lambda self, x: {"x": x}))
+    assert "Changed returns dict, not one vector" in refused_encoder(
+        with_change(forward=lambda self, x: {"x": x})
+    )
     assert "is called 2 times in a pass, and not once" in refused_encoder(of_layer(twice))
     assert "is called 0 times in a pass" in refused_encoder(of_layer(lambda self, x: x))
 
@@ -269,7 +319,9 @@ def test_an_encoder_says_the_size_of_its_images(register):
     del vit.img_size
     assert "MyViT does not say the size of its images" in refused_encoder(vit.train())
     vit.image_size = (32, 24)
-    assert "MyViT does not compute an image (3, 32, 24), the size that it names" in refused_encoder(vit)
+    assert "MyViT does not compute an image (3, 32, 24), the size that it names" in refused_encoder(
+        vit
+    )
     vit.image_size = (32, 32)
     model = pvera.adapt(vit, METHODS["pvera"], 5)
     with pytest.raises(InputError, match="MyViT has no method set_grad_checkpointing"):
@@ -278,16 +330,24 @@ def test_an_encoder_says_the_size_of_its_images(register):
 
 def test_images_of_another_size(tmp_path):
     model = pvera.adapt(make_vit(), METHODS["lora"], 5)
-    with pytest.raises(InputError, match=r"VisionTransformer is for images \(3, 32, 32\), not \(3, 64, 64\): Input"):
+    with pytest.raises(
+        InputError, match=r"VisionTransformer is for images \(3, 32, 32\), not \(3, 64, 64\): Input"
+    ):
         model(make_images(size=64))
     pvera.save(model, tmp_path / "adapter.safetensors")
-    with pytest.raises(InputError, match=r"for inputs \(3, 32, 32\); this VisionTransformer takes \(3, 16, 16\)"):
+    with pytest.raises(
+        InputError, match=r"for inputs \(3, 32, 32\); this VisionTransformer takes \(3, 16, 16\)"
+    ):
         pvera.load(make_vit(img_size=16), tmp_path / "adapter.safetensors")
 
 
 @pytest.mark.parametrize("cls", [type(make_vit()), nn.Linear(2, 2), int])
 def test_classes_that_are_not_ones_own(cls):
-    with pytest.raises(InputError, match=r"register_encoder\(\) takes a module's class of your own"):
+    with pytest.raises(
+        InputError, match=r"register_encoder\(\) takes a module's class of your own"
+    ):
         pvera.register_encoder(cls)
-    with pytest.raises(InputError, match="one module that makes queries, keys and values, or three"):
+    with pytest.raises(
+        InputError, match="one module that makes queries, keys and values, or three"
+    ):
         pvera.register_encoder(MyViT, projections=["q", "k"])

@@ -75,7 +75,9 @@ def test_round_trip(tmp_path, images, method):
         assert (tmp_path / "merged.safetensors").read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("frozen", [lambda model: model, lambda model: model.members[0].head], ids=["all", "head"])
+@pytest.mark.parametrize(
+    "frozen", [lambda model: model, lambda model: model.members[0].head], ids=["all", "head"]
+)
 def test_what_was_trained_is_saved_while_it_is_frozen(path, tmp_path, frozen):
     model = trained()
     frozen(model).requires_grad_(False)
@@ -91,7 +93,9 @@ def test_one_member_of_a_grid(tmp_path, images):
         pvera.save(grid, path)
     grid.active = [1]
     pvera.save(grid, path)
-    torch.testing.assert_close(pvera.load(make_vit(), path).eval()(images), expected[1], rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        pvera.load(make_vit(), path).eval()(images), expected[1], rtol=0, atol=1e-5
+    )
 
 
 def compiled(vit):
@@ -134,7 +138,9 @@ def test_one_backbone_in_several_forms(tmp_path, images, saved_on, loaded_onto):
         pvera.save(model, tmp_path / "adapter.safetensors")
         loaded = pvera.load(loaded_onto(make(example)), tmp_path / "adapter.safetensors").eval()
         dtypes = [next(m.backbone.parameters()).dtype for m in (model, loaded)]
-        ours, theirs = (m(images.to(dtype)).float() for m, dtype in zip((model, loaded), dtypes, strict=True))
+        ours, theirs = (
+            m(images.to(dtype)).float() for m, dtype in zip((model, loaded), dtypes, strict=True)
+        )
         assert (ours - theirs).norm() < (0.1 if torch.bfloat16 in dtypes else 1e-5) * ours.norm()
 
 
@@ -275,7 +281,9 @@ SAME_WEIGHTS = {
     "pooling": lambda: changed(TIMM, "", global_pool="avg"),
     "heads": lambda: changed(TIMM, "blocks.0.attn", num_heads=4, head_dim=12),
     "ReLU": lambda: changed(TIMM, *EACH_MLP, act=nn.ReLU()),
-    "ReLU of BERT": lambda: changed("BertModel", "encoder.layer.1.intermediate", intermediate_act_fn=nn.ReLU()),
+    "ReLU of BERT": lambda: changed(
+        "BertModel", "encoder.layer.1.intermediate", intermediate_act_fn=nn.ReLU()
+    ),
     "statistics": other_statistics,
     "not a number": lambda: changed(TIMM, "blocks.0.norm1", eps=float("nan")),
     "rotary positions": lambda: changed("vit_base_patch16_dinov3", "rope", periods=torch.ones(6)),
@@ -317,8 +325,18 @@ def test_damaged_files(path, tmp_path):
     """A file that was cut, and one changed byte in length, header, description or tensors."""
     whole = path.read_bytes()
     header = 8 + int.from_bytes(whole[:8], "little")
-    damaged = [whole[:kept] for kept in (0, 4, 100, len(whole) // 2, len(whole) - 1)] + [bytes(len(whole))]
-    for at in (0, 9, whole.index(b"alpha") + 9, whole.index(b"layers.0.d") + 7, header, header + 50, len(whole) - 1):
+    damaged = [whole[:kept] for kept in (0, 4, 100, len(whole) // 2, len(whole) - 1)] + [
+        bytes(len(whole))
+    ]
+    for at in (
+        0,
+        9,
+        whole.index(b"alpha") + 9,
+        whole.index(b"layers.0.d") + 7,
+        header,
+        header + 50,
+        len(whole) - 1,
+    ):
         damaged.append(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
     for content_ in damaged:
         path.write_bytes(content_)
@@ -344,12 +362,20 @@ def test_random_matrices_that_cannot_be_drawn_again(path, monkeypatch):
     [
         ({"version": 3}, {}, "format version 3, not 4: use the pvera that wrote it"),
         ({"method": "pvera2"}, {}, "is not registered"),
-        ({"hyperparameters": {"rank": 8, "depth": 1}}, {}, "a hyperparameter that pvera does not have"),
+        (
+            {"hyperparameters": {"rank": 8, "depth": 1}},
+            {},
+            "a hyperparameter that pvera does not have",
+        ),
         ({"hyperparameters": {"rank": 0}}, {}, "rank must be a positive integer"),
         ({"num_classes": -1}, {}, "num_classes must be a whole number from 0"),
         ({}, {"layers.0.d": torch.zeros(2, 2, 4)}, "does not hold the tensors"),
         ({}, {"layers.9.d": torch.zeros(2, 2, 8)}, "does not hold the tensors"),
-        ({}, {"layers.1.b": torch.full((2, 24), float("nan"))}, "layers.1.b holds NaN or infinite numbers"),
+        (
+            {},
+            {"layers.1.b": torch.full((2, 24), float("nan"))},
+            "layers.1.b holds NaN or infinite numbers",
+        ),
     ],
 )
 def test_wrong_content_with_a_correct_checksum(path, described, tensors, message):
@@ -368,7 +394,9 @@ def test_a_diverged_adapter_is_not_saved(path, number):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("part", [lambda model: model, lambda model: model.members], ids=["all", "adapters"])
+@pytest.mark.parametrize(
+    "part", [lambda model: model, lambda model: model.members], ids=["all", "adapters"]
+)
 def test_a_model_without_numbers(path, part):
     backbone = make_vit().to("meta")
     tiny.refused(lambda: pvera.load(backbone, path), "on the meta device, and has no numbers here")
@@ -381,14 +409,18 @@ def test_a_model_without_numbers(path, part):
 # ---------------------------------------------------------------- copies and states
 
 
-@pytest.mark.parametrize("parent", [lambda model: model, nn.Sequential], ids=["alone", "in a parent"])
+@pytest.mark.parametrize(
+    "parent", [lambda model: model, nn.Sequential], ids=["alone", "in a parent"]
+)
 @pytest.mark.parametrize("key", ["ia3", "pvera"])
 def test_the_state_means_the_same_merged_or_not(key, parent, images):
     model = trained(method=METHODS[key])
     expected, plain = model(images), {n: t.clone() for n, t in parent(model).state_dict().items()}
     model.merge_()
     state = parent(model).state_dict()
-    assert state.keys() == plain.keys() and all(torch.equal(tensor, plain[name]) for name, tensor in state.items())
+    assert state.keys() == plain.keys() and all(
+        torch.equal(tensor, plain[name]) for name, tensor in state.items()
+    )
     fresh = pvera.adapt(make_vit(seed=2), METHODS[key], CLASSES, seed=1).eval()
     parent(fresh).load_state_dict(state)
     assert torch.equal(fresh(images), expected)

@@ -36,7 +36,9 @@ def sharded(key):
 def ddp(key, own):
     alone, model = adapted(key), adapted(key)
     expected = gradients(alone, alone, slice(None))
-    torch.testing.assert_close(gradients(model, DistributedDataParallel(model), own), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        gradients(model, DistributedDataParallel(model), own), expected, rtol=1e-4, atol=1e-5
+    )
 
 
 def fsdp2(key, own):
@@ -78,11 +80,17 @@ def check_noise():
 def run(rank: int, folder, queue) -> None:
     torch.set_num_threads(1)
     try:
-        distributed.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=RANKS)
+        distributed.init_process_group(
+            "gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=RANKS
+        )
         for key in ("pvera", "ia3", "adaptformer"):  # of projections, of the MLP, and beside it
             for check in (ddp, fsdp2):
                 check(key, slice(2 * rank, 2 * rank + 2))
-            for use in (pvera.AdaptedModel.merge_, pvera.checkpoint.dumps, lambda model: pvera.export_peft(model, "a")):
+            for use in (
+                pvera.AdaptedModel.merge_,
+                pvera.checkpoint.dumps,
+                lambda model: pvera.export_peft(model, "a"),
+            ):
                 with pytest.raises(InputError):
                     use(sharded(key))
         check_noise()
@@ -97,7 +105,10 @@ def test_two_processes(tmp_path):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pvera"])
     queue = context.Queue()
-    ranks = [context.Process(target=run, args=(rank, tmp_path, queue), daemon=True) for rank in range(RANKS)]
+    ranks = [
+        context.Process(target=run, args=(rank, tmp_path, queue), daemon=True)
+        for rank in range(RANKS)
+    ]
     for process in ranks:
         process.start()
     assert [queue.get(timeout=250) for _ in ranks] == ["done"] * RANKS

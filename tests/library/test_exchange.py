@@ -22,7 +22,11 @@ from pvera import DoRA, InputError, LoRA, PVeRA, VeRA
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 EXPORTED = [
-    *(kind(rank=4, targets=targets) for kind in (PVeRA, VeRA, LoRA, DoRA) for targets in ("k", "qkv")),
+    *(
+        kind(rank=4, targets=targets)
+        for kind in (PVeRA, VeRA, LoRA, DoRA)
+        for targets in ("k", "qkv")
+    ),
     PVeRA(rank=4, alpha=3.0, pair="shared"),
     PVeRA(rank=4, sigma=1.0),
     VeRA(rank=4, targets="kv", pair="shared"),
@@ -44,7 +48,9 @@ def test_a_merged_model_exports_the_same_folder(tmp_path):
         model = tiny.adapted(method).eval()
         pvera.export_peft(model, tmp_path / "plain")
         pvera.export_peft(model.merge_(), tmp_path / "merged")
-        plain, merged = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("plain", "merged"))
+        plain, merged = (
+            load_file(tmp_path / name / "adapter_model.safetensors") for name in ("plain", "merged")
+        )
         torch.testing.assert_close(merged, plain, rtol=0, atol=0)
 
 
@@ -113,7 +119,10 @@ def test_imported_adapters_train_on_and_are_saved(tmp_path, images):
     (model(images).sum() + model.kl_divergence()).backward()
     assert all(p.grad is not None and p.grad.any() for p in model.members[0].trained().values())
     pvera.save(model, tmp_path / "adapter.safetensors")
-    assert torch.equal(pvera.load(make_vit(), tmp_path / "adapter.safetensors").eval()(images), model.eval()(images))
+    assert torch.equal(
+        pvera.load(make_vit(), tmp_path / "adapter.safetensors").eval()(images),
+        model.eval()(images),
+    )
 
 
 # ---------------------------------------------------------------- draws
@@ -156,7 +165,12 @@ def test_a_mean_that_peft_cannot_sample_is_exported_as_vera(tmp_path):
     assert pvera.import_peft(tmp_path, make_vit()).members[0].method.key == "vera"
 
 
-TIMM_HEADS = ["vit_base_patch14_dinov2", "vit_base_patch16_siglip_224", "vit_base_patch16_gap_224", "cait_xxs24_224"]
+TIMM_HEADS = [
+    "vit_base_patch14_dinov2",
+    "vit_base_patch16_siglip_224",
+    "vit_base_patch16_gap_224",
+    "cait_xxs24_224",
+]
 
 
 @pytest.mark.parametrize("example", [*TIMM_HEADS, "deit_base_distilled_patch16_224"])
@@ -179,14 +193,18 @@ def test_heads_of_timm(example, tmp_path):
 
 
 def test_the_features_that_a_head_of_texts_reads(tmp_path):
-    model = perturb(pvera.adapt(make("BertModel"), METHODS["pvera"], CLASSES, pool="mean"), scale=0.03).eval()
+    model = perturb(
+        pvera.adapt(make("BertModel"), METHODS["pvera"], CLASSES, pool="mean"), scale=0.03
+    ).eval()
     pvera.export_peft(model, tmp_path)
     texts = make_inputs(model.backbone)
     close(pvera.import_peft(tmp_path, make("BertModel")).eval()(texts), model(texts))
     first = pvera.import_peft(tmp_path, make("BertModel"), pool="first").eval()
     assert first.pool == "first" and (first(texts) - model(texts)).abs().max() > 1e-3
     pvera.export_peft(pvera.adapt(make("BertModel"), METHODS["pvera"], 0), tmp_path)
-    assert not (tmp_path / "head.safetensors").exists(), "an adapter without a head does not get the earlier one's"
+    assert not (tmp_path / "head.safetensors").exists(), (
+        "an adapter without a head does not get the earlier one's"
+    )
 
 
 # ---------------------------------------------------------------- export that is refused
@@ -229,19 +247,27 @@ def test_backbones_that_do_not_call_the_fused_layer(example, tmp_path):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("key, tensor", [("lora", "layers.1.B"), ("pvera", "shared.A"), ("dora", "head.bias")])
+@pytest.mark.parametrize(
+    "key, tensor", [("lora", "layers.1.B"), ("pvera", "shared.A"), ("dora", "head.bias")]
+)
 def test_export_of_what_diverged(tmp_path, key, tensor, value):
     model = tiny.adapted(key)
     member = model.members[0]
-    (dict(member.named_parameters()) | dict(member.named_buffers()))[tensor].data.flatten()[0] = value
-    tiny.refused(lambda: pvera.export_peft(model, tmp_path / "folder"), "holds NaN or infinite numbers")
+    (dict(member.named_parameters()) | dict(member.named_buffers()))[tensor].data.flatten()[0] = (
+        value
+    )
+    tiny.refused(
+        lambda: pvera.export_peft(model, tmp_path / "folder"), "holds NaN or infinite numbers"
+    )
     assert not (tmp_path / "folder").exists()
 
 
 def test_export_of_numbers_that_single_precision_does_not_hold(tmp_path):
     model = tiny.adapted("lora").double()
     model.members[0].layers[0].A.data *= 1e300
-    tiny.refused(lambda: pvera.export_peft(model, tmp_path / "folder"), "holds NaN or infinite numbers")
+    tiny.refused(
+        lambda: pvera.export_peft(model, tmp_path / "folder"), "holds NaN or infinite numbers"
+    )
 
 
 # ---------------------------------------------------------------- import that is refused
@@ -291,14 +317,34 @@ PATCHES = "base_model.model.embeddings.patch_embeddings.projection.lora_A.weight
         ({"peft_type": "LOHA"}, [], {}, "holds LOHA: only PVERA, VERA, LORA, IA3 can be read"),
         ({"bias": "all"}, [], {}, "bias='all' has no counterpart here"),
         ({"sample_at_inference": True}, [], {}, "set it to false, and draw with pvera.sample"),
-        ({"init_lora_weights": "pissa"}, [], {}, "init_lora_weights='pissa' has no counterpart here"),
-        ({"r": 5}, [], {}, "belongs to another backbone or rank: pvera_A has shape (16, 24), not (10, 24)"),
+        (
+            {"init_lora_weights": "pissa"},
+            [],
+            {},
+            "init_lora_weights='pissa' has no counterpart here",
+        ),
+        (
+            {"r": 5},
+            [],
+            {},
+            "belongs to another backbone or rank: pvera_A has shape (16, 24), not (10, 24)",
+        ),
         ({}, [f"{QUERY}b", f"{QUERY}d"], {}, "does not adapt the same projections in each"),
         ({}, [f"{QUERY}b"], {}, "lacks a pvera_lambda_b"),
         ({}, ["base_model.pvera_A"], {}, "lacks a pvera_A"),
         ({}, [], {TOKEN: torch.zeros(1, 1, 24)}, f"holds {TOKEN}, which belongs to no adapter"),
-        ({}, [], {PATCHES: torch.zeros(2, 3)}, f"adapts {PATCHES}: only adapters of queries, keys and values"),
-        ({"peft_type": ["LORA"]}, [], {}, "holds ['LORA']: only PVERA, VERA, LORA, IA3 can be read"),
+        (
+            {},
+            [],
+            {PATCHES: torch.zeros(2, 3)},
+            f"adapts {PATCHES}: only adapters of queries, keys and values",
+        ),
+        (
+            {"peft_type": ["LORA"]},
+            [],
+            {},
+            "holds ['LORA']: only PVERA, VERA, LORA, IA3 can be read",
+        ),
         ({}, None, {}, "holds no adapter of queries, keys or values"),
     ],
     ids=str,
@@ -326,7 +372,12 @@ OPTIONS = {
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_without_a_counterpart(folder, option):
     set_options(folder, **{option: OPTIONS[option]})
-    refused(folder, f"{option}={OPTIONS[option]!r} has no counterpart here", as_dinov2(make_vit()), num_classes=3)
+    refused(
+        folder,
+        f"{option}={OPTIONS[option]!r} has no counterpart here",
+        as_dinov2(make_vit()),
+        num_classes=3,
+    )
 
 
 @pytest.mark.parametrize(
@@ -350,10 +401,19 @@ OUTSIDE = "only adapters of queries, keys and values can be read"
     [
         (peft.LoraConfig(r=RANK, target_modules=["qkv", "mlp.fc1"]), OUTSIDE),
         (peft.LoraConfig(r=RANK, target_modules=["qkv", "mlp.fc2"]), OUTSIDE),
-        (peft.IA3Config(target_modules=["qkv"], feedforward_modules=[]), "(IA)³ scales keys, values and the MLP's"),
+        (
+            peft.IA3Config(target_modules=["qkv"], feedforward_modules=[]),
+            "(IA)³ scales keys, values and the MLP's",
+        ),
         (configurations(FUSED)["ia3"], "scales queries, which (IA)³ does not"),
-        (peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["norm1"]), "no adapter and no head"),
-        (peft.IA3Config(target_modules=["qkv", "fc2"], feedforward_modules=["qkv", "fc2"]), "alone is one of"),
+        (
+            peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["norm1"]),
+            "no adapter and no head",
+        ),
+        (
+            peft.IA3Config(target_modules=["qkv", "fc2"], feedforward_modules=["qkv", "fc2"]),
+            "alone is one of",
+        ),
     ],
 )
 def test_adapters_without_a_counterpart(tmp_path, config, message):
@@ -364,7 +424,9 @@ def test_adapters_without_a_counterpart(tmp_path, config, message):
 @pytest.mark.parametrize("kind", ["LORA", "VERA", "PVERA"])
 def test_numbers_that_the_configuration_lacks_are_peft_s_defaults(tmp_path, images, kind):
     """Of the rank, LoRA's α, and the key that draws matrices which are not saved."""
-    config_class = {"LORA": peft.LoraConfig, "VERA": peft.VeraConfig, "PVERA": peft.PveraConfig}[kind]
+    config_class = {"LORA": peft.LoraConfig, "VERA": peft.VeraConfig, "PVERA": peft.PveraConfig}[
+        kind
+    ]
     options = {} if kind == "LORA" else {"save_projection": False}
     theirs = saved(config_class(target_modules=SEPARATE, **options), tmp_path, "transformers")
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": kind} | options))
@@ -385,7 +447,9 @@ def test_numbers_that_are_none(tmp_path, name, option, values, must):
     saved(configurations(SEPARATE)[name], tmp_path, "transformers")
     for value in values:
         set_options(tmp_path, **{option: value})
-        refused(tmp_path, f"adapter_config.json: {option} must be {must}, not {value!r}", num_classes=3)
+        refused(
+            tmp_path, f"adapter_config.json: {option} must be {must}, not {value!r}", num_classes=3
+        )
 
 
 @pytest.mark.parametrize("value", [float("nan"), -float("inf")])
@@ -394,17 +458,23 @@ def test_numbers_that_diverged(folder, value):
     tensors = load_file(file)
     tensors[f"{QUERY}b"][3] = value
     save_file(tensors, file)
-    refused(folder, f"adapter_model.safetensors: {QUERY}b holds NaN or infinite numbers", num_classes=3)
+    refused(
+        folder, f"adapter_model.safetensors: {QUERY}b holds NaN or infinite numbers", num_classes=3
+    )
     tensors[f"{QUERY}b"][3] = 0
     save_file(tensors, file)
-    save_file({"weight": torch.full((3, 24), value), "bias": torch.zeros(3)}, folder / "head.safetensors")
+    save_file(
+        {"weight": torch.full((3, 24), value), "bias": torch.zeros(3)}, folder / "head.safetensors"
+    )
     refused(folder, "head.safetensors: weight holds NaN or infinite numbers")
 
 
 def text_encoder(name):
     """Return a text encoder of transformers, as wide and deep as the small encoders of images."""
     kind = getattr(transformers, name)
-    size = dict(hidden_size=24, ffn_dim=96, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2)
+    size = dict(
+        hidden_size=24, ffn_dim=96, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2
+    )
     return kind(kind.config_class(**size, vocab_size=50, word_embed_proj_dim=24))
 
 
@@ -441,22 +511,33 @@ def test_clips_text_encoder_by_the_names_of_its_modules(tmp_path):
     pvera.import_peft(tmp_path, clip(), num_classes=3)
     tensors = load_file(tmp_path / "adapter_model.safetensors")
     for part in ("vision_model", "text_model"):
-        named = {key.replace(".encoder.", f".{part}.encoder."): tensor for key, tensor in tensors.items()}
+        named = {
+            key.replace(".encoder.", f".{part}.encoder."): tensor for key, tensor in tensors.items()
+        }
         save_file(named, tmp_path / "adapter_model.safetensors")
         if part == "vision_model":
             pvera.import_peft(tmp_path, clip(), num_classes=3)
         else:
-            refused(tmp_path, "that is a module of another encoder than CLIPVisionModel", clip(), num_classes=3)
+            refused(
+                tmp_path,
+                "that is a module of another encoder than CLIPVisionModel",
+                clip(),
+                num_classes=3,
+            )
 
 
 def test_an_encoder_of_images_into_a_text_encoder(tmp_path):
     pvera.export_peft(tiny.adapted("lora"), tmp_path)
-    refused(tmp_path, "that is a module of another encoder than BertModel", text_encoder("BertModel"))
+    refused(
+        tmp_path, "that is a module of another encoder than BertModel", text_encoder("BertModel")
+    )
 
 
 def test_two_encoders_in_one_folder(folder):
     tensors = load_file(folder / "adapter_model.safetensors")
-    tensors |= {key.replace(".model.", ".model.other."): tensor.clone() for key, tensor in tensors.items()}
+    tensors |= {
+        key.replace(".model.", ".model.other."): tensor.clone() for key, tensor in tensors.items()
+    }
     save_file(tensors, folder / "adapter_model.safetensors")
     refused(folder, "adapts two modules in one place", num_classes=3)
 
@@ -468,7 +549,9 @@ def test_heads(folder):
     save_file({"weight": torch.zeros(3, 24), "bias": torch.zeros(3)}, folder / "head.safetensors")
     refused(folder, "its head has 3 classes, not 4", num_classes=4)
     save_file({"w": torch.zeros(4, 24), "b": torch.zeros(4)}, folder / "other.safetensors")
-    refused(folder, "holds several heads, head.safetensors and other.safetensors: remove all but one")
+    refused(
+        folder, "holds several heads, head.safetensors and other.safetensors: remove all but one"
+    )
 
 
 #: Classifiers whose head reads a pooler (BERT) or a mean of tokens, and the encoders inside.
@@ -483,7 +566,11 @@ OTHER_FEATURES = {
 def test_heads_that_read_a_pooler_or_a_mean(tmp_path, name):
     """They are as wide as one of the class token, and would give wrong scores."""
     kind = getattr(transformers, name)
-    config = kind.config_class(**SMALL) if name.startswith("Bert") else kind.config_class(vision_config=SMALL)
+    config = (
+        kind.config_class(**SMALL)
+        if name.startswith("Bert")
+        else kind.config_class(vision_config=SMALL)
+    )
     config.num_labels = 3
     classifier = kind(config)
     target = "query" if name.startswith("Bert") else "q_proj"
@@ -493,17 +580,24 @@ def test_heads_that_read_a_pooler_or_a_mean(tmp_path, name):
     refused(tmp_path, "its classifier reads a pooler or a mean, and not the features here", encoder)
 
 
-SMALL = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96, num_labels=3)
+SMALL = dict(
+    hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96, num_labels=3
+)
 SMALL |= {"image_size": 32, "patch_size": 8}
 
 
 def test_the_head_of_a_vit_of_transformers(tmp_path, images):
     vit = transformers.ViTForImageClassification(transformers.ViTConfig(**SMALL)).eval()
-    config = peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["classifier"], init_lora_weights=False)
+    config = peft.LoraConfig(
+        r=2, target_modules=["q_proj"], modules_to_save=["classifier"], init_lora_weights=False
+    )
     theirs = peft.get_peft_model(copy.deepcopy(vit), config).eval()
     theirs.save_pretrained(tmp_path)
     encoder = transformers.ViTModel(vit.config, add_pooling_layer=False)
     encoder.load_state_dict(vit.vit.state_dict())
     torch.testing.assert_close(
-        pvera.import_peft(tmp_path, encoder).eval()(images), theirs(images).logits, rtol=0, atol=1e-5
+        pvera.import_peft(tmp_path, encoder).eval()(images),
+        theirs(images).logits,
+        rtol=0,
+        atol=1e-5,
     )

@@ -15,14 +15,21 @@ from pvera import AdaptFormer, DoRA, Linear, LoRA, PVeRA, VeRA
 
 #: Example -> what its head reads, and the page's column of what is refused.
 FAMILIES = {
-    example: row[2:] for row in table("backbones", "The table")[1:] for example in re.findall("`(.+?)`", row[1])
+    example: row[2:]
+    for row in table("backbones", "The table")[1:]
+    for example in re.findall("`(.+?)`", row[1])
 }
 REFUSED = [example for example, (_, column) in FAMILIES.items() if column.startswith("all: ")]
 EXAMPLES = [example for example in FAMILIES if example not in REFUSED]
 #: Encoders of every kind of layer with every check; the other families are slow tests.
 FAST = ["vit_base_patch14_dinov2", "beit_base_patch16_224", "DebertaV2Model(share_att_key=True)"]
 #: Encoders with the checks that tell one family from another.
-FEW = ["vit_base_patch16_siglip_224", "deit_base_distilled_patch16_224", "vit_base_patch16_rpn_224", "BertModel"]
+FEW = [
+    "vit_base_patch16_siglip_224",
+    "deit_base_distilled_patch16_224",
+    "vit_base_patch16_rpn_224",
+    "BertModel",
+]
 FEW += ["Dinov2Model", "Dinov2Model(use_swiglu_ffn=True)"]
 FEW_CHECKS = ["reference", "merging", "exchange"]
 
@@ -80,7 +87,9 @@ def test_variants_of_timms_vision_transformer(example, key, check):
     CHECKS[check](Case(example, key))
 
 
-@pytest.mark.parametrize("example, key", [(e, k) for e in EXAMPLES for k in METHODS if (e, k) not in CELLS])
+@pytest.mark.parametrize(
+    "example, key", [(e, k) for e in EXAMPLES for k in METHODS if (e, k) not in CELLS]
+)
 def test_method_that_does_not_fit_is_refused(example, key):
     assert METHODS[key].title in refused(make(example), method=METHODS[key])
 
@@ -90,10 +99,16 @@ def test_method_that_does_not_fit_is_refused(example, key):
 READS = {
     "class token": lambda encoder, tokens: tokens[:, 0],
     "first token": lambda encoder, tokens: tokens[:, 0],
-    "mean of class and distillation token": lambda encoder, tokens: (tokens[:, 0] + tokens[:, 1]) / 2,
+    "mean of class and distillation token": lambda encoder, tokens: (
+        (tokens[:, 0] + tokens[:, 1]) / 2
+    ),
     "mean of the patches": lambda encoder, tokens: tokens[:, encoder.num_prefix_tokens :].mean(1),
-    "class token behind the last LayerNorm": lambda encoder, tokens: encoder.post_layernorm(tokens[:, 0]),
-    "attention pooling of all tokens": lambda encoder, tokens: getattr(encoder, "attn_pool", encoder.head)(tokens),
+    "class token behind the last LayerNorm": lambda encoder, tokens: encoder.post_layernorm(
+        tokens[:, 0]
+    ),
+    "attention pooling of all tokens": lambda encoder, tokens: getattr(
+        encoder, "attn_pool", encoder.head
+    )(tokens),
     "attention pooling of the patches": lambda encoder, tokens: encoder.attn_pool(
         tokens[:, encoder.num_prefix_tokens :]
     ),
@@ -101,7 +116,9 @@ READS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example, reads", [(example, FAMILIES[example][0]) for example in EXAMPLES])
+@pytest.mark.parametrize(
+    "example, reads", [(example, FAMILIES[example][0]) for example in EXAMPLES]
+)
 @torch.no_grad()
 def test_head_reads(example, reads):
     encoder = make(example)
@@ -127,7 +144,9 @@ def shape_only(example: str):
     try:
         return timm.create_model(example, num_classes=0, device="meta")
     except (AssertionError, NotImplementedError, RuntimeError, TypeError):
-        return timm.create_model(example, num_classes=0)  # it computes with numbers that the meta device lacks
+        return timm.create_model(
+            example, num_classes=0
+        )  # it computes with numbers that the meta device lacks
 
 
 @pytest.mark.slow
@@ -137,7 +156,9 @@ def test_refused(example):
 
 
 def test_page_is_well_formed():
-    examples = re.findall("`(.+?)`", " ".join(row[1] for row in table("backbones", "The table")[1:]))
+    examples = re.findall(
+        "`(.+?)`", " ".join(row[1] for row in table("backbones", "The table")[1:])
+    )
     assert sorted(examples) == sorted(FAMILIES), "no example stands twice"
     assert set(OPTIONS) <= set(EXAMPLES) and {*FAST, *FEW} <= set(EXAMPLES)
     titles = {"", *(method.title for method in METHODS.values())}

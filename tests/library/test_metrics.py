@@ -39,7 +39,9 @@ def test_by_hand():
     # Three bins: array_split gives sizes 2, 1, 1: {.6, .6}, {.8 wrong}, {.9 right}
     assert metrics.ace(probabilities, labels, bins=3) == pytest.approx((0.2 + 0.8 + 0.1) / 4)
     assert metrics.nll(probabilities, labels) == pytest.approx(-np.log([0.9, 0.2, 0.6, 0.4]).mean())
-    assert metrics.brier(probabilities, labels) == pytest.approx(2 * (0.1**2 + 0.8**2 + 0.4**2 + 0.6**2) / 4)
+    assert metrics.brier(probabilities, labels) == pytest.approx(
+        2 * (0.1**2 + 0.8**2 + 0.4**2 + 0.6**2) / 4
+    )
 
 
 def test_ties_share_their_answers_over_the_bins_they_span():
@@ -49,17 +51,23 @@ def test_ties_share_their_answers_over_the_bins_they_span():
         assert metrics.ace(same, np.array(labels), bins=2) == pytest.approx(0.25)
     # Ranks {.6, .75} and {.75, .75}, one of the three .75 right: |1 + 1/3 - 1.35| + |2/3 - 1.5|
     mixed = np.array([[0.75, 0.25], [0.6, 0.4], [0.75, 0.25], [0.75, 0.25]])
-    assert metrics.ace(mixed, np.array([1, 0, 0, 1]), bins=2) == pytest.approx((0.05 / 3 + 2.5 / 3) / 4)
+    assert metrics.ace(mixed, np.array([1, 0, 0, 1]), bins=2) == pytest.approx(
+        (0.05 / 3 + 2.5 / 3) / 4
+    )
 
 
 def test_bin_edges_belong_to_the_upper_bin():
-    probabilities = np.array([[0.5, 0.5, 0.0], [0.49, 0.49, 0.02]])  # the first right, the second wrong
+    probabilities = np.array(
+        [[0.5, 0.5, 0.0], [0.49, 0.49, 0.02]]
+    )  # the first right, the second wrong
     # Apart: (.5 + .49) / 2. In one bin: |1 - .99| / 2
     assert metrics.ece(probabilities, np.array([0, 2]), bins=2) == pytest.approx(0.99 / 2)
 
 
 def test_nll_of_the_impossible_is_finite():
-    assert metrics.nll(np.array([[1.0, 0.0]]), np.array([1])) == pytest.approx(-np.log(np.finfo(np.float64).eps))
+    assert metrics.nll(np.array([[1.0, 0.0]]), np.array([1])) == pytest.approx(
+        -np.log(np.finfo(np.float64).eps)
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -75,7 +83,9 @@ def test_properties(case, bins):
     assert 0 <= metrics.brier(probabilities, labels) <= 2
     order = np.random.default_rng(0).permutation(len(labels))
     for metric in METRICS:
-        assert metric(probabilities[order], labels[order]) == pytest.approx(metric(probabilities, labels))
+        assert metric(probabilities[order], labels[order]) == pytest.approx(
+            metric(probabilities, labels)
+        )
 
 
 def test_stored_predictions_in_half_precision():
@@ -85,14 +95,18 @@ def test_stored_predictions_in_half_precision():
     half = probabilities.astype(np.float16)
     for metric in METRICS:
         stored = metric(half, labels.astype(np.int16))
-        assert stored == metric(half.astype(np.float64), labels)  # sums are not rounded to half precision
+        assert stored == metric(
+            half.astype(np.float64), labels
+        )  # sums are not rounded to half precision
         assert stored == pytest.approx(metric(probabilities, labels), abs=2e-3)
 
 
 # The errors of a calibrated model
 
 
-@pytest.mark.parametrize("rounding", [3, 1])  # of confidences, for ties across the edges of equal-mass bins
+@pytest.mark.parametrize(
+    "rounding", [3, 1]
+)  # of confidences, for ties across the edges of equal-mass bins
 def test_a_calibrated_model_has_its_floor(rounding):
     """Errors of labels drawn by this test have the same mean and spread as the floor's."""
     rng = np.random.default_rng(0)
@@ -110,7 +124,9 @@ def test_a_calibrated_model_has_its_floor(rounding):
 
 def test_auroc_by_hand():
     # The wrong ones, 0.4 and 0.2, against the right ones, 0.1 and 0.2: above, above, above, equal.
-    assert metrics.auroc(np.array([0.1, 0.4, 0.2, 0.2]), np.array([0, 1, 0, 1])) == pytest.approx(3.5 / 4)
+    assert metrics.auroc(np.array([0.1, 0.4, 0.2, 0.2]), np.array([0, 1, 0, 1])) == pytest.approx(
+        3.5 / 4
+    )
     for alike in (np.zeros(3), np.ones(3)):
         assert np.isnan(metrics.auroc(np.arange(3), alike)), "there is no pair"
 
@@ -129,7 +145,10 @@ def test_auroc_is_the_share_of_pairs_in_order(sample):
 @pytest.mark.parametrize(
     "scores, expected",
     [
-        ([[0.6, 0.4, 0.0], [0.1, 0.9, 0.0]], 1),  # one vote each, the second class has the higher mean
+        (
+            [[0.6, 0.4, 0.0], [0.1, 0.9, 0.0]],
+            1,
+        ),  # one vote each, the second class has the higher mean
         ([[0.6, 0.4, 0.0], [0.4, 0.6, 0.0]], 0),  # equal means too: the first class wins
         ([[0.4, 0.3, 0.3], [0.0, 0.0, 1.0], [0.4, 0.3, 0.3]], 0),  # votes count more than the mean
     ],
@@ -151,10 +170,14 @@ def test_against_scipy_and_a_loop(k, n, classes, seed):
             highest.append(scores[draw, i].max())
         assert estimates.sd[i] == pytest.approx(np.std(highest, ddof=1))
         assert estimates.accuracy[i] == pytest.approx(np.mean(right))
-        assert estimates.correct[i] == (np.mean(right) > 0.5), "half of the draws is not more than half"
+        assert estimates.correct[i] == (np.mean(right) > 0.5), (
+            "half of the draws is not more than half"
+        )
         assert estimates.right[i] == (estimates.predicted[i] == labels[i])
         of_class = scores[:, i, estimates.predicted[i]]
         low, high = stats.t.interval(0.95, k - 1, np.mean(of_class), stats.sem(of_class))
-        assert (estimates.centre[i], estimates.width[i]) == pytest.approx(((low + high) / 2, high - low))
+        assert (estimates.centre[i], estimates.width[i]) == pytest.approx(
+            ((low + high) / 2, high - low)
+        )
         votes = np.bincount(scores[:, i].argmax(1), minlength=classes)
         assert votes[estimates.predicted[i]] == votes.max()

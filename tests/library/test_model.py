@@ -33,7 +33,9 @@ def labels(count=4):
 
 
 def optimizer(model, lr=1e-2):
-    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr, weight_decay=1e-4)
+    return torch.optim.AdamW(
+        [p for p in model.parameters() if p.requires_grad], lr=lr, weight_decay=1e-4
+    )
 
 
 # ---------------------------------------------------------------- grids
@@ -55,7 +57,9 @@ def test_grid_trains_each_member_as_alone(key, seeds):
             stopped = copy.deepcopy(together.members[1].state_dict())
         images = make_images(4, seed=i)
         logits, kl = together(images), together.kl_divergence()
-        assert logits.shape == (len(together.active), 4, CLASSES) and kl.shape == (len(together.active),)
+        assert logits.shape == (len(together.active), 4, CLASSES) and kl.shape == (
+            len(together.active),
+        )
         losses = torch.stack([F.cross_entropy(x, labels()) for x in logits]) + beta * kl
         for step in steps:
             step.zero_grad()
@@ -69,7 +73,9 @@ def test_grid_trains_each_member_as_alone(key, seeds):
             torch.testing.assert_close(losses[j], loss, rtol=1e-5, atol=1e-5)
             for name, parameter in together.members[m].trained().items():
                 expected = alone[m].members[0].trained()[name]
-                torch.testing.assert_close(parameter.grad, expected.grad, rtol=1e-4, atol=1e-5, msg=name)
+                torch.testing.assert_close(
+                    parameter.grad, expected.grad, rtol=1e-4, atol=1e-5, msg=name
+                )
         for step in steps:
             step.step()
     for name, tensor in together.members[1].state_dict().items():
@@ -142,7 +148,9 @@ def test_a_pass_keeps_no_activation(images):
     for layer in model._layers:
         layer.mlp_norm.register_forward_pre_hook(lambda _, args: kept.append(weakref.ref(args[0])))
     model(images)
-    assert len(kept) == len(model._layers) and not any(activation() is not None for activation in kept)
+    assert len(kept) == len(model._layers) and not any(
+        activation() is not None for activation in kept
+    )
 
 
 # ---------------------------------------------------------------- modes
@@ -151,7 +159,12 @@ def test_a_pass_keeps_no_activation(images):
 @pytest.mark.parametrize("key", ["pvera", "ia3", "adaptformer"])
 def test_backbone_stays_in_evaluation_mode(images, key):
     """Its dropout and stochastic depth are off while adapters train."""
-    rates = {"proj_drop_rate": 0.5, "attn_drop_rate": 0.5, "drop_path_rate": 0.5, "pos_drop_rate": 0.5}
+    rates = {
+        "proj_drop_rate": 0.5,
+        "attn_drop_rate": 0.5,
+        "drop_path_rate": 0.5,
+        "pos_drop_rate": 0.5,
+    }
     model = perturb(pvera.adapt(make_vit(**rates), METHODS[key], CLASSES))
     assert model.training and model.members.training
     assert not any(module.training for module in model.backbone.modules())
@@ -175,7 +188,12 @@ def test_an_unloaded_model_computes_nothing_and_leaves_its_successor_alone(vit, 
     model.unload()
     successor = perturb(pvera.adapt(vit, METHODS["lora"], CLASSES)).eval()
     expected = successor(images)
-    for use in (lambda: model(images), lambda: pvera.sample(model, images, 2), model.merge_, model.kl_divergence):
+    for use in (
+        lambda: model(images),
+        lambda: pvera.sample(model, images, 2),
+        model.merge_,
+        model.kl_divergence,
+    ):
         with pytest.raises(RuntimeError, match="was unloaded"):
             use()
     assert model.unmerge_() is model and model.unload() is vit
@@ -186,7 +204,10 @@ def test_an_unloaded_model_computes_nothing_and_leaves_its_successor_alone(vit, 
 
 def test_as_a_context_the_model_is_unloaded(vit, images):
     expected = vit(images)
-    with pytest.raises(ZeroDivisionError), perturb(pvera.adapt(vit, METHODS["lora"], CLASSES)).eval() as model:
+    with (
+        pytest.raises(ZeroDivisionError),
+        perturb(pvera.adapt(vit, METHODS["lora"], CLASSES)).eval() as model,
+    ):
         assert not torch.equal(model.merge_().features(images)[0], expected)
         raise ZeroDivisionError
     assert torch.equal(vit(images), expected)
@@ -245,7 +266,9 @@ def test_layers_that_share_a_weight_are_not_merged(share, images):
     share(vit.blocks[0].attn.qkv, vit.blocks[1].attn.qkv)
     model = perturb(pvera.adapt(vit, METHODS["ia3"], CLASSES)).eval()
     before, expected = copy.deepcopy(vit.state_dict()), model(images)
-    with pytest.raises(InputError, match="blocks.0.attn.qkv.*blocks.1.attn.qkv.* share their numbers"):
+    with pytest.raises(
+        InputError, match="blocks.0.attn.qkv.*blocks.1.attn.qkv.* share their numbers"
+    ):
         model.merge_()
     with model.inference():
         assert torch.equal(model(images), expected)
@@ -299,7 +322,11 @@ def test_a_backbone_of_another_precision(key, dtype):
     model.eval()
     if key == "pvera":
         scores = pvera.sample(model, images, k=4)
-        assert scores.shape == (4, 4, CLASSES) and scores.isfinite().all() and not torch.equal(scores[0], scores[1])
+        assert (
+            scores.shape == (4, 4, CLASSES)
+            and scores.isfinite().all()
+            and not torch.equal(scores[0], scores[1])
+        )
     if key not in ("bottleneck", "adaptformer"):
         assert near(model.merge_()(images))
 
@@ -315,7 +342,11 @@ def default_dtype(dtype):
 
 @pytest.mark.parametrize(
     "defaults",
-    [partial(default_dtype, torch.float64), partial(default_dtype, torch.float16), partial(torch.device, "meta")],
+    [
+        partial(default_dtype, torch.float64),
+        partial(default_dtype, torch.float16),
+        partial(torch.device, "meta"),
+    ],
     ids=["float64", "float16", "meta"],
 )
 @pytest.mark.parametrize("key", METHODS)
@@ -328,7 +359,9 @@ def test_what_a_seed_draws_does_not_depend_on_the_defaults_of_the_process(key, d
         model = pvera.adapt(vit, METHODS[key], CLASSES)
         pvera.save(model, tmp_path / "adapter.safetensors")
         loaded = pvera.load(other, tmp_path / "expected.safetensors")
-    assert (tmp_path / "adapter.safetensors").read_bytes() == (tmp_path / "expected.safetensors").read_bytes()
+    assert (tmp_path / "adapter.safetensors").read_bytes() == (
+        tmp_path / "expected.safetensors"
+    ).read_bytes()
     for each in (model, loaded):
         state = each.state_dict()
         for name, tensor in expected.state_dict().items():

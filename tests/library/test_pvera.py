@@ -32,7 +32,9 @@ def transcribed(adapter, method, x, y, noise):
         j = "qkv".index(position)
         new[j] = new[j] + method.alpha * ((z @ adapter.shared.B[pair]) * adapter.b[i])
         divergences.append((mu**2 + sigma**2 - 1) / 2 - torch.log(sigma))
-    if method.kl == "sum":  # Eq. 9 with the divergence of an r-dimensional normal, averaged over tokens
+    if (
+        method.kl == "sum"
+    ):  # Eq. 9 with the divergence of an r-dimensional normal, averaged over tokens
         kl = sum(D.sum(-1).mean() for D in divergences) / 2
     else:  # as in the published program
         kl = sum(D.mean() for D in divergences) / len(divergences)
@@ -41,20 +43,31 @@ def transcribed(adapter, method, x, y, noise):
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-6)])
 @pytest.mark.parametrize("kl", ["sum", "mean"])
-@pytest.mark.parametrize("options", [{}, {"sigma": 1.0}, {"sigma": 3.0}, {"pair": "shared"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"sigma": 1.0}, {"sigma": 3.0}, {"pair": "shared"}], ids=str
+)
 @pytest.mark.parametrize("targets", ["q", "k", "v", "qk", "qv", "kv", "qkv"])
 def test_equations(targets, options, kl, dtype, tolerance):
     method = PVeRA(rank=8, alpha=3.0, targets=targets, kl=kl, **options)
     model = adapted(method).to(dtype)
     source = torch.Generator().manual_seed(1)
-    x, y, noise = (0.3 * torch.randn(2, 5, *s, generator=source).to(dtype) for s in ((24,), (3, 24), (len(targets), 8)))
+    x, y, noise = (
+        0.3 * torch.randn(2, 5, *s, generator=source).to(dtype)
+        for s in ((24,), (3, 24), (len(targets), 8))
+    )
     for adapter in model.members[0].layers:
         adapter.draw = lambda _, like, now: noise.to(like)
         for training in (True, False):
             adapter.train(training)
-            expected, expected_kl = transcribed(adapter, method, x, y, noise if training else 0 * noise)
-            torch.testing.assert_close(adapter.project(x, y.clone(), "qkv"), expected, rtol=0, atol=tolerance)
-            torch.testing.assert_close(adapter.kl_divergence(), expected_kl, rtol=tolerance, atol=tolerance)
+            expected, expected_kl = transcribed(
+                adapter, method, x, y, noise if training else 0 * noise
+            )
+            torch.testing.assert_close(
+                adapter.project(x, y.clone(), "qkv"), expected, rtol=0, atol=tolerance
+            )
+            torch.testing.assert_close(
+                adapter.kl_divergence(), expected_kl, rtol=tolerance, atol=tolerance
+            )
 
 
 # ---------------------------------------------------------------- the KL term
@@ -63,20 +76,30 @@ def test_equations(targets, options, kl, dtype, tolerance):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("kl", ["sum", "mean"])
 @pytest.mark.parametrize("targets", ["qv", "k", "qkv"])
-@pytest.mark.parametrize("encoder", ["vit_base_patch14_dinov2", "BertModel", "DebertaV2Model(share_att_key=True)"])
+@pytest.mark.parametrize(
+    "encoder", ["vit_base_patch14_dinov2", "BertModel", "DebertaV2Model(share_att_key=True)"]
+)
 def test_kl_is_the_divergence_of_torch_distributions(encoder, targets, kl, training):
     """It is Eq. 9 of the last pass, summed over layers (Eq. 8); padding and DeBERTa's positions do not count."""
-    model = perturb(pvera.adapt(make(encoder), PVeRA(rank=8, targets=targets, kl=kl), 3)).train(training)
+    model = perturb(pvera.adapt(make(encoder), PVeRA(rank=8, targets=targets, kl=kl), 3)).train(
+        training
+    )
     given, inputs = make_inputs(model.backbone), []
     for layer in model._layers:
         layer.projections[-1][0].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     model(given)
     expected = 0
     for adapter, x in zip(model.members[0].layers, inputs):
-        lengths = [x.shape[1]] * len(x) if isinstance(given, torch.Tensor) else given["attention_mask"].sum(1)
+        lengths = (
+            [x.shape[1]] * len(x)
+            if isinstance(given, torch.Tensor)
+            else given["attention_mask"].sum(1)
+        )
         for tokens, length in zip(x, lengths):
             mu, log_sigma = adapter.distribution(tokens[None, :length], list(range(len(targets))))
-            divergence = kl_divergence(Normal(mu, log_sigma.exp()), Normal(0.0, 1.0))  # (1, t, p, r)
+            divergence = kl_divergence(
+                Normal(mu, log_sigma.exp()), Normal(0.0, 1.0)
+            )  # (1, t, p, r)
             mean = 0.5 * divergence.sum((2, 3)).mean() if kl == "sum" else divergence.mean()
             expected = expected + mean / len(x)
     assert expected > 0.02
@@ -124,7 +147,9 @@ def noise_of(seed):
 
     With A = 0, B = I and b = 1 every adapter adds α ε to zeros.
     """
-    member = pvera.adapt(make_vit(depth=3), PVeRA(rank=24, alpha=1.0), num_classes=5, seed=seed).members[0]
+    member = pvera.adapt(
+        make_vit(depth=3), PVeRA(rank=24, alpha=1.0), num_classes=5, seed=seed
+    ).members[0]
     member.shared.A.zero_()
     member.shared.B.copy_(torch.eye(24).expand(2, 24, 24))
     for adapter in member.layers:
@@ -168,7 +193,9 @@ def test_the_noise_of_a_layer_follows_from_its_index(start, seeds):
     like = torch.empty(2, 5, 2, 8)
     for adapter, seed in zip(member.layers, seeds, strict=True):
         noise = adapter.draw(torch.randn, like, Pass(True, True, None, None))
-        assert torch.equal(noise, torch.randn(like.shape, generator=torch.Generator().manual_seed(seed)))
+        assert torch.equal(
+            noise, torch.randn(like.shape, generator=torch.Generator().manual_seed(seed))
+        )
 
 
 # ---------------------------------------------------------------- the last layer's latents
@@ -189,7 +216,12 @@ def last_input(model, images):
 
 @pytest.mark.parametrize(
     "method",
-    [pvera.VeRA(rank=8), pvera.VeRA(rank=8, dropout=0.5), pvera.PVeRA(rank=8), pvera.PVeRA(rank=8, targets="qkv")],
+    [
+        pvera.VeRA(rank=8),
+        pvera.VeRA(rank=8, dropout=0.5),
+        pvera.PVeRA(rank=8),
+        pvera.PVeRA(rank=8, targets="qkv"),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("training", [False, True])
@@ -198,7 +230,10 @@ def test_mu_and_sigma_from_the_weights(method, training):
     mu, sigma = latents.last_layer(model, images, "qv")
     member = model.members[0]
     A, d = member.shared.A, member.layers[-1].d
-    with torch.no_grad(), model.sampling(enabled=False) if member.is_stochastic else torch.no_grad():
+    with (
+        torch.no_grad(),
+        model.sampling(enabled=False) if member.is_stochastic else torch.no_grad(),
+    ):
         x = last_input(model, images)
         for i, position in enumerate("qv"):
             p = method.targets.index(position)
@@ -218,7 +253,9 @@ def test_adaptation_by_hand():
     for i, image in enumerate(mu.double().numpy()):  # tokens, 2, r
         values = image[:, 0] + image[:, 1]
         assert adaptation["mean"][i].item() == pytest.approx(values.mean(), abs=1e-6)
-        assert adaptation["norm"][i].item() == pytest.approx(np.mean([np.sqrt((v**2).sum()) for v in values]), rel=1e-5)
+        assert adaptation["norm"][i].item() == pytest.approx(
+            np.mean([np.sqrt((v**2).sum()) for v in values]), rel=1e-5
+        )
 
 
 @pytest.mark.parametrize("method", [pvera.PVeRA(rank=8), pvera.VeRA(rank=8)], ids=str)
@@ -241,7 +278,10 @@ def test_maps_are_the_first_principal_component(registers):
     model, images = trained(pvera.PVeRA(rank=8), vit), make_images(4)
     maps = latents.maps(model, images, draws=3, seed=5)
     assert maps.mu.shape == (4, 4, 4) and maps.draws.shape == (3, 4, 4, 4)
-    mu, sigma = (part[:, 1 + registers :, 0].double().numpy() for part in latents.last_layer(model, images, "q"))
+    mu, sigma = (
+        part[:, 1 + registers :, 0].double().numpy()
+        for part in latents.last_layer(model, images, "q")
+    )
     flat = mu.reshape(-1, 8)
     _, values, axes = np.linalg.svd(flat - flat.mean(0))
     by_hand = ((flat - flat.mean(0)) @ axes[0]).reshape(4, 4, 4)

@@ -82,34 +82,65 @@ def of_timm(name: str):
         (lambda: make_vit(depth=0), "VisionTransformer has no layers"),
         (of_two_widths, "VisionTransformer has layers of widths [24, 32]"),
         (of_timm("swin_tiny_patch4_window7_224"), f"SwinTransformer {FORM}"),
-        (of_timm("vit_base_patch16_xp_224"), f"VisionTransformer {FORM}ParallelScalingBlock has no"),
-        (of_timm("vit_large_patch16_sapiens2"), "makes k by Linear(in_features=1024, out_features=512, bias=True)"),
-        (of_timm("hiera_tiny_224"), "Hiera makes q, k, v by Linear(in_features=96, out_features=576, bias=True)"),
+        (
+            of_timm("vit_base_patch16_xp_224"),
+            f"VisionTransformer {FORM}ParallelScalingBlock has no",
+        ),
+        (
+            of_timm("vit_large_patch16_sapiens2"),
+            "makes k by Linear(in_features=1024, out_features=512, bias=True)",
+        ),
+        (
+            of_timm("hiera_tiny_224"),
+            "Hiera makes q, k, v by Linear(in_features=96, out_features=576, bias=True)",
+        ),
         (of_timm("samvit_base_patch16"), "pools in a head of its own"),
         (of_timm("qwen3_vit_88m_enc"), "not one vector of the layers' width"),
         (lambda: make_vit(num_classes=10), "create it with num_classes=0"),
-        (lambda: make_vit(global_pool=""), "VisionTransformer returns all tokens: create it with a global_pool"),
+        (
+            lambda: make_vit(global_pool=""),
+            "VisionTransformer returns all tokens: create it with a global_pool",
+        ),
         (all_tokens_of_xcit, "Xcit returns all tokens: create it with a global_pool"),
         (one_layer_twice, "VisionTransformer uses one linear layer in two places"),
         (lambda: make_vit().to("meta"), "cls_token is on the meta device, and has no numbers here"),
         (offloaded, "is on the meta device, and has no numbers here: load the weights first"),
-        (lambda: BertModel(BertConfig(**SIZE)).to("meta"), "word_embeddings.weight is on the meta device"),
+        (
+            lambda: BertModel(BertConfig(**SIZE)).to("meta"),
+            "word_embeddings.weight is on the meta device",
+        ),
         (buffer_on_meta, "rope.periods is on the meta device"),
         (
             lambda: torch.ao.quantization.quantize_dynamic(make_vit(), inplace=True),
             "dtype=torch.qint8, ",
         ),
-        (lambda: BertForSequenceClassification(BertConfig(**SIZE)), "take one of BertModel, RobertaModel"),
-        (lambda: GPT2Model(GPT2Config(vocab_size=50, n_positions=8, n_embd=24, n_layer=1, n_head=2)), FORM),
+        (
+            lambda: BertForSequenceClassification(BertConfig(**SIZE)),
+            "take one of BertModel, RobertaModel",
+        ),
+        (
+            lambda: GPT2Model(
+                GPT2Config(vocab_size=50, n_positions=8, n_embd=24, n_layer=1, n_head=2)
+            ),
+            FORM,
+        ),
         # It has BERT's module names, but its norms are in other places.
-        (lambda: RobertaPreLayerNormModel(RobertaPreLayerNormConfig(**SIZE)), f"RobertaPreLayerNormModel {FORM}"),
-        (lambda: SiglipVisionModel(SiglipVisionConfig(**DINOV2, vision_use_head=False)), "vision_use_head=True"),
+        (
+            lambda: RobertaPreLayerNormModel(RobertaPreLayerNormConfig(**SIZE)),
+            f"RobertaPreLayerNormModel {FORM}",
+        ),
+        (
+            lambda: SiglipVisionModel(SiglipVisionConfig(**DINOV2, vision_use_head=False)),
+            "vision_use_head=True",
+        ),
     ],
 )
 def test_backbones(make_encoder, message):
     reason = refused(make_encoder().train())
     assert message in reason
-    assert ("num_classes=0" in reason) is ("num_classes=0" in message)  # the others were made with it
+    assert ("num_classes=0" in reason) is (
+        "num_classes=0" in message
+    )  # the others were made with it
 
 
 @pytest.mark.parametrize(
@@ -149,7 +180,11 @@ MASK = torch.tensor([[1], [0], [1]]) * TEXT["attention_mask"]  # the second text
         ({}, "first", "the model takes texts: a mapping of tensors"),
         ({"input_ids": torch.zeros(0, 4)}, "first", "at least one text"),
         ({"input_ids": [[1, 2]]}, "first", "return_tensors='pt'"),
-        (TEXT | {"attention_mask": MASK}, "first", "padding comes first, or alone, in a text: pad on the right"),
+        (
+            TEXT | {"attention_mask": MASK},
+            "first",
+            "padding comes first, or alone, in a text: pad on the right",
+        ),
         ({name: tensor.flip(1) for name, tensor in TEXT.items()}, "first", "pad on the right"),
         (TEXT | {"attention_mask": MASK}, "mean", "padding comes first, or alone, in a text"),
     ],
@@ -173,16 +208,31 @@ SCORES, IMAGES = np.full((3, 4, 2), 0.5), make_images()
 CALLS = [
     (lambda: pvera.sample(make_vit(), IMAGES, k=2), "a model that adapt() returned, not"),
     (lambda: pvera.sample(adapted("lora"), IMAGES, k=2), "has no distribution to sample from"),
-    *((lambda k=k: pvera.sample(adapted(), IMAGES, k=k), "k must be a positive integer") for k in (0, 1.0, True)),
+    *(
+        (lambda k=k: pvera.sample(adapted(), IMAGES, k=k), "k must be a positive integer")
+        for k in (0, 1.0, True)
+    ),
     (lambda: latents.adaptation(adapted("lora"), IMAGES), "has no latent: only VeRA and PVeRA do"),
-    (lambda: latents.maps(adapted(VeRA(rank=8, targets="kv")), IMAGES, 1), "adapts 'kv', and so has no latent for 'q'"),
+    (
+        lambda: latents.maps(adapted(VeRA(rank=8, targets="kv")), IMAGES, 1),
+        "adapts 'kv', and so has no latent for 'q'",
+    ),
     (lambda: latents.maps(adapted(), IMAGES, -1), "draws must be a whole number from 0, not -1"),
-    (lambda: pvera.sample(with_numbers(adapted(), "d", math.nan), IMAGES, k=2), "sample(): layers.1.d holds NaN"),
-    (lambda: with_numbers(adapted(), "b", math.inf).merge_(), "merge_(): layers.1.b holds NaN or infinite"),
+    (
+        lambda: pvera.sample(with_numbers(adapted(), "d", math.nan), IMAGES, k=2),
+        "sample(): layers.1.d holds NaN",
+    ),
+    (
+        lambda: with_numbers(adapted(), "b", math.inf).merge_(),
+        "merge_(): layers.1.b holds NaN or infinite",
+    ),
     (lambda: latents.adaptation(adapted([PVeRA(rank=8), PVeRA(rank=4)]), IMAGES), "one member"),
     (lambda: uncertainty.estimate(SCORES[:1], np.zeros(4, int)), "k = 2 or more"),
     (lambda: uncertainty.estimate(5 * SCORES, np.zeros(4, int)), "sum to one"),
-    (lambda: uncertainty.estimate(SCORES, np.array([0, 1, 2, 0])), "labels 0 to 2 are not the indices of 2 classes"),
+    (
+        lambda: uncertainty.estimate(SCORES, np.array([0, 1, 2, 0])),
+        "labels 0 to 2 are not the indices of 2 classes",
+    ),
 ]
 
 
@@ -196,7 +246,9 @@ def test_a_merged_model_has_no_latent():
         latents.adaptation(adapted().merge_(), IMAGES)
 
 
-@pytest.mark.parametrize("metric", [metrics.ece, metrics.ace, metrics.nll, metrics.brier, metrics.evaluate])
+@pytest.mark.parametrize(
+    "metric", [metrics.ece, metrics.ace, metrics.nll, metrics.brier, metrics.evaluate]
+)
 @pytest.mark.parametrize(
     "probabilities, labels",
     [
@@ -289,7 +341,9 @@ def test_several_processes_write_one_file(tmp_path):
     for writer in writers:
         writer.join()
     assert [writer.exitcode for writer in writers] == 4 * [0]
-    assert path.read_bytes() in [bytes([name]) * 1000 for name in names] and files(tmp_path) == [path.name]
+    assert path.read_bytes() in [bytes([name]) * 1000 for name in names] and files(tmp_path) == [
+        path.name
+    ]
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -69,9 +69,13 @@ def test_sample_of_a_grid(images):
     for i, (method, seed) in enumerate(zip(methods, seeds)):
         alone = pvera.adapt(make_vit(), method, CLASSES, seed)
         alone.members[0].load_state_dict(grid.members[i].state_dict())
-        torch.testing.assert_close(probabilities[:, i], pvera.sample(alone, images, k=2), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            probabilities[:, i], pvera.sample(alone, images, k=2), rtol=0, atol=1e-5
+        )
     grid.active = [2, 1]
-    torch.testing.assert_close(pvera.sample(grid, images, k=2), probabilities[:, [2, 1]], rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        pvera.sample(grid, images, k=2), probabilities[:, [2, 1]], rtol=0, atol=1e-5
+    )
 
 
 def test_merged_model_has_neither_noise_nor_kl(images):
@@ -96,7 +100,9 @@ def test_merged_model_has_neither_noise_nor_kl(images):
 @pytest.mark.parametrize("method", DROPPED, ids=["lora", "vera", "vera, latent"])
 def test_the_adapter_reads_what_the_mask_leaves(method, monkeypatch):
     """Eq. 3 and 4 hold with x ⊙ m / (1 − p) instead of x, or z ⊙ m / (1 − p) instead of z = x A ⊙ d."""
-    adapter = perturb(pvera.adapt(make_vit(), method, CLASSES), scale=0.3).members[0].layers[0].train()
+    adapter = (
+        perturb(pvera.adapt(make_vit(), method, CLASSES), scale=0.3).members[0].layers[0].train()
+    )
     source = torch.Generator().manual_seed(1)
     x, y = torch.randn(5, 7, 24, generator=source), torch.zeros(5, 7, 3, 24)
     uniform = torch.rand(5, 7, *((2, 8) if method is LATENT else (24,)), generator=source)
@@ -106,7 +112,9 @@ def test_the_adapter_reads_what_the_mask_leaves(method, monkeypatch):
     if method is LATENT:
         for i, j in enumerate((0, 2)):
             z = (x @ adapter.shared.A[:, i] * adapter.d[i]) * kept[:, :, i]
-            torch.testing.assert_close(result[:, :, j], method.alpha * (z @ adapter.shared.B[i]) * adapter.b[i])
+            torch.testing.assert_close(
+                result[:, :, j], method.alpha * (z @ adapter.shared.B[i]) * adapter.b[i]
+            )
     else:
         torch.testing.assert_close(result, adapter.add(x * kept, y, "qkv"))
 

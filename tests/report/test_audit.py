@@ -51,7 +51,9 @@ PLANTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check", "verdict", "places", "table", "column", "value", "keys"), PLANTED)
+@pytest.mark.parametrize(
+    ("check", "verdict", "places", "table", "column", "value", "keys"), PLANTED
+)
 def test_a_planted_change_is_found_where_it_is(check, verdict, places, table, column, value, keys):
     paper = published.load(FOLDER)
     changed = getattr(paper, table)
@@ -62,7 +64,9 @@ def test_a_planted_change_is_found_where_it_is(check, verdict, places, table, co
     (kind,) = (kind for kind, function in audit.CHECKS.items() if function is check)
     known = FINDINGS[FINDINGS["check"] == kind].set_index("place")["verdict"]
     verdicts = {finding.place: finding.verdict for finding in check(paper)}
-    assert {place: new for place, new in verdicts.items() if new != known[place]} == dict.fromkeys(places, verdict)
+    assert {place: new for place, new in verdicts.items() if new != known[place]} == dict.fromkeys(
+        places, verdict
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,27 +103,43 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
     }
     table = benchmark.beside_paper(runs_of(ours, 1000, backbone="dinov2_b"), PAPER)
     data = parsed(table).set_index(["method", "column"])
-    for method, here, paper in (("vera", (70.5, 81), (70.1, 84.0)), ("pvera", (72.7, 80.8), (71.7, 83.3))):
+    for method, here, paper in (
+        ("vera", (70.5, 81), (70.1, 84.0)),
+        ("pvera", (72.7, 80.8), (71.7, 83.3)),
+    ):
         for dataset, value, printed in zip(("cifar", "kitti"), here, paper):
             assert data.at[(method, dataset), "difference"] == pytest.approx(value - printed)
         assert data.at[(method, "average"), "paper"] == pytest.approx(sum(paper) / 2)
         assert data.at[(method, "natural"), "here"] == pytest.approx(here[0])
     assert data.loc[(slice(None), "rank"), "here"].tolist() == [1.5, 1.5], "each leads on one"
-    assert "ViT-B/14 on 2 data sets, the same as here." in table.caption and "τ = +1.00." in table.caption
+    assert (
+        "ViT-B/14 on 2 data sets, the same as here." in table.caption
+        and "τ = +1.00." in table.caption
+    )
 
 
 @pytest.mark.parametrize(
     ("backbone", "accuracy", "std", "stars"),
-    [("dinov2_s", 9455.9, 207.4, 87), ("dinov2_b", 10339.6, 208.6, 85), ("dinov2_l", 10098.6, 348.0, 81)],
+    [
+        ("dinov2_s", 9455.9, 207.4, 87),
+        ("dinov2_b", 10339.6, 208.6, 85),
+        ("dinov2_l", 10098.6, 348.0, 81),
+    ],
 )
 def test_sums_of_the_detailed_tables(backbone, accuracy, std, stars):
     """Sums over the matches of "a$^*$ ± b" in the paper's source."""
     detailed = PAPER.detailed[PAPER.detailed["backbone"] == backbone]
-    assert detailed[["accuracy", "std", "star"]].sum().tolist() == pytest.approx([accuracy, std, stars])
+    assert detailed[["accuracy", "std", "star"]].sum().tolist() == pytest.approx(
+        [accuracy, std, stars]
+    )
 
 
 def test_configurations_are_those_of_the_published_program():
     configurations = PAPER.configurations()
-    assert [(method.rank, percent) for method, percent in configurations["lora"]] == [(32, 26), (64, 35), (128, 39)]
+    assert [(method.rank, percent) for method, percent in configurations["lora"]] == [
+        (32, 26),
+        (64, 35),
+        (128, 39),
+    ]
     assert all(method.same_draw for method, _ in configurations["lora"])
     assert {method.init for method, _ in configurations["pvera"]} == {"uniform"}

@@ -29,21 +29,28 @@ def root(tmp_path):
     records = []
     for dataset, gain in zip(DATASETS, (5, 10, 50), strict=True):
         for experiment, method, correct in (
-            *(("benchmark", name, 12 if dataset == "sprites" else n) for name, n in CORRECT.items()),
+            *(
+                ("benchmark", name, 12 if dataset == "sprites" else n)
+                for name, n in CORRECT.items()
+            ),
             ("benchmark", "vera", 40),
             ("benchmark", "pvera", 40 + gain),
             ("latent_dropout", "vera", 38 + gain),
             *((name, "pvera", 40 + gain) for name in ("no_noise", "fixed_sigma", "no_kl")),
         ):
             for seed in (0, 1):
-                record = make_record(method, dataset, seed, correct + seed, 100, 1, RATES, experiment=experiment)
+                record = make_record(
+                    method, dataset, seed, correct + seed, 100, 1, RATES, experiment=experiment
+                )
                 record["test"]["ace"] = 0.1 if method == "vera" else 0.08
                 for place, member in enumerate(record["members"]):
                     best = correct / 100 + 0.02 * place  # in the chosen epoch
                     member["curve"]["validation_accuracy"] = [0.1, 0.2, 0.3, best, 0]
                 records.append(record)
     for record in records:
-        predictions = (np.zeros((100, 10)), np.arange(100) % 10) if record["method"] == "linear" else ()
+        predictions = (
+            (np.zeros((100, 10)), np.arange(100) % 10) if record["method"] == "linear" else ()
+        )
         results.write(results.path_of(tmp_path, record), record, *predictions)
     return tmp_path
 
@@ -75,7 +82,9 @@ def test_the_screening_of_one_profile_leaves_another_alone(root, tmp_path_factor
     """Sprites is at chance in one profile and learned in the other."""
     for record in results.load_runs(root, "mine", "benchmark"):
         better = record | {"profile": "other", "test": record["test"] | {"accuracy": 0.5}}
-        results.write(results.path_of(root, better), better, np.zeros((100, 10)), np.arange(100) % 10)
+        results.write(
+            results.path_of(root, better), better, np.zeros((100, 10)), np.arange(100) % 10
+        )
     mine, other = components.load(result_files(root, "mine", "other")).values()
     assert "sprites" not in {run["dataset"] for run in mine["pvera"]}
     assert "sprites" in {run["dataset"] for run in other["pvera"]}
@@ -100,7 +109,10 @@ def test_differences(root):
 
 def test_edges_of_the_searches_are_counted(root):
     table = components.choices(load(root), {})
-    assert table.data.query("searched == 'VeRA, latent dropout (p = 0.5)'")["chosen"].tolist() == [1e-3] * 2
+    assert (
+        table.data.query("searched == 'VeRA, latent dropout (p = 0.5)'")["chosen"].tolist()
+        == [1e-3] * 2
+    )
     assert not table.data[["lowest", "highest"]].any(axis=None)
     assert "| VeRA, latent dropout (p = 0.5) | 10⁻³ | 10⁻³ | 0 of 2 | 0 of 2 |" in table.markdown()
 
@@ -134,7 +146,9 @@ def test_claims_about_components(root):
 def test_equal_tuning_beside_the_papers_ranks_by_average(root):
     """The paper's tuning has the methods in the reverse order."""
     runs = results.load_runs(root, "mine", "benchmark")
-    reverse = [run | {"test": run["test"] | {"accuracy": 1 - run["test"]["accuracy"]}} for run in runs]
+    reverse = [
+        run | {"test": run["test"] | {"accuracy": 1 - run["test"]["accuracy"]}} for run in runs
+    ]
     data = components.beside_paper_tuning(runs, reverse).data.set_index("method")
     assert data["Equal tuning Rank"].tolist() == [5, 4, 3, 2, 1]
     assert data["The paper's tuning Rank"].tolist() == [1, 2, 3, 4, 5]
@@ -142,7 +156,9 @@ def test_equal_tuning_beside_the_papers_ranks_by_average(root):
 
 def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
     names = pd.Index(["eurosat", "dsprites_loc", "dsprites_ori", "cifar"], name="dataset")
-    gaps = pd.DataFrame({0: [1.0, 4.0, 6.0, 3.0], 1: [1.2, 4.1, 5.9, 2.8]}, names).rename_axis(columns="seed")
+    gaps = pd.DataFrame({0: [1.0, 4.0, 6.0, 3.0], 1: [1.2, 4.1, 5.9, 2.8]}, names).rename_axis(
+        columns="seed"
+    )
     row = verdicts.Claim("Accuracy", "better", lambda data: {"": gaps.stack()}).judge(0)
     means = [1.1, 5.0, 2.9]
     low, high = stats.t.interval(0.95, 2, sum(means) / 3, stats.sem(means))
@@ -164,12 +180,16 @@ def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1
     right, sd = np.array(right, bool), np.array(sd)
     labels = np.zeros(len(sd), int)
     estimates = {
-        k: Estimates(labels, sd / part, right.astype(float), 1 - right.astype(int), 1 - sd, 2 * sd / part)
+        k: Estimates(
+            labels, sd / part, right.astype(float), 1 - right.astype(int), 1 - sd, 2 * sd / part
+        )
         for k, part in ((4, 1), (16, 2))
     }
     pixels, scores = np.zeros((4, 4, 3), np.uint8), np.full((16, 2), 0.5)
     examples = [Example(dataset, pixels, 0, predicted, scores, 0.4, 0.6) for predicted in (0, 1)]
-    return Uncertainty(make_record("pvera", dataset, seed, config=DRAWS), estimates, 1 - sd[::-1], right, examples)
+    return Uncertainty(
+        make_record("pvera", dataset, seed, config=DRAWS), estimates, 1 - sd[::-1], right, examples
+    )
 
 
 HAND = [
@@ -186,9 +206,18 @@ def test_spread_by_hand():
     table = uncertainty.spread(HAND)
     right, wrong = [0.1, 0.2, 0.1, 0.2], [0.3, 0.1, 0.3, 0.4]
     p = stats.mannwhitneyu(wrong, right, alternative="greater").pvalue
-    assert cells(table)["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
+    assert cells(table)["Digits"] == [
+        "50.0",
+        "0.1500",
+        "0.2750",
+        f"{p:.4f}",
+        "+0.62",
+        "+0.25, +1.00",
+    ]
     assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"], "16 draws"
-    pooled = table.data[(table.data["group"] == uncertainty.ALL) & (table.data["draws"] == 4)].iloc[0]
+    pooled = table.data[(table.data["group"] == uncertainty.ALL) & (table.data["draws"] == 4)].iloc[
+        0
+    ]
     both = stats.mannwhitneyu([*wrong, 0.1], [*right, 0.4, 0.2, 0.2], alternative="greater")
     assert pooled["p_value"] == pytest.approx(both.pvalue)
     assert pooled["cliffs_delta"] == pytest.approx(2 * both.statistic / (5 * 7) - 1)
@@ -223,8 +252,16 @@ def test_means_of_draws_by_hand():
 
 def test_spreads_are_split_by_half_of_the_draws_and_widths_by_the_predicted_class():
     """Two of five and two of four draws predict the label, more than any other class."""
-    image = Estimates(*map(np.array, ([0, 0], [0.1, 0.1], [0.4, 0.5], [0, 0], [0.4, 0.4], [0.2, 0.2])))
-    run = Uncertainty(make_record("pvera", config=DRAWS), {5: image}, np.array([0.4, 0.4]), np.array([1, 1]) > 0, [])
+    image = Estimates(
+        *map(np.array, ([0, 0], [0.1, 0.1], [0.4, 0.5], [0, 0], [0.4, 0.4], [0.2, 0.2]))
+    )
+    run = Uncertainty(
+        make_record("pvera", config=DRAWS),
+        {5: image},
+        np.array([0.4, 0.4]),
+        np.array([1, 1]) > 0,
+        [],
+    )
     assert uncertainty.spread_of([run], 5)["right"].tolist() == [False, False]
     assert uncertainty.width_of([run], 5)["right"].tolist() == [True, True]
 
@@ -240,7 +277,9 @@ def test_each_score_is_held_against_its_own_predictions():
 def sampled(dataset, seed, sd, wrong):
     """Return the record and arrays of an analysis with 16 samples."""
     wrong = np.array(wrong, bool)
-    arrays = {name: np.zeros((1, len(wrong)), np.float16) for name in ("accuracy", "centre", "width")}
+    arrays = {
+        name: np.zeros((1, len(wrong)), np.float16) for name in ("accuracy", "centre", "width")
+    }
     arrays |= {"draws": np.array([16]), "labels": np.zeros(len(wrong), np.int16)}
     arrays |= {"sd": np.array([sd], np.float16), "predicted": wrong[None].astype(np.int16)}
     return make_record("pvera", dataset, seed), arrays
@@ -249,7 +288,10 @@ def sampled(dataset, seed, sd, wrong):
 def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
     """On Digits the errors have the higher values with both seeds, on Vessels the lower ones."""
     source = np.random.default_rng(0)
-    digits = [sampled("digits", seed, source.permutation(8) / 8, [0, 0, 0, 0, 0, 0, 1, 1]) for seed in range(3)]
+    digits = [
+        sampled("digits", seed, source.permutation(8) / 8, [0, 0, 0, 0, 0, 0, 1, 1])
+        for seed in range(3)
+    ]
     vessels = [
         sampled("vessels", 0, [0.4, 0.3, 0.2, 0.1], [0, 0, 1, 1]),
         sampled("vessels", 1, [0.4, 0.3, 0.2, 0.1], [0, 0, 1, 1]),
@@ -258,7 +300,9 @@ def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
     assert tasks.index.tolist() == ["digits", "vessels"] and tasks["error"].tolist() == [25, 50]
     aurocs = [roc_auc_score([0] * 6 + [1] * 2, arrays["sd"][0]) for _, arrays in digits]
     low, high = stats.t.interval(0.95, 2, np.mean(aurocs), stats.sem(aurocs))
-    assert tasks.loc["digits", ["mean", "low", "high"]].tolist() == pytest.approx([np.mean(aurocs), low, high])
+    assert tasks.loc["digits", ["mean", "low", "high"]].tolist() == pytest.approx(
+        [np.mean(aurocs), low, high]
+    )
     assert tasks.loc["vessels", "mean"] == 0 and uncertainty.sides(tasks)[1] == 1
     answer = uncertainty.marks_errors(tasks)
     assert answer.verdict == verdicts.INCONCLUSIVE and "below on 1" in answer.reading
@@ -267,22 +311,39 @@ def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
 
 def test_rivals_are_averaged_over_seeds_on_the_data_sets_that_all_have():
     def analysed(dataset, predictors, nll):
-        scores = {name: np.full(len(predictors), 0.5) for name in ("accuracy", "ece", "auroc", "auroc_spread")}
+        scores = {
+            name: np.full(len(predictors), 0.5)
+            for name in ("accuracy", "ece", "auroc", "auroc_spread")
+        }
         seeds = np.arange(len(predictors))
-        arrays = {"predictor": np.array(predictors), "seed": seeds, "passes": np.full(len(predictors), 3)} | scores
+        arrays = {
+            "predictor": np.array(predictors),
+            "seed": seeds,
+            "passes": np.full(len(predictors), 3),
+        } | scores
         return make_record("pvera", dataset), arrays | {"nll": np.array(nll)}
 
     of_benchmark = [
-        analysed("digits", ["pass", "samples", "pass", "samples", "ensemble"], [1.0, 2.0, 3.0, 4.0, 0.5]),
+        analysed(
+            "digits", ["pass", "samples", "pass", "samples", "ensemble"], [1.0, 2.0, 3.0, 4.0, 0.5]
+        ),
         analysed("vessels", ["pass", "samples", "ensemble"], [10.0, 20.0, 30.0]),
     ]
     scores = uncertainty.rivals(
-        {"benchmark": of_benchmark, "latent_dropout": [analysed("digits", ["pass", "samples"], [7.0, 8.0])]}
+        {
+            "benchmark": of_benchmark,
+            "latent_dropout": [analysed("digits", ["pass", "samples"], [7.0, 8.0])],
+        }
     )
     assert scores.loc[("PVeRA, one pass with the mean", "digits"), "nll"] == 2
     assert scores.loc[("VeRA, 3 samples of latent dropout", "digits"), "nll"] == 8
     shown = cells(uncertainty.rivals_table(scores))
-    assert [row[1] for row in shown.values()] == ["<ins>2.000</ins>", "3.000", "8.000", "**0.500**"], "Digits alone"
+    assert [row[1] for row in shown.values()] == [
+        "<ins>2.000</ins>",
+        "3.000",
+        "8.000",
+        "**0.500**",
+    ], "Digits alone"
 
 
 def test_an_adapter_that_is_always_right(recwarn):

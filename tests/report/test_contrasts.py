@@ -75,7 +75,13 @@ def test_contrasts_of_scores(contrast, gaps):
 
 def test_scores_stand_by_category_in_the_papers_order_and_methods_in_theirs():
     """One's own data sets come last, by name."""
-    names = {"kitti": "structured", "zebra": "own", "svhn": "natural", "ant": "own", "cifar": "natural"}
+    names = {
+        "kitti": "structured",
+        "zebra": "own",
+        "svhn": "natural",
+        "ant": "own",
+        "cifar": "natural",
+    }
     runs = [
         make_record(method, seed=seed) | {"dataset": name, "category": category}
         for method in ("pvera", "linear")
@@ -162,12 +168,18 @@ def test_averages_of_components_are_of_whole_rows():
 
 
 def test_each_backbone_has_components_of_its_own(tmp_path):
-    runs = [make_record(method) | {"backbone": name} for name in ("dinov2_s", "tiny") for method in ("vera", "pvera")]
+    runs = [
+        make_record(method) | {"backbone": name}
+        for name in ("dinov2_s", "tiny")
+        for method in ("vera", "pvera")
+    ]
     write_all(tmp_path, runs)
     loaded = components.load(result_files(tmp_path))
     assert [setting.backbone for setting in loaded] == ["dinov2_s", "tiny"]
     for setting, of_setting in loaded.items():
-        assert {run["backbone"] for group in of_setting.values() for run in group} == {setting.backbone}
+        assert {run["backbone"] for group in of_setting.values() for run in group} == {
+            setting.backbone
+        }
 
 
 # Published numbers
@@ -293,7 +305,13 @@ def test_trainings_on_all_texts_replace_others_and_a_majority_has_no_correlation
         text_run("lora", "cola", 0, 6, matthews=0.25),
         text_run("lora", "rte", 0, 9, experiment="full_sets"),
     )
-    settings = {"data": "d", "backbones": ["minilm"], "datasets": ["rte"], "seeds": [0], "protocol": "corrected"}
+    settings = {
+        "data": "d",
+        "backbones": ["minilm"],
+        "datasets": ["rte"],
+        "seeds": [0],
+        "protocol": "corrected",
+    }
     profile = Profile.build(settings | {"name": "mine", "methods": {"lora": {}}})
     (scores,) = claims.load_text(ResultFiles(tmp_path, (profile,))).values()
     assert scores.droplevel(["category", "seed"]).T.to_dict("list") == {

@@ -84,7 +84,11 @@ def computed_once():
         return remember
 
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((out_of_distribution, "rank_sum"), (uncertainty, "rank_sum"), (uncertainty, "auroc")):
+        for module, name in (
+            (out_of_distribution, "rank_sum"),
+            (uncertainty, "rank_sum"),
+            (uncertainty, "auroc"),
+        ):
             patch.setattr(module, name, remembered(getattr(module, name)))
         yield
 
@@ -117,12 +121,17 @@ def test_every_table_of_the_paper_has_latex():
 def save_and_compare(folder: Path, figure: Figure, _, name: str) -> list[Path]:
     """Save a figure below `folder` without the PDF file, and compare it with the committed one."""
     savefig = figure.savefig
-    figure.savefig = lambda file, **options: savefig(file, **options) if options["format"] == "png" else None
+    figure.savefig = lambda file, **options: (
+        savefig(file, **options) if options["format"] == "png" else None
+    )
     drawn, *_ = paths = SAVE(figure, folder, name)
     new, committed = (
-        np.asarray(Image.open(path).convert("RGB"), dtype=int) for path in (drawn, FIGURES / f"{name}.png")
+        np.asarray(Image.open(path).convert("RGB"), dtype=int)
+        for path in (drawn, FIGURES / f"{name}.png")
     )
-    assert min(edge.min() for edge in (new[0], new[-1], new[:, 0], new[:, -1])) > 250, f"{name}.png is cut off"
+    assert min(edge.min() for edge in (new[0], new[-1], new[:, 0], new[:, -1])) > 250, (
+        f"{name}.png is cut off"
+    )
     if SAME_PIXELS:
         assert new.shape == committed.shape, f"{name}.png has another size"
         different = (abs(new - committed).max(axis=2) > 64).sum()
@@ -145,7 +154,12 @@ def test_the_page_of_claims_follows_from_the_results(judged, tmp_path):
 def test_every_line_of_the_registry_is_judged_once_per_setting(judged):
     assert {claim.topic for claim in claims.CLAIMS} == set(claims.TOPICS) == set(judged["topic"])
     titles = [setting.title for setting in judged["setting"].dropna()]
-    assert not judged.dropna(subset="setting").assign(title=titles).duplicated(["topic", "title", "claim"]).any()
+    assert (
+        not judged.dropna(subset="setting")
+        .assign(title=titles)
+        .duplicated(["topic", "title", "claim"])
+        .any()
+    )
 
 
 def test_the_page_of_claims_links_to_notebooks(judged):
@@ -163,28 +177,44 @@ def test_runs_csv_follows_from_the_records_and_gives_the_averages_of_the_main_ta
     same(new, (RESULTS / "runs.csv").read_text(), "runs.csv")
     (code,) = re.findall(r"```python\n(.*?)```", (RESULTS / "README.md").read_text(), re.DOTALL)
     names = {}
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(io.StringIO()) as printed,
+    ):
         patch.chdir(ROOT)
         exec(code, names)
     main = pd.read_csv(COMMITTED / "main_vtab_tiny.csv").set_index("method")["average"]
     means = names["accuracy"].groupby("dataset").mean().mean()
     np.testing.assert_allclose(means[main.index], main, atol=1e-3)
-    differences = pd.read_csv(COMMITTED / "differences_vtab_tiny.csv").set_index("difference").loc["PVeRA − VeRA"]
+    differences = (
+        pd.read_csv(COMMITTED / "differences_vtab_tiny.csv")
+        .set_index("difference")
+        .loc["PVeRA − VeRA"]
+    )
     half = (differences["high"] - differences["low"]) / 2
-    assert printed.getvalue().splitlines()[-1] == f"PVeRA − VeRA: {differences['mean']:.1f} ± {half:.1f}"
+    assert (
+        printed.getvalue().splitlines()[-1]
+        == f"PVeRA − VeRA: {differences['mean']:.1f} ± {half:.1f}"
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name not in ("audit", "speed")])
 def test_without_results_a_notebook_names_the_command_that_makes_them(name, tmp_path, monkeypatch):
-    shutil.copytree(RESULTS / "paper/cost", tmp_path / "results/paper/cost")  # needs no run and is committed
+    shutil.copytree(
+        RESULTS / "paper/cost", tmp_path / "results/paper/cost"
+    )  # needs no run and is committed
     shutil.copytree(RESULTS / "published", tmp_path / "results/published")
     text = displayed(name, tmp_path, monkeypatch)
     if name != "claims":
-        commands = set(re.findall(r"`python experiments/(\w+\.py) --profile demo.*?` makes them", text))
+        commands = set(
+            re.findall(r"`python experiments/(\w+\.py) --profile demo.*?` makes them", text)
+        )
         assert commands and all((ROOT / "experiments" / command).is_file() for command in commands)
     assert "nan" not in text and "None" not in text
     tables = {path.stem for path in (tmp_path / "results").rglob("demo/tables/*.csv")}
-    assert all("published" in table or table in ("cost", "claims") for table in tables), "the paper's"
+    assert all("published" in table or table in ("cost", "claims") for table in tables), (
+        "the paper's"
+    )
 
 
 def test_the_audit_needs_the_published_numbers_alone(tmp_path, monkeypatch, capsys):
@@ -198,7 +228,8 @@ def test_the_audit_needs_the_published_numbers_alone(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize(
-    "profile, experiment", [("vtab_tiny", "benchmark"), ("text", "benchmark"), ("text", "full_sets")]
+    "profile, experiment",
+    [("vtab_tiny", "benchmark"), ("text", "benchmark"), ("text", "full_sets")],
 )
 def test_recorded_accuracies_are_scikit_learns_on_the_stored_scores(profile, experiment):
     stored = [
@@ -212,7 +243,9 @@ def test_recorded_accuracies_are_scikit_learns_on_the_stored_scores(profile, exp
         highest = np.sort(scores, axis=1)[:, -2:]
         ties = (highest[:, 0] == highest[:, 1]).mean()  # in fp16
         assert len(labels) == run["test"]["images"]
-        assert abs(accuracy_score(labels, scores.argmax(1)) - run["test"]["accuracy"]) <= ties + 1e-12
+        assert (
+            abs(accuracy_score(labels, scores.argmax(1)) - run["test"]["accuracy"]) <= ties + 1e-12
+        )
 
 
 def same(new: str, committed: str, name: str) -> None:
@@ -225,7 +258,9 @@ def same(new: str, committed: str, name: str) -> None:
     for ours, theirs in zip(*(NUMBER.findall(text) for text in (new, committed))):
         unit = 10.0 ** -len(ours.partition(".")[2]) if "e" not in ours else 0
         ours, theirs = (float(text.replace("−", "-")) for text in (ours, theirs))
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1.01 * unit * (unit < 1), err_msg=name)
+        np.testing.assert_allclose(
+            ours, theirs, rtol=1e-4, atol=1.01 * unit * (unit < 1), err_msg=name
+        )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,14 @@ from pvera.report.statistics import (
     weakest_contrast,
 )
 from pvera.report.table import title
-from pvera.report.tables.verdicts import CONTRADICTED, EQUIVALENT, INCONCLUSIVE, SUPPORTED, UNTESTABLE, Claim
+from pvera.report.tables.verdicts import (
+    CONTRADICTED,
+    EQUIVALENT,
+    INCONCLUSIVE,
+    SUPPORTED,
+    UNTESTABLE,
+    Claim,
+)
 from pvera.text_encoders import NAMES as TEXT_ENCODERS
 from pvera.uncertainty import t_interval
 
@@ -37,11 +44,19 @@ samples = hnp.arrays(np.float64, st.integers(1, 12), elements=few)
 # The binomial test
 
 
-@given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(0, n))))
+@given(
+    st.integers(1, 3000).flatmap(
+        lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(0, n))
+    )
+)
 def test_binomial_p_value_is_the_lower_tail(case):
     n, correct, reference = case
-    assert binomial_p_value(correct, n, reference) == pytest.approx(binom.cdf(correct, n, reference / n), abs=1e-12)
-    assert binomial_p_value(max(correct, reference), n, reference) >= LEVEL  # no star for an equal or better method
+    assert binomial_p_value(correct, n, reference) == pytest.approx(
+        binom.cdf(correct, n, reference / n), abs=1e-12
+    )
+    assert (
+        binomial_p_value(max(correct, reference), n, reference) >= LEVEL
+    )  # no star for an equal or better method
 
 
 # Intervals of paired differences
@@ -54,13 +69,19 @@ def test_interval_given_other_seeds_agrees_with_scipy(scores, seeds):
     assert over_repeats(scores[:1]) == pytest.approx(t.ppf(0.975, 3) * scores[0].std(ddof=1) / 2)
     scores[1, seeds:] = NAN
     welch = ttest_ind(scores[0], scores[1, :seeds], equal_var=False).confidence_interval(0.95)
-    assert 2 * over_repeats(scores) == pytest.approx((welch.high - welch.low) / 2)  # of the sum, so not halved
+    assert 2 * over_repeats(scores) == pytest.approx(
+        (welch.high - welch.low) / 2
+    )  # of the sum, so not halved
 
 
 def test_the_weakest_contrast_decides_and_bonferroni_corrects_its_upper_bound():
     wide, narrow = np.array([[2.0], [6.0], [10.0]]), np.array([[5.0], [5.1], [4.9]])
     effect = weakest_contrast({"wide": wide, "narrow": narrow})
-    assert effect.name == "narrow" and effect.mean == pytest.approx(5) and math.isnan(effect.detectable)
+    assert (
+        effect.name == "narrow"
+        and effect.mean == pytest.approx(5)
+        and math.isnan(effect.detectable)
+    )
     half = t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
     assert effect.others[:2] == pytest.approx((5 - half, 5 + half))
     # The lowest lower bound is that of the wide one, the lowest upper bound that of the narrow one.
@@ -86,10 +107,14 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
 def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     """Six equal means of three seeds each that differ by 1."""
     effect = weakest_contrast({"": np.tile([4.0, 5.0, 6.0], (6, 1))})
-    half = t.ppf(0.975, 12) * 1 / np.sqrt(3 * 6)  # six standard deviations of two degrees of freedom each
+    half = (
+        t.ppf(0.975, 12) * 1 / np.sqrt(3 * 6)
+    )  # six standard deviations of two degrees of freedom each
     assert effect.others[:2] == pytest.approx((5 - half, 5 + half))
     assert effect.these[:2] == pytest.approx((5 - half, 5 + half))
-    assert over_units(np.array([[1.0], [3.0]])) == pytest.approx(t.ppf(0.975, 1))  # one seed says nothing of its noise
+    assert over_units(np.array([[1.0], [3.0]])) == pytest.approx(
+        t.ppf(0.975, 1)
+    )  # one seed says nothing of its noise
     assert np.isnan(over_units(np.array([[1.0, 2.0]])))
 
 
@@ -132,7 +157,11 @@ def test_ranks_without_a_pair_are_nan():
 # Student's interval of Monte Carlo draws
 
 
-@given(hnp.arrays(np.float64, st.tuples(st.integers(2, 6), st.integers(1, 4)), elements=st.floats(0, 1)))
+@given(
+    hnp.arrays(
+        np.float64, st.tuples(st.integers(2, 6), st.integers(1, 4)), elements=st.floats(0, 1)
+    )
+)
 def test_t_interval_agrees_with_scipy(samples):
     samples[0] += 1 + np.arange(samples.shape[1])  # scipy warns of draws that are all equal
     expected = ttest_1samp(samples, 0, axis=0).confidence_interval(0.95)
@@ -147,7 +176,10 @@ NAN = np.nan
 
 def judged(differences, **options):
     """Judge a claim on name -> differences (units, seeds)."""
-    frames = {name: pd.DataFrame(rows, dtype=float).rename_axis("seed", axis=1) for name, rows in differences.items()}
+    frames = {
+        name: pd.DataFrame(rows, dtype=float).rename_axis("seed", axis=1)
+        for name, rows in differences.items()
+    }
     gaps = {name: frame.stack(future_stack=True) for name, frame in frames.items()}
     return Claim("topic", "It leads", lambda data: data, "{signed} points", **options).judge(gaps)
 
@@ -158,7 +190,11 @@ def judged(differences, **options):
         ([[5, 6], [6, 7], [5, 7]], SUPPORTED, "the others: +6.0 points"),
         ([[-5, -6], [-6, -7], [-5, -7]], CONTRADICTED, "the others: −6.0 points"),
         ([[5, 6], [-6, 1], [5, 7]], INCONCLUSIVE, "the others: +3.0 points"),
-        ([[-0.04], [-0.04]], INCONCLUSIVE, "the others: 0.0 points"),  # no spread says nothing of the next data set
+        (
+            [[-0.04], [-0.04]],
+            INCONCLUSIVE,
+            "the others: 0.0 points",
+        ),  # no spread says nothing of the next data set
         ([[5]], UNTESTABLE, "fewer than two data sets: no interval"),
         ([[NAN, NAN], [NAN, NAN]], UNTESTABLE, "no runs to compare"),
     ],
@@ -166,7 +202,10 @@ def judged(differences, **options):
 def test_an_interval_over_data_sets_decides(rows, verdict, reading):
     row = judged({"the others": rows})
     untestable = row["seeds_verdict"] == UNTESTABLE
-    assert (UNTESTABLE if untestable else row["tasks_verdict"], row["reading"]) == (verdict, reading)
+    assert (UNTESTABLE if untestable else row["tasks_verdict"], row["reading"]) == (
+        verdict,
+        reading,
+    )
 
 
 def test_the_two_scopes_are_judged_apart():
@@ -174,16 +213,28 @@ def test_the_two_scopes_are_judged_apart():
     row = judged({"": [[10.0, 10.2, 9.8], [0.4, 0.5, 0.6]]})
     verdicts = row["seeds_verdict"], row["tasks_verdict"]
     assert (*verdicts, row["scale"]) == (SUPPORTED, INCONCLUSIVE, "2 data sets, 3 seeds")
-    half = t.ppf(0.975, (0.2**2 + 0.1**2) ** 2 / ((0.2**4 + 0.1**4) / 2)) * np.sqrt((0.2**2 + 0.1**2) / 3) / 2
+    half = (
+        t.ppf(0.975, (0.2**2 + 0.1**2) ** 2 / ((0.2**4 + 0.1**4) / 2))
+        * np.sqrt((0.2**2 + 0.1**2) / 3)
+        / 2
+    )
     assert (row["seeds_low"], row["seeds_high"]) == pytest.approx((5.25 - half, 5.25 + half))
     half = t.ppf(0.975, 1) * np.std([10, 0.5], ddof=1) / np.sqrt(2)
-    assert (row["tasks_low"], row["difference"], row["tasks_high"]) == pytest.approx((5.25 - half, 5.25, 5.25 + half))
+    assert (row["tasks_low"], row["difference"], row["tasks_high"]) == pytest.approx(
+        (5.25 - half, 5.25, 5.25 + half)
+    )
 
 
 def test_one_data_set_is_judged_by_its_seeds_alone():
     row = judged({"": [[2.0, 3.0, 4.0]]})
-    assert (row["seeds_verdict"], row["tasks_verdict"], row["scale"]) == (SUPPORTED, None, "1 data set, 3 seeds")
-    assert row["seeds_low"] == pytest.approx(3 - t.ppf(0.975, 2) / np.sqrt(3)) and np.isnan(row["tasks_low"])
+    assert (row["seeds_verdict"], row["tasks_verdict"], row["scale"]) == (
+        SUPPORTED,
+        None,
+        "1 data set, 3 seeds",
+    )
+    assert row["seeds_low"] == pytest.approx(3 - t.ppf(0.975, 2) / np.sqrt(3)) and np.isnan(
+        row["tasks_low"]
+    )
 
 
 def test_seeds_are_the_sample_of_a_claim_about_these_data_sets():
@@ -192,7 +243,11 @@ def test_seeds_are_the_sample_of_a_claim_about_these_data_sets():
     low, high = t.interval(0.95, 2, 5, sem([3, 4, 8]))
     found = [row[name] for name in ("seeds_low", "difference", "seeds_high")]
     assert found == pytest.approx(np.exp([low, 5, high]))
-    assert (row["seeds_verdict"], row["tasks_verdict"], row["scale"]) == (INCONCLUSIVE, None, "3 seeds")
+    assert (row["seeds_verdict"], row["tasks_verdict"], row["scale"]) == (
+        INCONCLUSIVE,
+        None,
+        "3 seeds",
+    )
 
 
 def test_what_minimum_detectable_effect_is_that_of_data_sets():
@@ -206,7 +261,10 @@ def test_two_are_equal_where_the_interval_lies_within_the_margin(margin, verdict
     """Three data sets, −0.3, 0.0 and 0.3: half a width of 4.30 · 0.3 / √3 = 0.745."""
     assert judged({"": [[-0.3], [0.0], [0.3]]}, margin=margin)["tasks_verdict"] == verdict
     for apart in (-0.3, 0.3):  # one end lies beyond the margin
-        assert judged({"": [[apart - 0.3], [apart], [apart + 0.3]]}, margin=margin)["tasks_verdict"] == INCONCLUSIVE
+        assert (
+            judged({"": [[apart - 0.3], [apart], [apart + 0.3]]}, margin=margin)["tasks_verdict"]
+            == INCONCLUSIVE
+        )
     assert judged({"": [[0.2], [0.25], [0.3]]}, margin=margin)["tasks_verdict"] == SUPPORTED
 
 
@@ -214,7 +272,10 @@ def test_a_claim_about_many_differences_needs_all_of_them():
     def judge(*gaps):
         return judged({str(gap): gap + np.array([[-0.5], [0.0], [0.5]]) for gap in gaps})
 
-    assert judge(3, 4, 5)["tasks_verdict"] == SUPPORTED and judge(3, 0.2, 5)["tasks_verdict"] == INCONCLUSIVE
+    assert (
+        judge(3, 4, 5)["tasks_verdict"] == SUPPORTED
+        and judge(3, 0.2, 5)["tasks_verdict"] == INCONCLUSIVE
+    )
     row = judge(3, -8, 5)
     assert (row["tasks_verdict"], row["reading"]) == (CONTRADICTED, "-8: −8.0 points")
     # Alone, -1.4 fails; among 20 comparisons such a gap may be chance.
@@ -227,7 +288,10 @@ def test_every_backbone_and_encoder_has_a_full_name():
 
 
 def test_a_switch_has_the_colour_of_its_method():
-    assert forests.look("shuffle").colour == "black" and forests.look("vera_init").colour == style("vera").colour
+    assert (
+        forests.look("shuffle").colour == "black"
+        and forests.look("vera_init").colour == style("vera").colour
+    )
 
 
 def test_colours_of_methods_mean_methods_alone():

@@ -40,10 +40,14 @@ def test_main_table_by_hand():
     table = tables.main(runs_of(HAND))
     assert table.markdown().startswith(MAIN)
     data = parsed(table).set_index("method")
-    assert data.at["lora", "digits"] == 60.04 and data.at["pvera", "average"] == pytest.approx(161 / 3, rel=1e-5)
+    assert data.at["lora", "digits"] == 60.04 and data.at["pvera", "average"] == pytest.approx(
+        161 / 3, rel=1e-5
+    )
     lacking = HAND | {"vera": HAND["vera"] | {"vessels": [None, None]}}
     vera = parsed(tables.main(runs_of(lacking))).set_index("method").loc["vera"]
-    assert vera["natural"] == 65 and vera[["average", "specialized"]].isna().all(), "not the mean of other data sets"
+    assert vera["natural"] == 65 and vera[["average", "specialized"]].isna().all(), (
+        "not the mean of other data sets"
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,13 +75,18 @@ def test_grid_table_by_hand():
     """Three seeds search LoRA's ranks; VeRA's second seed takes the choice of the first, which alone counts."""
     runs = [make_record("lora", seed=seed, chosen=chosen) for seed, chosen in enumerate([2, 2, 0])]
     runs += [make_record("lora", "vessels", chosen=None)]  # diverged: chose nothing
-    runs += [make_record("vera", chosen=1), make_record("vera", seed=1, grid={"learning_rate": [1e-4]})]
+    runs += [
+        make_record("vera", chosen=1),
+        make_record("vera", seed=1, grid={"learning_rate": [1e-4]}),
+    ]
     runs += [make_record("bottleneck", seed=seed) for seed in range(3)]
     betas = {"experiment": "beta", "grid": {"beta": [1e-2, 1e-4, 0.0]}}
     search = make_record("pvera", chosen=1, **betas)
     elsewhere = make_record("pvera", "sprites", chosen=2, **betas)  # where nothing else was trained
     table = tables.grid(runs, [search, elsewhere])
-    panels = {name: [list(panel), *map(list, panel.itertuples())] for name, panel in table.texts().items()}
+    panels = {
+        name: [list(panel), *map(list, panel.itertuples())] for name, panel in table.texts().items()
+    }
     assert panels == {
         "(a) Rank": [["4", "8", "16"], ["LoRA", "33", "0", "67"]],
         "(b) Reduction ratio": [["8"], ["Bottleneck", "fixed"]],
@@ -85,18 +94,30 @@ def test_grid_table_by_hand():
         "(d) KL weight β": [["10⁻²", "10⁻⁴", "0"], ["PVeRA", "0", "100", "0"]],
     }
     counts = parsed(table).groupby("method")[["chosen", "runs"]].agg(list)
-    assert counts.loc["lora"].tolist() == [[1, 0, 2], [3, 3, 3]] and counts.loc["vera"].tolist() == [[0, 1], [1, 1]]
+    assert counts.loc["lora"].tolist() == [[1, 0, 2], [3, 3, 3]] and counts.loc[
+        "vera"
+    ].tolist() == [[0, 1], [1, 1]]
 
 
 def test_the_description_names_what_is_missing_and_diverged():
-    runs = runs_of(HAND | {"vera": HAND["vera"] | {"digits": [6000, None], "vessels": [None, None]}})
+    runs = runs_of(
+        HAND | {"vera": HAND["vera"] | {"digits": [6000, None], "vessels": [None, None]}}
+    )
     diverged = make_record("lora", "vessels", 1, chosen=None)
-    runs = [run for run in runs if (run["method"], run["dataset"], run["seed"]) != ("lora", "vessels", 1)]
+    runs = [
+        run
+        for run in runs
+        if (run["method"], run["dataset"], run["seed"]) != ("lora", "vessels", 1)
+    ]
     runs[0]["members"][0]["status"] = "epoch limit"
     description = tables.describe_runs([*runs, diverged])
     assert "Profile mine, corrected protocol, seeds 0, 1, at most 30 epochs" in description
-    assert "(this limit ended 1 of 20 chosen trainings, patience the others). 21 runs." in description
-    assert "Missing: VeRA on Digits (seed 1)." in description  # VeRA has no run on Vessels, and its cell is empty
+    assert (
+        "(this limit ended 1 of 20 chosen trainings, patience the others). 21 runs." in description
+    )
+    assert (
+        "Missing: VeRA on Digits (seed 1)." in description
+    )  # VeRA has no run on Vessels, and its cell is empty
     assert "Diverged, and left out: LoRA on Vessels (seed 1)." in description
     part = [make_record() | {"dataset": name, "category": "natural"} for name in ("cifar", "svhn")]
     assert tables.describe_runs(part).endswith(". 2 runs. Incomplete: 2 of 19 data sets.")
@@ -110,7 +131,10 @@ def test_a_training_counts_as_capped_if_its_chosen_member_is(member):
 
 
 def test_every_method_has_a_unique_style():
-    looks = [*map(plots.style, adapters.METHODS), adapters.Method]  # the last for methods that define none
+    looks = [
+        *map(plots.style, adapters.METHODS),
+        adapters.Method,
+    ]  # the last for methods that define none
     for attribute in ("colour", "marker"):
         assert len({getattr(look, attribute) for look in looks}) == 9
 
@@ -153,13 +177,19 @@ def paper():
 
 
 def test_the_script_counts_missing_configurations_once(folder):
-    shutil.copytree(ROOT / "results/paper/cost", folder / "results/paper/cost")  # counting these takes minutes
+    shutil.copytree(
+        ROOT / "results/paper/cost", folder / "results/paper/cost"
+    )  # counting these takes minutes
     files = ("--profile", folder / "small.yaml", "--results", folder / "results")
     scripts.execute("cost", *files)
     path = folder / "results/small/cost/tiny.json"
     times = path.stat().st_mtime_ns
     record = json.loads(path.read_text())
-    assert len(record["costs"]) == 4 and record["environment"]["torch"] and list(path.parent.iterdir()) == [path]
+    assert (
+        len(record["costs"]) == 4
+        and record["environment"]["torch"]
+        and list(path.parent.iterdir()) == [path]
+    )
     scripts.execute("cost", *files)
     assert path.stat().st_mtime_ns == times
 
@@ -182,12 +212,16 @@ def test_costs_of_the_papers_grid_by_hand(costs, paper):
     # DoRA as published multiplies each token with the whole weight; its shares sum to 101.
     rank = (18 * 32 + 37 * 64 + 46 * 128) / 101
     assert points.at["dora", "layer_training"] == pytest.approx(2 * (257 * 768**2 + rank * 768**2))
-    assert points.at["pvera", "accuracy"] == pytest.approx(paper.accuracies("dinov2_b").loc["pvera"].mean())
+    assert points.at["pvera", "accuracy"] == pytest.approx(
+        paper.accuracies("dinov2_b").loc["pvera"].mean()
+    )
 
 
 def record(method, configuration, correct, **changes):
     config = {"members": [{"method": asdict(configuration), "beta": 0.0}]}
-    return make_record(method, correct=correct, grid={"rank": [1]}, config=config, profile="synthetic", **changes)
+    return make_record(
+        method, correct=correct, grid={"rank": [1]}, config=config, profile="synthetic", **changes
+    )
 
 
 def test_costs_of_runs_are_means_over_their_choices(costs):
@@ -200,5 +234,7 @@ def test_costs_of_runs_are_means_over_their_choices(costs):
     assert points.at["lora", "adapter_parameters"] == 4 * 2 * 2 * 96 * 10
     assert points.at["lora", "accuracy"] == pytest.approx(70)
     tiny = costs[costs["backbone"] == "tiny"].iloc[0]
-    assert points.at["pvera", "parameters"] == tiny["backbone_parameters"] + 1280 + 2 * (96 * 64 + 32 * 96)
+    assert points.at["pvera", "parameters"] == tiny["backbone_parameters"] + 1280 + 2 * (
+        96 * 64 + 32 * 96
+    )
     assert points.at["pvera", "training"] - points.at["pvera", "inference"] == 4 * 2 * 17 * 32 * 96

@@ -51,7 +51,9 @@ def test_geometric_means_by_hand():
     np.testing.assert_allclose(means.loc["pvera", ["low", "high"]], 0.02 * np.exp([-half, half]))
     # VeRA's ratio is 2 on each data set, 4 with one seed and 1 with the other
     half = t.ppf(0.975, 2) * math.log(4) / math.sqrt(2) / math.sqrt(2 * 2)
-    np.testing.assert_allclose(means.loc["vera", ["ratio_low", "ratio_high"]], 2 * np.exp([-half, half]))
+    np.testing.assert_allclose(
+        means.loc["vera", ["ratio_low", "ratio_high"]], 2 * np.exp([-half, half])
+    )
 
 
 def test_the_ace_expected_under_perfect_calibration():
@@ -69,9 +71,15 @@ def test_the_ace_expected_under_perfect_calibration():
 
 def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5):
     rules = VARIANTS[switch].protocol
-    place = {"experiment": f"protocol_{switch}", "protocol": rules.name, "config": {"protocol": asdict(rules)}}
+    place = {
+        "experiment": f"protocol_{switch}",
+        "protocol": rules.name,
+        "config": {"protocol": asdict(rules)},
+    }
     run = make_record(method, dataset, seed, grid={"rank": [8]}, **place)
-    run["config"]["members"][0]["method"] |= asdict(METHODS[method]()) | rules.adapters.get(method, {})
+    run["config"]["members"][0]["method"] |= asdict(METHODS[method]()) | rules.adapters.get(
+        method, {}
+    )
     run["test"] |= {"accuracy": accuracy, "ece": 0.1, "ace": 0.1}
     run["members"][0]["best_validation_loss"] = 1.0
     return run | {"config_hash": results.config_hash(run["config"])}
@@ -83,7 +91,10 @@ def paired(switch, accuracies, method="lora", reference=0.5):
     corrected = VARIANTS[switch].reference
     return {
         corrected: [record(corrected, method, *place, accuracy=reference) for place in places],
-        switch: [record(switch, method, *place, accuracy=value) for place, value in zip(places, accuracies)],
+        switch: [
+            record(switch, method, *place, accuracy=value)
+            for place, value in zip(places, accuracies)
+        ],
     }
 
 
@@ -99,11 +110,25 @@ def test_effects_by_hand():
     # Chance: +1, -1, 0 and +2 around zero, so ±1.70 for a mean of four.
     assert row["noise"] == pytest.approx(t.ppf(0.975, 4) * np.sqrt(6 / 4 / 4))
     assert row["mean"] > row["noise"] and not row["beyond"], "the interval contains zero"
-    assert not table.loc[("own_draws", "accuracy"), "beyond"] and table.loc[("lora_same_draw", "ece"), "mean"] == 0
+    assert (
+        not table.loc[("own_draws", "accuracy"), "beyond"]
+        and table.loc[("lora_same_draw", "ece"), "mean"] == 0
+    )
     runs["lora_same_draw"][0] |= {"chosen": None, "test": None}  # diverged
     pairs = protocol.differences(runs)
-    assert pairs.loc[pairs["switch"] == "lora_same_draw", "accuracy"].isna().tolist() == [True, False, False, False]
-    assert protocol.summary(pairs).set_index(["switch", "metric"]).loc["lora_same_draw", "pairs"].eq(3).all()
+    assert pairs.loc[pairs["switch"] == "lora_same_draw", "accuracy"].isna().tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert (
+        protocol.summary(pairs)
+        .set_index(["switch", "metric"])
+        .loc["lora_same_draw", "pairs"]
+        .eq(3)
+        .all()
+    )
 
 
 # The rank and position ablations
@@ -128,7 +153,9 @@ def ablation_runs(losses=LOSSES, values=RANKS, name="rank"):
         for seed, losses_of_seed in enumerate(seeds):
             for value, loss in zip(values, losses_of_seed):
                 config = {"protocol": {"softmax_in_loss": False}}
-                run = make_record("pvera", dataset, seed, experiment=f"{name}_{value}", config=config)
+                run = make_record(
+                    "pvera", dataset, seed, experiment=f"{name}_{value}", config=config
+                )
                 for place, member in enumerate(run["members"]):
                     run["config"]["members"][place]["method"] = {name: value}
                     member["best_validation_loss"] = None if loss is None else loss + (1 - place)
@@ -145,18 +172,34 @@ def test_by_hand():
     np.testing.assert_allclose(data["above_reference"], [0.2, 0, 0, -0.05], atol=1e-6)
     # By data set: +0.35 and +0.05, then +0.15 and -0.15; s / √2 of two values is half their distance
     half = t.ppf(0.975, 1) * 0.15
-    np.testing.assert_allclose([data["low"][0], data["high"][1], data["low"][2]], [0.2 - half, half, np.nan], rtol=1e-5)
+    np.testing.assert_allclose(
+        [data["low"][0], data["high"][1], data["low"][2]], [0.2 - half, half, np.nan], rtol=1e-5
+    )
     # Equal lowest losses: the first, here 16 twice.
-    assert data["lowest"].tolist() == [0, 2, 1, 1] and data["parameters"].tolist() == [100, 200, 300, 400]
-    assert cells(table)["Loss, here"] == ["1.200", "<ins>1.000</ins>", "<ins>1.000</ins>", "**0.950**"]
+    assert data["lowest"].tolist() == [0, 2, 1, 1] and data["parameters"].tolist() == [
+        100,
+        200,
+        300,
+        400,
+    ]
+    assert cells(table)["Loss, here"] == [
+        "1.200",
+        "<ins>1.000</ins>",
+        "<ins>1.000</ins>",
+        "**0.950**",
+    ]
     assert cells(table)["Trainable parameters, paper"] == ["21 504", "24 576", "30 720", "43 008"]
     assert list(table.texts()[""]) == ["r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)"]
     assert "takes the softmax twice" in table.caption
 
 
 def test_a_pair_without_every_value_enters_no_mean():
-    runs = ablation_runs({"digits": LOSSES["digits"], "vessels": [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]})
-    np.testing.assert_allclose(ablations.by_seed(ablations.losses(runs, "rank")).loc[1], LOSSES["digits"][1])
+    runs = ablation_runs(
+        {"digits": LOSSES["digits"], "vessels": [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]}
+    )
+    np.testing.assert_allclose(
+        ablations.by_seed(ablations.losses(runs, "rank")).loc[1], LOSSES["digits"][1]
+    )
     caption = ablations.ablation(runs, "rank", RANK).caption
     assert "Of 4 pairs, 3 have every value and enter the means." in caption
 

@@ -38,7 +38,9 @@ def pins(lines, python: str) -> dict[str, Version]:
         requirement = Requirement(line)
         (specifier,) = requirement.specifier
         version = Version(specifier.version)
-        assert specifier.operator == "==" and "*" not in specifier.version and version.local is None, line
+        assert (
+            specifier.operator == "==" and "*" not in specifier.version and version.local is None
+        ), line
         if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
             name = canonicalize_name(requirement.name)
             assert name not in versions, f"{name} is pinned twice for Python {python}"
@@ -104,7 +106,10 @@ def declared(*extras: str) -> set[str]:
         ("pvera/peft/*.py", declared()),
         ("pvera/data/**/*.py", declared("study", "language")),
         ("pvera/study/**/*.py", declared("study", "slurm")),
-        ("pvera/report/**/*.py", declared("study", "report", "notebooks") | {"ipython", "jupyter-client"}),
+        (
+            "pvera/report/**/*.py",
+            declared("study", "report", "notebooks") | {"ipython", "jupyter-client"},
+        ),
         ("experiments/*.py", declared(*EXTRAS)),  # peft for comparisons
         ("tests/**/*.py", declared(*EXTRAS) | {"ipython"}),
     ],
@@ -122,10 +127,14 @@ def test_imports_are_declared(pattern, declared):
                 imported.add(node.module.partition(".")[0])
     providers = importlib.metadata.packages_distributions()
     for module in imported - ours - sys.stdlib_module_names:
-        assert {canonicalize_name(name) for name in providers.get(module, [module])} & declared, module
+        assert {canonicalize_name(name) for name in providers.get(module, [module])} & declared, (
+            module
+        )
 
 
-MODULES = ", ".join(f"pvera.{path.stem}" for path in (ROOT / "pvera").glob("*.py") if path.stem != "__init__")
+MODULES = ", ".join(
+    f"pvera.{path.stem}" for path in (ROOT / "pvera").glob("*.py") if path.stem != "__init__"
+)
 #: What the library does without, and what trainings and tables do without. (torch imports others where it finds them.)
 LIGHT = f"""
 import sys
@@ -175,11 +184,15 @@ def clone(tmp_path):
     return tmp_path
 
 
-def set_up(clone: Path, options: str = "set -euo pipefail", then: str = "", **variables: str) -> tuple[int, str]:
+def set_up(
+    clone: Path, options: str = "set -euo pipefail", then: str = "", **variables: str
+) -> tuple[int, str]:
     """Source setup_env.sh in a shell with `options`; return its exit status and what it says."""
     command = ["bash", "-c", f"{options}; source setup_env.sh; {then}"]
     environment = {"PATH": str(clone / "bin"), **variables}
-    ended = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        command, cwd=clone, env=environment, capture_output=True, text=True, timeout=60
+    )
     return ended.returncode, ended.stderr
 
 
@@ -194,7 +207,12 @@ def test_environment_is_made_once_for_each_lock_and_again_after_a_failure(clone)
         assert ended == status
         return len(calls(clone, "pip"))
 
-    assert [installations(1), installations(1, options=":"), installations(), installations()] == [1, 2, 3, 3]
+    assert [installations(1), installations(1, options=":"), installations(), installations()] == [
+        1,
+        2,
+        3,
+        3,
+    ]
     with open(clone / "requirements.lock", "a") as file:
         file.write("another==1.0\n")
     assert installations() == 4
@@ -204,7 +222,10 @@ def test_packages_of_the_tests_are_added_once_and_to_the_same_environment(clone)
     for _ in range(2):
         assert set_up(clone, then="install_for_tests")[0] == 0
     assert set_up(clone)[0] == 0
-    assert [re.search(r"-e \.\[(\w+)", call)[1] for call in calls(clone, "uv")] == ["language", "dev"]
+    assert [re.search(r"-e \.\[(\w+)", call)[1] for call in calls(clone, "uv")] == [
+        "language",
+        "dev",
+    ]
 
 
 def test_uv_takes_packages_from_where_pip_is_told_to_look(clone):

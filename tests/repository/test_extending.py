@@ -28,14 +28,18 @@ PAGE = (ROOT / "docs" / "extending.md").read_text()
 OWN_DATA = (ROOT / "docs" / "own-data.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 PLACES = {"In": "new", "At the end of": "end", "The one cell of": "cell"}
-BLOCK = re.compile(rf"(?:^({'|'.join(PLACES)}) `([^`]+)`:\n\n)?```(\w+)\n(.*?)```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    rf"(?:^({'|'.join(PLACES)}) `([^`]+)`:\n\n)?```(\w+)\n(.*?)```", re.DOTALL | re.MULTILINE
+)
 
 
 def execute(command: str, folder: Path) -> str:
     """Execute one line of a page's commands, with this Python and the library in `folder`; return what it prints."""
     words = f"{sys.executable}{command.removeprefix('python')}"
     environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        words, shell=True, cwd=folder, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -52,7 +56,9 @@ def follow(section: str, folder: Path) -> set[str]:
         touched.add(name)
         assert place and file.exists() == (PLACES[place] == "end"), name
         if PLACES[place] == "cell":
-            nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code.rstrip())]), file)
+            nbformat.write(
+                nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code.rstrip())]), file
+            )
         else:
             with open(file, "a") as out:
                 out.write(f"\n\n{code}" if PLACES[place] == "end" else code)
@@ -80,10 +86,16 @@ def test_extending(checkout):
     assert list(SECTIONS) == ["A data set", "A method", "A backbone", "An analysis"]
 
     touched = follow("A data set", checkout)
-    assert touched - {"make_shades.py"} == {"pvera/data/tasks.py", "experiments/profiles/shades.yaml"}
+    assert touched - {"make_shades.py"} == {
+        "pvera/data/tasks.py",
+        "experiments/profiles/shades.yaml",
+    }
     for method in ("vera", "pvera"):
         assert record(checkout, f"shades/benchmark/tiny/shades/{method}")["test"]["images"] == 30
-    assert record(checkout, "shades/beta/tiny/shades/pvera")["chosen"]["grid"]["beta"] in (1e-4, 1e-2)
+    assert record(checkout, "shades/beta/tiny/shades/pvera")["chosen"]["grid"]["beta"] in (
+        1e-4,
+        1e-2,
+    )
 
     assert len(follow("A method", checkout)) == 3
     fa, lora = (
@@ -109,15 +121,28 @@ def test_three_commands_lead_from_own_photographs_to_a_number(checkout, tmp_path
     environment, *commands = block.strip().splitlines()
     assert environment == "source setup_env.sh"  # test_environment.py makes an environment with it
     readme = (ROOT / "README.md").read_text()
-    assert len(commands) == 2 and all(f"`{command}`" in readme for command in [environment, *commands])
-    training, evaluation = (execute(c.replace("FOLDER", str(tmp_path / "photographs")), checkout) for c in commands)
-    assert re.search(r"pictures: 4 classes .*; images: 40 train, 12 validation, 12 test; stratified split", training)
+    assert len(commands) == 2 and all(
+        f"`{command}`" in readme for command in [environment, *commands]
+    )
+    training, evaluation = (
+        execute(c.replace("FOLDER", str(tmp_path / "photographs")), checkout) for c in commands
+    )
+    assert re.search(
+        r"pictures: 4 classes .*; images: 40 train, 12 validation, 12 test; stratified split",
+        training,
+    )
     place = checkout / "results/own/benchmark/tiny/pictures"
     accuracy = json.loads((place / "pvera/seed0.json").read_text())["test"]["accuracy"]
-    assert re.search(r"\| Accuracy \| (\S+) \|", evaluation)[1] == f"{accuracy:.6f}" and accuracy >= 0.5
+    assert (
+        re.search(r"\| Accuracy \| (\S+) \|", evaluation)[1] == f"{accuracy:.6f}"
+        and accuracy >= 0.5
+    )
     (last,) = re.findall(r"^adapter: (\S+);", training, re.MULTILINE)
     assert last == str(place / "pvera/seed0.safetensors")
-    execute(f"python experiments/predict.py {last} {tmp_path / 'photographs/cat'} --output new.csv", checkout)
+    execute(
+        f"python experiments/predict.py {last} {tmp_path / 'photographs/cat'} --output new.csv",
+        checkout,
+    )
     assert len((checkout / "new.csv").read_text().splitlines()) == 1 + 2 * len(photographs.MODES)
 
 
@@ -132,7 +157,9 @@ TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.ipynb"
 def test_the_tutorial_runs():
     notebook = nbformat.read(TUTORIAL, as_version=4)
     NotebookClient(notebook, timeout=900, kernel_name="python3").execute(cwd=TUTORIAL.parent)
-    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
+    printed = "".join(
+        output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
+    )
     assert float(re.search(r"test accuracy ([\d.]+) %", printed)[1]) > 30, "chance is 10 %"
     assert float(re.search(r"loading and merging: (\S+)", printed)[1]) < 1e-4
 
@@ -149,12 +176,19 @@ def test_the_rehearsal_is_the_paper_in_small(suffix):
     rehearsal, paper = read(f"rehearsal{suffix}"), read(f"paper{suffix}")
     for key in ("analyses", "methods", "protocol", "precision", "learning_rate", "choose", "text"):
         assert getattr(rehearsal, key) == getattr(paper, key), key
-    of_paper = {name: experiment for name, experiment in paper.experiments.items() if not experiment.on_request}
-    elsewhere = {"backbones": None, "datasets": None}
-    assert {name: experiment.model_copy(update=elsewhere) for name, experiment in rehearsal.experiments.items()} == {
-        name: experiment.model_copy(update=elsewhere) for name, experiment in of_paper.items()
+    of_paper = {
+        name: experiment
+        for name, experiment in paper.experiments.items()
+        if not experiment.on_request
     }
-    assert len({image_folders.task(name).category for name in rehearsal.datasets}) == (1 if suffix else 3)
+    elsewhere = {"backbones": None, "datasets": None}
+    assert {
+        name: experiment.model_copy(update=elsewhere)
+        for name, experiment in rehearsal.experiments.items()
+    } == {name: experiment.model_copy(update=elsewhere) for name, experiment in of_paper.items()}
+    assert len({image_folders.task(name).category for name in rehearsal.datasets}) == (
+        1 if suffix else 3
+    )
     assert (rehearsal.images, rehearsal.training.epochs, rehearsal.gpu) == (16, 1, False)
 
 
@@ -166,22 +200,50 @@ def test_the_profiles_without_a_cluster_train_all_that_they_list(name, tmp_path)
     data, datasets = tmp_path / "data", ["eurosat", "kitti"]
     write_vtab(data, datasets, suffix="jpg", side=64)
     scripts.execute("prepare_vtab", "--root", data, "--datasets", *datasets, "--accept")
-    options = ["--profile", name, "--datasets", *datasets, "--data", data, "--results", tmp_path / "results"]
+    options = [
+        "--profile",
+        name,
+        "--datasets",
+        *datasets,
+        "--data",
+        data,
+        "--results",
+        tmp_path / "results",
+    ]
     if name == "vtab_small":
         weights = tmp_path / "random.safetensors"
-        safetensors.torch.save_file(backbones.load("dinov2_s", pretrained=False).model.state_dict(), weights)
+        safetensors.torch.save_file(
+            backbones.load("dinov2_s", pretrained=False).model.state_dict(), weights
+        )
         options += ["--weights", f"dinov2_s={weights}", "--precision", "float32"]
-    scripts.execute("train", *options, "--epochs", 1, "--images", 16, "--seeds", 0, "--device", "cpu", "--workers", 1)
+    scripts.execute(
+        "train",
+        *options,
+        "--epochs",
+        1,
+        "--images",
+        16,
+        "--seeds",
+        0,
+        "--device",
+        "cpu",
+        "--workers",
+        1,
+    )
     profile = read(name)
     for key, experiment in profile.experiments.items():
-        trained = {data_set for data_set in datasets if data_set in (experiment.datasets or datasets)}
+        trained = {
+            data_set for data_set in datasets if data_set in (experiment.datasets or datasets)
+        }
         for folder in experiment.variants(key):
             runs = results.load_runs(tmp_path / "results", name, folder)
             assert {run["dataset"] for run in runs} == trained, folder
             assert {run["data_copy"] for run in runs} == {vtab.DIFFERS}
     benchmark = results.load_runs(tmp_path / "results", name, "benchmark")
     rates = {run["method"]: len(run["members"]) for run in benchmark if run["seed"] == 0}
-    assert rates == {key: len(options["grid"]["learning_rate"]) for key, options in profile.methods.items()}
+    assert rates == {
+        key: len(options["grid"]["learning_rate"]) for key, options in profile.methods.items()
+    }
 
 
 @pytest.mark.slow
@@ -194,7 +256,9 @@ def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes(checkout, 
     started = time.monotonic()
     execute("python experiments/rehearsal.py", checkout)
     seconds, busy = time.monotonic() - started, max(1, os.getloadavg()[1] / cores())
-    assert seconds < 600 * busy, f"{seconds:.0f} seconds, while programs shared {busy:.1f} to one core"
+    assert seconds < 600 * busy, (
+        f"{seconds:.0f} seconds, while programs shared {busy:.1f} to one core"
+    )
 
     counts = {"benchmark": 3 * 8 * 2, "rank_256": 2, "position_qv": 2}
     for name, count in counts.items():
@@ -204,7 +268,9 @@ def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes(checkout, 
         assert list((tmp_path / "results" / name).rglob("*.json")), name
 
     tables = list((tmp_path / "results/rehearsal/tables").glob("*.md"))
-    assert {"main", "detailed", "grid", "rank", "position", "uncertainty"} <= {path.stem for path in tables}
+    assert {"main", "detailed", "grid", "rank", "position", "uncertainty"} <= {
+        path.stem for path in tables
+    }
     of_text = list((tmp_path / "results/rehearsal_text/tables").glob("*.md"))
     assert {path.stem for path in of_text} >= {"language"}
     others = ("cost", "published", "spent")

@@ -38,7 +38,11 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    targets = [t for t in LINK.findall(text) + re.findall(r'(?:href|src)="([^"]+)"', text) if "://" not in t]
+    targets = [
+        t
+        for t in LINK.findall(text) + re.findall(r'(?:href|src)="([^"]+)"', text)
+        if "://" not in t
+    ]
     for target in targets:
         if (page, target) == OF_THE_DESIGN:
             continue
@@ -49,19 +53,30 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_page_is_linked_from_the_readme():
-    linked = {(ROOT / target.partition("#")[0]).resolve() for target in LINK.findall(PAGES[0].read_text())}
+    linked = {
+        (ROOT / target.partition("#")[0]).resolve() for target in LINK.findall(PAGES[0].read_text())
+    }
     assert [page.name for page in PAGES[1:] if page not in linked] == []
 
 
 def test_every_notebook_is_listed():
-    linked = {(DOCS / target).resolve() for target in LINK.findall((DOCS / "figures.md").read_text())}
+    linked = {
+        (DOCS / target).resolve() for target in LINK.findall((DOCS / "figures.md").read_text())
+    }
     assert set(ROOT.glob("analysis/*.ipynb")) - linked == set()
 
 
 def test_each_equation_of_the_paper_has_its_code():
     _, table = (ROOT / "PROTOCOL.md").read_text().split("\n## Where each equation stands\n")
-    rows = [row.split("|")[1:-1] for row in table.splitlines() if row.startswith(("| Eq.", "| Algorithm"))]
-    assert [row[0].strip() for row in rows] == [f"Eq. {i}" for i in range(1, 12)] + ["Algorithm 1", "Algorithm 2"]
+    rows = [
+        row.split("|")[1:-1]
+        for row in table.splitlines()
+        if row.startswith(("| Eq.", "| Algorithm"))
+    ]
+    assert [row[0].strip() for row in rows] == [f"Eq. {i}" for i in range(1, 12)] + [
+        "Algorithm 1",
+        "Algorithm 2",
+    ]
     for _, _, files, names in rows:
         source = "".join((ROOT / link).read_text() for link in LINK.findall(files))
         for name in re.findall(r"[\w]+", "".join(re.findall(r"`.*?`", names))):
@@ -97,11 +112,16 @@ def test_the_librarys_example_runs():
     assert large in code and plain in code
     source = torch.Generator().manual_seed(0)
     training, validation = (
-        [(torch.randn(2, 3, 32, 32, generator=source), torch.tensor(labels))] for labels in ([0, 99], [1, 2])
+        [(torch.randn(2, 3, 32, 32, generator=source), torch.tensor(labels))]
+        for labels in ([0, 99], [1, 2])
     )
     names = {"training": training, "validation": validation}
     exec(code.replace(large, '"vit_tiny_patch8_32"').replace(plain, '"vit_tiny_patch8_32"'), names)
-    assert names["logits"].shape == (2, 100) and names["probs"].shape == (16, 2, 100) and names["model"].merged
+    assert (
+        names["logits"].shape == (2, 100)
+        and names["probs"].shape == (16, 2, 100)
+        and names["model"].merged
+    )
     assert names["epoch"] == names["best_epoch"] + 20, "early stopping ends it"
     ((images, labels),) = validation
     expected = names["model"](images)
@@ -128,12 +148,17 @@ def test_the_text_example_runs():
 def test_the_code_with_peft_runs(folder):
     training = "...  # train\n"
     step = "for _ in range(3):\n    loss = model(torch.randn(2, 3, 32, 32)).logsumexp(1).sum()\n"
-    step += "    loss.backward()\n    torch.optim.AdamW(model.members[0].parameters(), lr=0.1).step()\n"
+    step += (
+        "    loss.backward()\n    torch.optim.AdamW(model.members[0].parameters(), lr=0.1).step()\n"
+    )
     names, code = {}, blocks("docs/peft.md")
     assert len(code) == 3 and training in code[0]
     for block in code:
         exec(block.replace(training, step), names)
-    assert names["again"].members[0].method.rank == 16 and names["again"].members[0].method.targets == "qv"
+    assert (
+        names["again"].members[0].method.rank == 16
+        and names["again"].members[0].method.targets == "qv"
+    )
     assert names["probs"].shape == (16, 4, 10) and (folder / "adapter.safetensors").exists()
     assert f"PEFT {peft.__version__}" in (DOCS / "peft.md").read_text()
 
@@ -145,7 +170,8 @@ def test_the_code_with_peft_runs(folder):
 def test_commands_exist(page, capsys):
     """Every script that a page names is there, and has the options that the page gives it."""
     for script, rest in re.findall(
-        r"(?:python|bash) ((?:experiments|tests)/[\w/]+\.(?:py|sh))([^\n`#|]*)", page.read_text().replace("\\\n", "")
+        r"(?:python|bash) ((?:experiments|tests)/[\w/]+\.(?:py|sh))([^\n`#|]*)",
+        page.read_text().replace("\\\n", ""),
     ):
         assert (ROOT / script).exists(), script
         if options := re.findall(r"--[\w-]+", rest):
@@ -180,7 +206,9 @@ def numbers(text: str) -> set[str]:
 def test_each_number_stands_in_a_table_of_its_section_or_in_one_that_the_section_links(page):
     for part in re.split(r"^## ", page.read_text(), flags=re.MULTILINE):
         linked = [page.parent / target.partition("#")[0] for target in LINK.findall(part)]
-        sources = [path.read_text() for path in linked if ROOT / "results" in path.resolve().parents]
+        sources = [
+            path.read_text() for path in linked if ROOT / "results" in path.resolve().parents
+        ]
         sources += [mark[0] for mark in fill_pages.MARK.finditer(part)]
 
         prose = fill_pages.MARK.sub("", part)

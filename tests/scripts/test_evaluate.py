@@ -38,33 +38,53 @@ ADAPTERS = RESULTS / "synthetic/paper_tuning/tiny"
 def digits(tmp_path_factory):
     """The folder of the demonstration suite, with its digits."""
     root = tmp_path_factory.mktemp("demo")
-    suite.write(suite.RECIPES["digits"], suite.make(suite.RECIPES["digits"]), root, lambda count: None)
+    suite.write(
+        suite.RECIPES["digits"], suite.make(suite.RECIPES["digits"]), root, lambda count: None
+    )
     return root
 
 
 def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys):
     adapter = ADAPTERS / "digits/pvera/seed0.safetensors"
-    more = ("--data", digits, "--draws", 4, "--predictions", tmp_path / "p.csv", "--metrics", tmp_path / "m.json")
+    more = (
+        "--data",
+        digits,
+        "--draws",
+        4,
+        "--predictions",
+        tmp_path / "p.csv",
+        "--metrics",
+        tmp_path / "m.json",
+    )
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, *more)
     assert status == 0, errors
     recorded = results.read(adapter.with_suffix(".json"))["test"]
     numbers = json.loads((tmp_path / "m.json").read_text())
-    assert numbers["metrics"]["correct"] == recorded["correct"] and numbers["metrics"]["images"] == 2000
+    assert (
+        numbers["metrics"]["correct"] == recorded["correct"]
+        and numbers["metrics"]["images"] == 2000
+    )
     # The last digits of a float belong to the processor; counts are exact.
-    assert numbers["metrics"] == {name: pytest.approx(value, abs=2e-6) for name, value in recorded.items()}
+    assert numbers["metrics"] == {
+        name: pytest.approx(value, abs=2e-6) for name, value in recorded.items()
+    }
     assert f"| Accuracy | {recorded['accuracy']:.6f} |" in output
 
     table = pd.read_csv(tmp_path / "p.csv")
     drawn = results.read_arrays(RESULTS / "synthetic/uncertainty/tiny/digits/pvera/seed0.json")
     assert np.array_equal(table["label"], drawn["labels"])
-    calibration = metrics.calibration_error(table["confidence"].to_numpy(), table["correct"].to_numpy())
+    calibration = metrics.calibration_error(
+        table["confidence"].to_numpy(), table["correct"].to_numpy()
+    )
     assert calibration == pytest.approx(recorded["ece"], abs=1e-6)
     assert accuracy_score(table["label"], table["prediction"]) == recorded["accuracy"]
     assert -np.log(table["label_score"]).mean() == pytest.approx(recorded["nll"], abs=1e-6)
     per_class = pd.DataFrame(numbers["classes"]).set_index("class")
     assert per_class["accuracy"].tolist() == table.groupby("label")["correct"].mean().tolist()
     four = list(drawn["draws"]).index(4)
-    assert np.allclose(table["draws_sd"], drawn["sd"][four], atol=1e-3), "the draws of the experiment"
+    assert np.allclose(table["draws_sd"], drawn["sd"][four], atol=1e-3), (
+        "the draws of the experiment"
+    )
     assert np.mean(table["draws_prediction"] == drawn["predicted"][four]) > 0.999
     assert np.mean(table["draws_correct"] == drawn["accuracy"][four]) > 0.999
 
@@ -85,8 +105,12 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
     (split,) = inputs.load(profile.data, "vessels", frozen, ("test",))
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
-        _, _, probabilities = predict(adapter, frozen, {}, split, image_folders.class_names("vessels"))
-        assert metrics.evaluate(probabilities, split.labels) == results.read(run.path)["test"], run.method
+        _, _, probabilities = predict(
+            adapter, frozen, {}, split, image_folders.class_names("vessels")
+        )
+        assert metrics.evaluate(probabilities, split.labels) == results.read(run.path)["test"], (
+            run.method
+        )
         stored, _ = results.read_predictions(run.path)
         assert np.array_equal(probabilities.astype(np.float16), stored), run.method
 
@@ -146,7 +170,10 @@ def test_an_adapter_that_is_not_the_one_of_its_record_is_refused(trained, script
     }[script]
     adapter.write_bytes(adapter.read_bytes() + b" ")
     message = scripts.refusal(script, capsys, adapter, *arguments)
-    assert f"{adapter}: is gone, or was changed after it was written" in message and not output.exists()
+    assert (
+        f"{adapter}: is gone, or was changed after it was written" in message
+        and not output.exists()
+    )
 
 
 FINDINGS = ["val200: 4 images, not 200"]
@@ -178,12 +205,24 @@ SPLIT, OTHER = ({"given": [], "drawn": custom.SHARES, "seed": seed} for seed in 
         ("same", SPLIT, "mine", ""),
         ("same", SPLIT, "another", ""),
         ("same", OTHER, "mine", "mine is split otherwise than in the adapter's training"),
-        ("same", OTHER, "another", "another is split otherwise .*: split it as then, or train again"),
-        ("new", SPLIT, "mine", "the pictures of mine have changed since the adapter's training: restore them"),
+        (
+            "same",
+            OTHER,
+            "another",
+            "another is split otherwise .*: split it as then, or train again",
+        ),
+        (
+            "new",
+            SPLIT,
+            "mine",
+            "the pictures of mine have changed since the adapter's training: restore them",
+        ),
         ("new", SPLIT, "another", ""),
     ],
 )
-def test_images_that_an_adapter_may_have_been_trained_on_are_refused(pictures_sha256, split, name, message):
+def test_images_that_an_adapter_may_have_been_trained_on_are_refused(
+    pictures_sha256, split, name, message
+):
     record = {"dataset": "mine", "own_data": {"pictures_sha256": "same", "split": SPLIT}}
     described = {"pictures_sha256": pictures_sha256, "split": split}
     with pytest.raises(InputError, match=message) if message else nullcontext():
@@ -197,15 +236,27 @@ NUCLEI = ADAPTERS / "nuclei/vera/seed0.safetensors"
 REFUSED = {
     "no file": (["/none.safetensors", "--backbone", "tiny"], "/none.safetensors: no such file"),
     "data set": ([NUCLEI, "--data-set", "nine"], "unknown data set 'nine'"),
-    "other data set": ([NUCLEI, "--data-set", "vessels"], "was trained on nuclei; it does not know the classes of"),
+    "other data set": (
+        [NUCLEI, "--data-set", "vessels"],
+        "was trained on nuclei; it does not know the classes of",
+    ),
     "data": ([EUROSAT], "eurosat is not VTAB-1k's EuroSAT: no such folder"),
     "texts": ([NUCLEI, "--data-set", "rte"], "'rte' is a data set of texts"),
     "draws": ([NUCLEI, "--draws", "4"], "has no distribution"),
     "one draw": ([NUCLEI, "--draws", "1"], "--draws: must be at least 2, not 1"),
     "backbone": ([NUCLEI, "--backbone", "dinov9"], "unknown backbone 'dinov9'"),
-    "other backbone": ([NUCLEI, "--backbone", "vit_tiny_patch16_224"], "get model.safetensors from"),
-    "output": (["/none.safetensors", "--metrics", "/dev/null/m.json"], "cannot write /dev/null"),  # before anything
-    "record": (["/none.safetensors", "--metrics", "/none.json"], "would take the place of the adapter or its record"),
+    "other backbone": (
+        [NUCLEI, "--backbone", "vit_tiny_patch16_224"],
+        "get model.safetensors from",
+    ),
+    "output": (
+        ["/none.safetensors", "--metrics", "/dev/null/m.json"],
+        "cannot write /dev/null",
+    ),  # before anything
+    "record": (
+        ["/none.safetensors", "--metrics", "/none.json"],
+        "would take the place of the adapter or its record",
+    ),
 }
 
 
@@ -219,7 +270,9 @@ def test_unsuitable_input_is_one_line(tmp_path, capsys, monkeypatch):
         with monkeypatch.context() as patch:
             if "backbone" in case:
                 patch.setattr("timm.create_model", offline)
-            assert message in scripts.refusal("evaluate", capsys, *arguments, "--data", tmp_path / "data"), case
+            assert message in scripts.refusal(
+                "evaluate", capsys, *arguments, "--data", tmp_path / "data"
+            ), case
 
 
 # Pictures without labels, wherever they lie and whatever their names and states
@@ -234,7 +287,10 @@ NAMED = (*BACKBONE, "--classes", *NAMES)
 def adapter(tmp_path_factory):
     """A random adapter without a record."""
     adapter = tmp_path_factory.mktemp("adapter") / "alone.safetensors"
-    pvera.save(perturb(pvera.adapt(backbones.load("tiny").model, pvera.PVeRA(rank=8), 4), scale=0.3), adapter)
+    pvera.save(
+        perturb(pvera.adapt(backbones.load("tiny").model, pvera.PVeRA(rank=8), 4), scale=0.3),
+        adapter,
+    )
     return adapter
 
 
@@ -267,23 +323,33 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     known.index = [path.removeprefix("images/").replace("/", " ") for path in split.names]
     table.index = [Path(path).name for path in table.path]
     both = known.index.intersection(table.index)
-    assert len(table) == 20 and len(both) > 2 and (known.prediction[both] == table.prediction[both]).all()
+    assert (
+        len(table) == 20
+        and len(both) > 2
+        and (known.prediction[both] == table.prediction[both]).all()
+    )
     assert np.allclose(known.confidence[both], table.confidence[both], atol=1e-4)
     draws = ["draws_sd", "draws_prediction", "interval_low", "interval_high"]
     assert list(table) == ["path", "prediction", "confidence", *draws]
     assert (table.draws_sd > 0).all() and (table.interval_low < table.interval_high).all()
     few, _ = predicted(capsys, tmp_path, adapter, new.parent, *NAMED, "--draws", 2)
-    assert few.interval_low.min() == 0 and few.interval_high.max() == 1, "a score has no other values"
+    assert few.interval_low.min() == 0 and few.interval_high.max() == 1, (
+        "a score has no other values"
+    )
     assert set(table.draws_prediction) <= set(NAMES)
 
 
-def test_a_picture_that_cannot_be_read_is_named_and_the_rest_is_written(adapter, new, tmp_path, capsys):
+def test_a_picture_that_cannot_be_read_is_named_and_the_rest_is_written(
+    adapter, new, tmp_path, capsys
+):
     whole, _ = predicted(capsys, tmp_path, adapter, new, *NAMED, "--draws", 2)
     for index in (3, 7):
         Path(whole.path[index]).write_bytes(Path(whole.path[index]).read_bytes()[:100])
     table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED, "--draws", 2, status=1)
     assert table.equals(whole.drop([3, 7]).reset_index(drop=True)), "also the draws of the others"
-    assert errors.count("\n") == 1 and all(f"image {whole.path[index]} cannot be read" in errors for index in (3, 7))
+    assert errors.count("\n") == 1 and all(
+        f"image {whole.path[index]} cannot be read" in errors for index in (3, 7)
+    )
 
 
 def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
@@ -292,23 +358,44 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
     (new / "more").symlink_to(elsewhere)
     (new / "notes.txt").write_text("none")
     table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED)
-    assert len(table) == 40 and errors == "left out: 20 hidden, 1 in a format that Pillow does not read\n"
-    odd = next(new.glob("*.png")).rename(new / "@eaDir" / os.fsdecode(b"caf\xe9.png"))  # hidden, but named
+    assert (
+        len(table) == 40
+        and errors == "left out: 20 hidden, 1 in a format that Pillow does not read\n"
+    )
+    odd = next(new.glob("*.png")).rename(
+        new / "@eaDir" / os.fsdecode(b"caf\xe9.png")
+    )  # hidden, but named
     table, _ = predicted(capsys, tmp_path, adapter, odd, *NAMED)
     assert table.path.tolist() == [rf"{new}/@eaDir/caf\udce9.png"]
     output = ("--output", tmp_path / "refused.csv")
-    assert "Name them in the order" in scripts.refusal("predict", capsys, adapter, odd, *BACKBONE, *output)
-    for name, message in ((new, "is a folder"), (adapter.with_suffix(".csv"), "the place of the adapter")):
+    assert "Name them in the order" in scripts.refusal(
+        "predict", capsys, adapter, odd, *BACKBONE, *output
+    )
+    for name, message in (
+        (new, "is a folder"),
+        (adapter.with_suffix(".csv"), "the place of the adapter"),
+    ):
         assert message in scripts.refusal("predict", capsys, adapter, new, *NAMED, "--output", name)
-    for wrong, message in ((tmp_path / "none", "does not exist"), (new / "notes.txt", "cannot be read")):
+    for wrong, message in (
+        (tmp_path / "none", "does not exist"),
+        (new / "notes.txt", "cannot be read"),
+    ):
         assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED, *output)
 
 
-def test_an_output_replaces_neither_an_input_nor_another_output(adapter, pictures, tmp_path, capsys):
+def test_an_output_replaces_neither_an_input_nor_another_output(
+    adapter, pictures, tmp_path, capsys
+):
     source, data = shutil.copytree(pictures, tmp_path / "pictures"), tmp_path / "data"
     custom.install(data, "mine", source)
-    picture, lists, record = next(source.rglob("*.jpg")), data / "mine/test.txt", tmp_path / "a.json"
-    weights = shutil.copy(backbones.weights_file(backbones.shapes("tiny").pretrained_cfg), tmp_path / "w.safetensors")
+    picture, lists, record = (
+        next(source.rglob("*.jpg")),
+        data / "mine/test.txt",
+        tmp_path / "a.json",
+    )
+    weights = shutil.copy(
+        backbones.weights_file(backbones.shapes("tiny").pretrained_cfg), tmp_path / "w.safetensors"
+    )
     link, linked_adapter = tmp_path / "link", tmp_path / "a.safetensors"
     link.symlink_to(picture)
     linked_adapter.symlink_to(adapter)
@@ -317,7 +404,9 @@ def test_an_output_replaces_neither_an_input_nor_another_output(adapter, picture
 
     common = (*BACKBONE, "--weights", weights)
     for output in (picture, link, weights):
-        refused = scripts.refusal("predict", capsys, adapter, source, *common, "--classes", *NAMES, "--output", output)
+        refused = scripts.refusal(
+            "predict", capsys, adapter, source, *common, "--classes", *NAMES, "--output", output
+        )
         assert f"{output} would take the place of an input" in refused
     predict_one = (linked_adapter, picture, *NAMED, "--output", record)
     assert "the place of an input" in scripts.refusal("predict", capsys, *predict_one)
@@ -325,7 +414,9 @@ def test_an_output_replaces_neither_an_input_nor_another_output(adapter, picture
     known = (*common, "--data", data, "--data-set")
     for data_set in ("mine", f"other={source}"):
         for output in (picture, link, weights):
-            refused = scripts.refusal("evaluate", capsys, adapter, *known, data_set, "--metrics", output)
+            refused = scripts.refusal(
+                "evaluate", capsys, adapter, *known, data_set, "--metrics", output
+            )
             assert f"{output} would take the place of an input" in refused
     refused = scripts.refusal("evaluate", capsys, adapter, *known, "mine", "--predictions", lists)
     assert f"{lists} would take the place of an input" in refused
@@ -353,16 +444,30 @@ def alone(tmp_path):
     profile = make_profile(tmp_path, ["vessels"], seeds=[0], methods={"pvera": {"rank": 8}})
     make_adapters(profile, tmp_path / "results")
     adapter = tmp_path / "results/mine/benchmark/tiny/vessels/pvera/seed0.safetensors"
-    data = ("--data", tmp_path / "data", "--backbone", "tiny", "--data-set", "vessels", "--device", "cpu")
+    data = (
+        "--data",
+        tmp_path / "data",
+        "--backbone",
+        "tiny",
+        "--data-set",
+        "vessels",
+        "--device",
+        "cpu",
+    )
     return (shutil.copy(adapter, tmp_path / "alone.safetensors"), *data)
 
 
 def test_the_card_agrees_with_the_file(alone, tmp_path, capsys, monkeypatch):
     scripts.execute("publish", *alone, "--output", tmp_path / "out")
     assert "exists" in scripts.refusal("publish", capsys, *alone, "--output", tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.md", "adapter.safetensors"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "README.md",
+        "adapter.safetensors",
+    }
     (tmp_path / "link").symlink_to("nowhere")
-    assert "exists" in scripts.refusal("publish", capsys, "none.safetensors", "--output", tmp_path / "link")
+    assert "exists" in scripts.refusal(
+        "publish", capsys, "none.safetensors", "--output", tmp_path / "link"
+    )
     assert (tmp_path / "out/adapter.safetensors").read_bytes() == Path(alone[0]).read_bytes()
     _, metadata, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
     metadata = yaml.safe_load(metadata)
@@ -374,7 +479,10 @@ def test_the_card_agrees_with_the_file(alone, tmp_path, capsys, monkeypatch):
     (entry,) = metadata["model-index"][0]["results"]
     scores = {metric["type"]: metric["value"] for metric in entry["metrics"]}
     assert scores == {key: pytest.approx(computed["metrics"][key], abs=1e-6) for key in scores}
-    assert set(scores) == {"accuracy", "nll", "brier", "ece", "ace"} and entry["dataset"]["split"] == "test"
+    assert (
+        set(scores) == {"accuracy", "nll", "brier", "ece", "ace"}
+        and entry["dataset"]["split"] == "test"
+    )
     for row in computed["classes"]:
         assert f"| {row['class']} | {row['images']} | {row['accuracy']:.4f} |" in text
     assert "- Hyperparameters: rank 8, alpha 16.0" in text

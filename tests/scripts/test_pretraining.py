@@ -23,7 +23,11 @@ def test_pretraining_ends_with_weights_that_load_and_repeats_bit_for_bit(tmp_pat
     for name, mean, other in (("dark", 90, 160), ("light", 160, 90)):
         (tmp_path / "source" / name).mkdir(parents=True)
         for number in range(24):
-            pixels = noise.normal(mean if number < 16 else other, 40, (32, 32, 3)).clip(0, 255).astype(np.uint8)
+            pixels = (
+                noise.normal(mean if number < 16 else other, 40, (32, 32, 3))
+                .clip(0, 255)
+                .astype(np.uint8)
+            )
             Image.fromarray(pixels).save(tmp_path / "source" / name / f"{number}.png")
     for name, value in {"HELD_OUT": 8, "BATCH_SIZE": 16, "EPOCHS": 8}.items():
         monkeypatch.setattr(pretrain_tiny, name, value)
@@ -51,7 +55,10 @@ def test_pretraining_ends_with_weights_that_load_and_repeats_bit_for_bit(tmp_pat
 
 
 SMALL = ("vit_small_patch14_dinov2", {"img_size": 28, "embed_dim": 12})
-TOP = {"cls_token": "embeddings.cls_token", "patch_embed.proj.": "embeddings.patch_embeddings.projection."}
+TOP = {
+    "cls_token": "embeddings.cls_token",
+    "patch_embed.proj.": "embeddings.patch_embeddings.projection.",
+}
 LAYER = {
     "attn.proj.": "attention.output.dense.",
     "ls1.gamma": "layer_scale1.lambda1",
@@ -67,7 +74,11 @@ def write(file, state) -> None:
         held = f"onnx::{len(initializers)}" if read_by else name
         initializers.append(onnx.numpy_helper.from_array(tensor.numpy(), held))
         node = f"/{name.removesuffix('.weight').replace('.', '/').replace('layer/', 'layer.')}/{read_by}"
-        nodes.append(onnx.helper.make_node(read_by or "Add", ["x", held], ["y"], node if read_by else "/other/Add"))
+        nodes.append(
+            onnx.helper.make_node(
+                read_by or "Add", ["x", held], ["y"], node if read_by else "/other/Add"
+            )
+        )
 
     for name, tensor in state.items():
         top, _, rest = name.rpartition("blocks.")
@@ -86,7 +97,9 @@ def write(file, state) -> None:
             add(name, tensor.T.contiguous(), "MatMul")
         else:
             add(name, tensor)
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "vit", [], [], initializers)), file)
+    onnx.save(
+        onnx.helper.make_model(onnx.helper.make_graph(nodes, "vit", [], [], initializers)), file
+    )
 
 
 def test_each_tensor_arrives_under_timms_name(tmp_path, monkeypatch, capsys):
@@ -97,13 +110,19 @@ def test_each_tensor_arrives_under_timms_name(tmp_path, monkeypatch, capsys):
     write(tmp_path / "vit.onnx", state)
     scripts.execute("convert_vits", tmp_path / "vit.onnx", tmp_path / "vit.safetensors")
     converted = safetensors.torch.load_file(tmp_path / "vit.safetensors")
-    assert converted.keys() == state.keys() and all(torch.equal(converted[name], state[name]) for name in state)
+    assert converted.keys() == state.keys() and all(
+        torch.equal(converted[name], state[name]) for name in state
+    )
     loaded = backbones.load("dinov2_s", weights=tmp_path / "vit.safetensors").model.state_dict()
     assert all(torch.equal(loaded[name], state[name]) for name in state)
 
     del state["blocks.7.ls2.gamma"]
     write(tmp_path / "vit.onnx", state)
-    refusal = scripts.refusal("convert_vits", capsys, tmp_path / "vit.onnx", tmp_path / "other.safetensors")
-    assert "it lacks 'blocks.7.ls2.gamma'" in refusal and not (tmp_path / "other.safetensors").exists()
+    refusal = scripts.refusal(
+        "convert_vits", capsys, tmp_path / "vit.onnx", tmp_path / "other.safetensors"
+    )
+    assert (
+        "it lacks 'blocks.7.ls2.gamma'" in refusal and not (tmp_path / "other.safetensors").exists()
+    )
     refusal = scripts.refusal("convert_vits", capsys, tmp_path / "vit.onnx", tmp_path / "vit.onnx")
     assert "would take the place of an input" in refusal

@@ -17,7 +17,9 @@ from pvera.backbones import Backbone
 from pvera.data import image_folders, vtab
 
 TEST_IMAGES, CLASSES = 32, 6
-CONFIG = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=518, patch_size=14)
+CONFIG = dict(
+    hidden_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=518, patch_size=14
+)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -45,7 +47,9 @@ def adapted(save_projection=True):
     """Return a PVeRA classifier of PEFT with random trained tensors."""
     options = {"modules_to_save": ["classifier"], "save_projection": save_projection}
     torch.manual_seed(0)
-    model = peft.get_peft_model(Classifier(), peft.PveraConfig(r=16, target_modules=["q_proj", "v_proj"], **options))
+    model = peft.get_peft_model(
+        Classifier(), peft.PveraConfig(r=16, target_modules=["q_proj", "v_proj"], **options)
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -69,7 +73,10 @@ def data(tmp_path_factory):
     with torch.no_grad():
         labels, bare = (model(images).argmax(1) for model in (adapted(), adapted().unload()))
     assert len(labels.unique()) > 2 and (labels != bare).float().mean() > 0.2
-    lines = [f"{line.split()[0]} {label}\n" for line, label in zip(open(root / "dmlab/test.txt"), labels.tolist())]
+    lines = [
+        f"{line.split()[0]} {label}\n"
+        for line, label in zip(open(root / "dmlab/test.txt"), labels.tolist())
+    ]
     (root / "dmlab/test.txt").write_text("".join(lines))
     findings = {name: vtab.check(root, name) for name in ("dmlab", "kitti")}
     (root / vtab.RECORD).write_text(json.dumps(findings))  # as `prepare_vtab.py --accept` does
@@ -81,14 +88,21 @@ def write(folder, layout):
     folder = folder / "pvera_dinov2_b_dmlab"
     adapted(save_projection=layout != "redrawn").save_pretrained(folder)
     file, old = folder / "adapter_model.safetensors", {}
-    if layout == "head file":  # as PEFT saves an adapter of the bare encoder, with an earlier transformers
-        old |= {"attention.q_proj": "attention.attention.query", "attention.v_proj": "attention.attention.value"}
+    if (
+        layout == "head file"
+    ):  # as PEFT saves an adapter of the bare encoder, with an earlier transformers
+        old |= {
+            "attention.q_proj": "attention.attention.query",
+            "attention.v_proj": "attention.attention.value",
+        }
         old |= {"model.encoder.encoder": "model.encoder"}
     tensors = load_file(file)
     for new_name, old_name in old.items():
         tensors = {name.replace(new_name, old_name): tensor for name, tensor in tensors.items()}
     if layout == "head file":
-        head = {name: tensors.pop(f"base_model.model.classifier.{name}") for name in ("weight", "bias")}
+        head = {
+            name: tensors.pop(f"base_model.model.classifier.{name}") for name in ("weight", "bias")
+        }
         save_file(head, folder / "classifier.safetensors")
     save_file(tensors, file)
     return folder
@@ -96,7 +110,16 @@ def write(folder, layout):
 
 @pytest.fixture
 def arguments(tmp_path, data, backbone):
-    folders = ("--source", tmp_path, "--data", data, "--backbone", backbone, "--output", tmp_path / "out")
+    folders = (
+        "--source",
+        tmp_path,
+        "--data",
+        data,
+        "--backbone",
+        backbone,
+        "--output",
+        tmp_path / "out",
+    )
     return [*folders, "--device", "cpu"]
 
 
@@ -114,12 +137,19 @@ def test_layouts(tmp_path, arguments, capsys, layout):
     table = pd.read_csv(tmp_path / "out" / "accuracy.csv").set_index("dataset")
     row, other = table.loc["dmlab"], table.loc["kitti"]
     assert other["accuracy"] == 1.0, "the row of another data set stays"
-    assert (row["accuracy"], row["paper"], row["test_images"], row["copy"]) == (100, 48.6, 32, "differs from VTAB-1k")
+    assert (row["accuracy"], row["paper"], row["test_images"], row["copy"]) == (
+        100,
+        48.6,
+        32,
+        "differs from VTAB-1k",
+    )
 
 
 def test_refused(tmp_path, arguments, capsys):
     def refused(message, *options) -> None:
-        assert message in refusal("score_released", capsys, *arguments, "--datasets", "dmlab", *options)
+        assert message in refusal(
+            "score_released", capsys, *arguments, "--datasets", "dmlab", *options
+        )
 
     refused("has no adapter for dmlab: it must lie in pvera_dinov2_b_dmlab")
     (write(tmp_path, "head file") / "classifier.safetensors").unlink()

@@ -29,7 +29,9 @@ def test_workers_take_weights_and_few_images(folder):
     weights = ("--weights", f"tiny={folder / 'mine.safetensors'}")
     options = (*weights, "--methods", "lora", "--images", 16)
     scripts.execute("train", *arguments(folder, "results", *options))
-    record = json.loads((folder / "results/small/benchmark/tiny/vessels/lora/seed0.json").read_text())
+    record = json.loads(
+        (folder / "results/small/benchmark/tiny/vessels/lora/seed0.json").read_text()
+    )
     file = hashlib.sha256((folder / "mine.safetensors").read_bytes()).hexdigest()
     assert record["environment"]["weights_file_sha256"] == file
     assert record["config"]["weights_sha256"] == backbones.weights_sha256(state)
@@ -51,8 +53,14 @@ def test_a_killed_call_resumes_and_ends_with_the_results_of_one_worker(folder):
     before = {p: p.stat().st_mtime_ns for p in (folder / "killed").rglob("*.json")}
     scripts.execute("train", *arguments(folder, "killed", "--workers", 1))
     assert numbers(folder, "killed") == whole
-    assert all(p.stat().st_mtime_ns == t for p, t in before.items()), "existing results are not rewritten"
-    assert {path.suffix for path in (folder / "killed").rglob("seed*")} == {".json", ".npz", ".safetensors"}
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items()), (
+        "existing results are not rewritten"
+    )
+    assert {path.suffix for path in (folder / "killed").rglob("seed*")} == {
+        ".json",
+        ".npz",
+        ".safetensors",
+    }
 
 
 @pytest.mark.timeout(1800)
@@ -60,7 +68,12 @@ def test_a_killed_call_resumes_and_ends_with_the_results_of_one_worker(folder):
 def test_ctrl_c_ends_at_once_with_130(folder):
     process = start(folder, "stopped", "--epochs", "5000")
     until(
-        lambda: any(reads(place, "train800-32-") for place in marked(folder) if place.name != str(process.pid)), process
+        lambda: any(
+            reads(place, "train800-32-")
+            for place in marked(folder)
+            if place.name != str(process.pid)
+        ),
+        process,
     )
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -83,10 +96,19 @@ def test_printed_commands_can_be_pasted(tmp_path, name):
     adapter, weights = folder / "seed0.safetensors", str(folder / "w.pth")
     folder.mkdir()
     adapter.touch()
-    run = SimpleNamespace(path=adapter.with_suffix(".json"), seed=0, weights=weights, data_root=str(folder))
+    run = SimpleNamespace(
+        path=adapter.with_suffix(".json"), seed=0, weights=weights, data_root=str(folder)
+    )
     (line,) = train.trained([run])
     words = shlex.split(line.partition("evaluate it: ")[2])
-    assert words[1:] == ["experiments/evaluate.py", str(adapter), "--weights", weights, "--data", str(folder)]
+    assert words[1:] == [
+        "experiments/evaluate.py",
+        str(adapter),
+        "--weights",
+        weights,
+        "--data",
+        str(folder),
+    ]
 
     with pytest.raises(InputError) as refused:
         vtab.require(folder, "eurosat")
@@ -100,20 +122,36 @@ SCRIPTS = sorted(p.stem for p in scripts.EXPERIMENTS.glob("*.py") if "__main__" 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help(script, capsys):
     status, output, errors = scripts.outcome(script, capsys, "--help")
-    assert (status, errors) == (0, "") and output.startswith(f"usage: {script}.py ") and len(output) > 200
+    assert (
+        (status, errors) == (0, "")
+        and output.startswith(f"usage: {script}.py ")
+        and len(output) > 200
+    )
 
 
 BAD = {
     "unknown method": (["--methods", "lara"], "unknown method 'lara'"),
-    "weights without a file": (["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'"),
+    "weights without a file": (
+        ["--weights", "tiny"],
+        "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'",
+    ),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
-    "negative": (["--learning-rate", "-1e-3"], "learning_rate: Input should be greater than 0, not -0.001"),
+    "negative": (
+        ["--learning-rate", "-1e-3"],
+        "learning_rate: Input should be greater than 0, not -0.001",
+    ),
     "negative count": (["--images", "-1e2"], "--images: invalid number value: '-1e2'"),
     "device": (["--device", "tpu"], "--device: invalid choice: 'tpu'"),
     "no GPU": (["--device", "cuda"], "--device: invalid choice: 'cuda'"),
     "results in a file": (["--results", "/dev/null"], "cannot write /dev/null"),
-    "missing split": (lambda f: (f / "data/vessels/val200.txt").unlink(), "val200.txt does not exist"),
-    "image": (lambda f: (f / "data/vessels/images/test3.png").write_bytes(b"\x89PNG no"), "test3.png"),
+    "missing split": (
+        lambda f: (f / "data/vessels/val200.txt").unlink(),
+        "val200.txt does not exist",
+    ),
+    "image": (
+        lambda f: (f / "data/vessels/images/test3.png").write_bytes(b"\x89PNG no"),
+        "test3.png",
+    ),
 }
 
 
@@ -155,7 +193,9 @@ def test_list_and_status_need_neither_data_nor_weights(folder, capsys):
     assert (status, output) == (0, "small, benchmark: 1 of 1 runs are there\n")
     status, output, _ = scripts.outcome("train", capsys, *options, "--status")
     assert status == 0 and output.split()[-6:] == ["1", "0", "0", "0", "0", "0"]
-    assert "another configuration" in scripts.refusal("train", capsys, *options, "--epochs", 3, "--list")
+    assert "another configuration" in scripts.refusal(
+        "train", capsys, *options, "--epochs", 3, "--list"
+    )
     profile_with(folder, **small, image_size=64)
     assert "another configuration" in scripts.refusal("train", capsys, *options, "--list")
 
@@ -166,7 +206,9 @@ def test_list_and_status_need_neither_data_nor_weights(folder, capsys):
     images = folder / "data/vessels/images"
     (images / "test3.png").write_bytes((images / "test4.png").read_bytes())
     without_weights = options[:-2]  # the published ones, which are the same
-    assert "another configuration" in scripts.refusal("train", capsys, *without_weights), "of other images"
+    assert "another configuration" in scripts.refusal("train", capsys, *without_weights), (
+        "of other images"
+    )
     assert numbers(folder, "results") == before, "nothing is replaced, and nothing mixed with it"
 
 
@@ -187,7 +229,11 @@ def test_a_profile_says_what_is_run_and_an_option_what_else(folder, capsys):
     listed = {"benchmark": [], "rank": ["--experiments", "rank"]}
     for name, options in listed.items():
         status, output, _ = scripts.outcome("train", capsys, *arguments(folder), *options, "--list")
-        assert status == 0 and name in output and not any(other in output for other in listed if other != name)
+        assert (
+            status == 0
+            and name in output
+            and not any(other in output for other in listed if other != name)
+        )
 
 
 def test_one_rate_takes_the_place_of_grids_and_of_what_experiments_set(folder):
@@ -214,7 +260,11 @@ def test_the_paper_is_the_paper(capsys):
     counts = [line for line in output.splitlines() if not line.startswith("  ")]
     assert status == 0 and counts == [
         f"paper, {name}: 0 of {count} runs are there"
-        for name, count in (("benchmark", 3 * 3 * 19 * 8), ("rank", 4 * 6 * 3), ("position", 6 * 6 * 3))
+        for name, count in (
+            ("benchmark", 3 * 3 * 19 * 8),
+            ("rank", 4 * 6 * 3),
+            ("position", 6 * 6 * 3),
+        )
     ]
 
 
@@ -237,14 +287,18 @@ def steps(monkeypatch, tmp_path):
     for name in ("main", "main_paper", "rank"):
         (tmp_path / f"results/demo/tables/{name}.md").write_text(f"table {name}\n")
     monkeypatch.setattr(run_profile, "ROOT", tmp_path)
-    monkeypatch.chdir(tmp_path)  # where it goes by itself, so that the next test starts where it did
+    monkeypatch.chdir(
+        tmp_path
+    )  # where it goes by itself, so that the next test starts where it did
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(run_profile, "online", lambda: True)
     done = {}
     for module, function in STEPS.items():
         record = lambda *arguments, module=module: done.update({module: arguments}) or True  # noqa: E731
         monkeypatch.setattr(getattr(run_profile, module), function, record)
-    monkeypatch.setattr(run_profile.train, "start", lambda options, script: done.update({script: options}))
+    monkeypatch.setattr(
+        run_profile.train, "start", lambda options, script: done.update({script: options})
+    )
 
     def do(*words):
         done.clear()
@@ -277,7 +331,9 @@ def test_paper_installs_what_is_not_there_before_it_trains(steps, tmp_path):
     assert [*steps("paper")][:2] == ["prepare_vtab", "train"]
     assert steps("paper_text")["make_texts"] == (Path("data/text"),)
     assert "prepare_vtab" not in steps("paper", "--data", "elsewhere")
-    assert run_profile.train.parse("", ["--data", "x"]).data == str(Path.cwd() / "x"), "not the repository's"
+    assert run_profile.train.parse("", ["--data", "x"]).data == str(Path.cwd() / "x"), (
+        "not the repository's"
+    )
     (tmp_path / "data/vtab-1k").mkdir(parents=True)
     (tmp_path / "data/vtab-1k/vtab-1k.json").touch()
     assert [*steps("paper")][0] == "train"
@@ -294,15 +350,24 @@ def test_all_that_the_paper_lacks_is_said_at_once(steps, monkeypatch, capsys):
         with pytest.raises(SystemExit) as ended:
             steps(profile, *options)
         assert ended.value.code == 2
-        return [line.removeprefix("missing: ").split(".")[0] for line in capsys.readouterr().err.splitlines()]
+        return [
+            line.removeprefix("missing: ").split(".")[0]
+            for line in capsys.readouterr().err.splitlines()
+        ]
 
     gpu, data, weights = "a GPU", "VTAB-1k, without network", "weights of DINOv2, without network"
     assert missing() == [gpu, data, weights]
     assert missing(profile="paper_text") == [gpu, "GLUE, without network"]
     assert missing(profile="vtab_tiny") == [data], "its backbone comes with the package"
     assert missing("--slurm") == missing("--device=cpu") == [data, weights]
-    assert missing("--data", "x") == missing("--data", "x", "--weights=dinov2_b=a") == [gpu, weights]
-    assert missing("--data", "x", "--backbones", "dinov2_s") == [gpu], "the weights that are asked for"
-    assert "train" in steps("paper", "--slurm", "--data", "x", "--weights=dinov2_b=a", "--weights=dinov2_l=a")
+    assert (
+        missing("--data", "x") == missing("--data", "x", "--weights=dinov2_b=a") == [gpu, weights]
+    )
+    assert missing("--data", "x", "--backbones", "dinov2_s") == [gpu], (
+        "the weights that are asked for"
+    )
+    assert "train" in steps(
+        "paper", "--slurm", "--data", "x", "--weights=dinov2_b=a", "--weights=dinov2_l=a"
+    )
     monkeypatch.setattr(run_profile, "online", lambda: True)
     assert missing() == [gpu]

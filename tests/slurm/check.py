@@ -27,8 +27,13 @@ def main(folder: Path) -> None:
     profile.write_text(yaml.safe_dump(PROFILE | {"data": str(folder / "data")}))
 
     def train(*arguments) -> str:
-        print("\n$ train.py --profile check.yaml", *(a.name if isinstance(a, Path) else a for a in arguments))
-        ended = subprocess.run([*TRAIN, "--profile", profile, *arguments], capture_output=True, text=True)
+        print(
+            "\n$ train.py --profile check.yaml",
+            *(a.name if isinstance(a, Path) else a for a in arguments),
+        )
+        ended = subprocess.run(
+            [*TRAIN, "--profile", profile, *arguments], capture_output=True, text=True
+        )
         print(ended.stdout.replace(f"{folder}/", ""), end="")
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
@@ -37,7 +42,9 @@ def main(folder: Path) -> None:
     assert "2 jobs submitted" in train(*slurm)
     assert "0 jobs submitted" in train(*slurm)
 
-    cancelled = until(lambda: len(list(results.rglob("seed*.json"))) >= 2 and next(iter(running()), None))
+    cancelled = until(
+        lambda: len(list(results.rglob("seed*.json"))) >= 2 and next(iter(running()), None)
+    )
     command("scancel", cancelled)
     until(lambda: cancelled not in running())
     train(*status)
@@ -64,7 +71,9 @@ def main(folder: Path) -> None:
 
 def running() -> list[str]:
     """The jobs that run."""
-    return command("squeue", "--noheader", "--array", "--states=running,completing", "--format=%i", quiet=True).split()
+    return command(
+        "squeue", "--noheader", "--array", "--states=running,completing", "--format=%i", quiet=True
+    ).split()
 
 
 def command(*words: str, quiet: bool = False) -> str:
@@ -84,13 +93,22 @@ def until(condition):
 
 def numbers(root: Path) -> dict[str, dict]:
     """Every record without its cost, by its place."""
-    records = {path.relative_to(root): json.loads(path.read_text()) for path in root.rglob("seed*.json")}
-    return {str(path): {k: v for k, v in record.items() if k != "cost"} for path, record in records.items()}
+    records = {
+        path.relative_to(root): json.loads(path.read_text()) for path in root.rglob("seed*.json")
+    }
+    return {
+        str(path): {k: v for k, v in record.items() if k != "cost"}
+        for path, record in records.items()
+    }
 
 
 def others(root: Path) -> dict[str, bytes]:
     """What lies beside the records, by its place."""
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("seed*") if path.suffix != ".json"}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("seed*")
+        if path.suffix != ".json"
+    }
 
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ def test_uncertainty_against_the_library(profile, root):
     for i, k in enumerate(stored["draws"]):
         expected = uncertainty.estimate(scores[:k], split.labels)
         for name in uncertainty.STORED:
-            np.testing.assert_allclose(stored[name][i], getattr(expected, name), rtol=1e-3, atol=1e-7)
+            np.testing.assert_allclose(
+                stored[name][i], getattr(expected, name), rtol=1e-3, atol=1e-7
+            )
     single_pass = training.predict(model, test)
     np.testing.assert_allclose(stored["single_confidence"], single_pass.max(1), atol=1e-3)
     np.testing.assert_array_equal(stored["single_predicted"], single_pass.argmax(1))
@@ -66,7 +68,11 @@ def test_uncertainty_against_the_library(profile, root):
     np.testing.assert_array_equal(stored["example_pixels"], split.images[[right, wrong]])
     np.testing.assert_allclose(stored["example_scores"][1], scores[:, wrong], atol=1e-3)
     record = results.read(run.path)
-    assert [record[name] for name in ("experiment", "category", "protocol")] == ["uncertainty", "natural", "corrected"]
+    assert [record[name] for name in ("experiment", "category", "protocol")] == [
+        "uncertainty",
+        "natural",
+        "corrected",
+    ]
     assert record["config"]["draws"] == [2, 4, 8, 16] and run.state() == "done"
 
 
@@ -98,7 +104,9 @@ def test_the_results_of_an_analysis_can_be_read_without_its_adapter(profile, roo
 
 @given(arrays(np.float32, st.integers(1, 50), elements=st.floats(-6e4, 6e4, width=32)))
 def test_steps_keep_every_fp16_value(values):
-    np.testing.assert_array_equal(analyses.from_steps(analyses.to_steps(values)), np.sort(values.astype(np.float16)))
+    np.testing.assert_array_equal(
+        analyses.from_steps(analyses.to_steps(values)), np.sort(values.astype(np.float16))
+    )
 
 
 def test_latents(profile, root):
@@ -117,7 +125,9 @@ def test_latents(profile, root):
     assert stored["draws"].shape == (4, 5, 4, 4)
 
 
-def test_existing_results_are_identified_by_adapter_data_and_settings(profile, root, tmp_path, monkeypatch):
+def test_existing_results_are_identified_by_adapter_data_and_settings(
+    profile, root, tmp_path, monkeypatch
+):
     (run,) = list_runs(profile, "uncertainty", root)
     assert run.state() == "missing"
     run.execute()
@@ -142,7 +152,10 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(profile, r
 
 def test_out_of_distribution(tmp_path):
     """Of two natural data sets, the first; values are the library's, sorted."""
-    profile, root = make_profile(tmp_path, ["digits", "textures", "vessels"], seeds=[0]), tmp_path / "results"
+    profile, root = (
+        make_profile(tmp_path, ["digits", "textures", "vessels"], seeds=[0]),
+        tmp_path / "results",
+    )
     make_adapters(profile, root)
     runs = list_runs(profile, "out_of_distribution", root)
     assert [(run.dataset, run.method) for run in runs] == [
@@ -154,7 +167,9 @@ def test_out_of_distribution(tmp_path):
     stored = results.read_arrays(run.path)
     model, _, _ = opened(run)
     for name in run.tested:
-        test = load_split(run.data_root, name, "test", 32).data(backbones.load("tiny"), torch.device("cpu"))
+        test = load_split(run.data_root, name, "test", 32).data(
+            backbones.load("tiny"), torch.device("cpu")
+        )
         for kind, values in latents.adaptation(model, test[slice(None)]).items():
             kept = analyses.from_steps(stored[f"{name}_{kind}_steps"])
             np.testing.assert_allclose(kept, values.sort().values, rtol=1e-3, atol=1e-5)
@@ -166,13 +181,26 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
     make_adapters(profile, tmp_path / "results")
     (run,) = list_runs(profile, "predictors", tmp_path / "results")
     path = run.trained[-1].path
-    record, arrays, adapter = results.read(path), results.read_predictions(path), run.adapters[-1].read_bytes()
+    record, arrays, adapter = (
+        results.read(path),
+        results.read_predictions(path),
+        run.adapters[-1].read_bytes(),
+    )
     path.with_suffix(".safetensors").unlink()
-    with pytest.raises(InputError, match="seed1.safetensors: is gone, or was changed after it was written"):
+    with pytest.raises(
+        InputError, match="seed1.safetensors: is gone, or was changed after it was written"
+    ):
         run.execute()
     config = record["config"] | {"data_sha256": "other"}
-    results.write(path, record | {"config": config, "config_hash": results.config_hash(config)}, *arrays, adapter)
-    with pytest.raises(InputError, match="was trained on other images or splits of digits than .*--replace"):
+    results.write(
+        path,
+        record | {"config": config, "config_hash": results.config_hash(config)},
+        *arrays,
+        adapter,
+    )
+    with pytest.raises(
+        InputError, match="was trained on other images or splits of digits than .*--replace"
+    ):
         run.execute()
     assert run.state() == "missing"
 
@@ -216,7 +244,11 @@ def expected_scores(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         "passes": len(scores),
         "accuracy": accuracy_score(labels, mean.argmax(1)),
         "nll": log_loss(labels, mean, labels=range(mean.shape[1])),
-        "ece": float(multiclass_calibration_error(torch.tensor(mean), torch.tensor(labels), mean.shape[1], bins)),
+        "ece": float(
+            multiclass_calibration_error(
+                torch.tensor(mean), torch.tensor(labels), mean.shape[1], bins
+            )
+        ),
         "auroc": auroc(-mean.max(1), wrong),
         "auroc_spread": auroc(scores.max(2).std(0, ddof=1), wrong) if len(scores) > 1 else np.nan,
     }
@@ -244,17 +276,29 @@ def test_predictors_against_the_library(method, trained, tmp_path, monkeypatch):
     for index, seed in enumerate((0, 1)):
         model, test, split = opened(run, index)
         passes.append(training.predict(model, test))
-        parts = [pvera.sample(model, test[s : s + 16], 16, derive(seed, "uncertainty", s)) for s in (0, 16, 32)]
+        parts = [
+            pvera.sample(model, test[s : s + 16], 16, derive(seed, "uncertainty", s))
+            for s in (0, 16, 32)
+        ]
         model.unload()
         expected["pass", seed] = expected_scores(passes[-1][None], split.labels)
         expected["samples", seed] = expected_scores(torch.cat(parts, 1).numpy(), split.labels)
     expected["ensemble", -1] = expected_scores(np.stack(passes), split.labels)
 
     frame = pd.DataFrame(results.read_arrays(run.path)).set_index(["predictor", "seed"])
-    assert frame.index.tolist() == [("pass", 0), ("samples", 0), ("pass", 1), ("samples", 1), ("ensemble", -1)]
+    assert frame.index.tolist() == [
+        ("pass", 0),
+        ("samples", 0),
+        ("pass", 1),
+        ("samples", 1),
+        ("ensemble", -1),
+    ]
     for place, scores in expected.items():
         for name, value in scores.items():
-            assert frame.loc[place, name] == pytest.approx(value, abs=1e-5, nan_ok=True), (place, name)
+            assert frame.loc[place, name] == pytest.approx(value, abs=1e-5, nan_ok=True), (
+                place,
+                name,
+            )
 
 
 def test_a_predictor_by_hand():

@@ -91,7 +91,11 @@ class Cluster:
         names = {"SLURM_JOB_ID": id}
         log = Path(flags["output"].replace("%j", id))
         if "array" in flags:
-            names = {"SLURM_JOB_ID": "99", "SLURM_ARRAY_JOB_ID": id, "SLURM_ARRAY_TASK_ID": str(index)}
+            names = {
+                "SLURM_JOB_ID": "99",
+                "SLURM_ARRAY_JOB_ID": id,
+                "SLURM_ARRAY_TASK_ID": str(index),
+            }
             log = Path(flags["output"].replace("%A", id).replace("%a", str(index)))
         self.set(id, index, "RUNNING")
         with (
@@ -101,7 +105,9 @@ class Cluster:
             redirect_stderr(file),
             handlers_kept(),
         ):
-            for name, value in (names | {"SUBMITIT_EXECUTOR": "slurm", "SUBMITIT_FOLDER": str(log.parent)}).items():
+            for name, value in (
+                names | {"SUBMITIT_EXECUTOR": "slurm", "SUBMITIT_FOLDER": str(log.parent)}
+            ).items():
                 patch.setenv(name, value)
             try:
                 process_job(log.parent)
@@ -119,7 +125,10 @@ class Cluster:
 @contextmanager
 def handlers_kept():
     """Restore the signal handlers afterwards."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGUSR2)}
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGUSR2)
+    }
     try:
         yield
     finally:
@@ -146,7 +155,9 @@ def submit(plan, **site) -> int:
 
 def states(plan) -> dict[str, str]:
     table = cluster.status(plan)
-    return {f"{run.experiment}/{run.name.split('/', 2)[2]}": run.state for run in table.itertuples()}
+    return {
+        f"{run.experiment}/{run.name.split('/', 2)[2]}": run.state for run in table.itertuples()
+    }
 
 
 def test_as_many_workers_as_there_are_runs_and_the_site_allows(slurm, plan):
@@ -158,7 +169,11 @@ def test_as_many_workers_as_there_are_runs_and_the_site_allows(slurm, plan):
     assert submit(plan, workers=4) == 1 and "array" not in slurm.jobs["8"]["flags"]
     assert cluster.active(plan) == 4
     other = Plan(plan.profile, plan.experiments, plan.root.with_name("other"))
-    assert submit(other, workers=2) == submit(Plan(plan.profile, ("benchmark",), plan.root), workers=2) == 2
+    assert (
+        submit(other, workers=2)
+        == submit(Plan(plan.profile, ("benchmark",), plan.root), workers=2)
+        == 2
+    )
 
 
 def test_site_reaches_sbatch(slurm, plan):
@@ -186,7 +201,9 @@ def test_a_failing_run_does_not_end_the_others(slurm, folder):
     table = cluster.status(plan)
     assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "vessels": "done"}
     failure = cluster.describe(plan).splitlines()[-1]
-    assert failure.startswith("failed: benchmark/tiny/digits/linear/seed0: pvera.errors.InputError: ")
+    assert failure.startswith(
+        "failed: benchmark/tiny/digits/linear/seed0: pvera.errors.InputError: "
+    )
     assert f"{folder}/data/digits/images/test7.png" in failure
     shutil.copy(folder / "data/vessels/images/test7.png", folder / "data/digits/images")
     assert submit(plan) == 1 and "failed" not in cluster.status(plan).state.values
@@ -204,9 +221,21 @@ def test_states_follow_from_files(slurm, plan):
     linear.execute()
     assert states(plan)["benchmark/linear/seed0"] == "done"
     counts = cluster.describe(plan).splitlines()
-    assert counts[0].split() == ["state", "done", "diverged", "running", "failed", "missing", "different"]
+    assert counts[0].split() == [
+        "state",
+        "done",
+        "diverged",
+        "running",
+        "failed",
+        "missing",
+        "different",
+    ]
     assert counts[-1].split() == ["total", "1", "0", "0", "0", "4", "0"]
-    other = Plan(plan.profile.with_(training=plan.profile.training.with_(epochs=1)), plan.experiments, plan.root)
+    other = Plan(
+        plan.profile.with_(training=plan.profile.training.with_(epochs=1)),
+        plan.experiments,
+        plan.root,
+    )
     assert states(other)["benchmark/linear/seed0"] == "different"
     with pytest.raises(InputError, match="another configuration"):
         submit(other)
@@ -232,7 +261,9 @@ def test_a_job_is_requeued_before_its_time_limit_and_resumes(slurm, folder, monk
     before = next(run.path for run in plan.runs() if run.method == "linear").stat().st_mtime_ns
     assert slurm.work("7") == 0
     assert set(states(plan).values()) == {"done"}
-    assert before == next(run.path for run in plan.runs() if run.method == "linear").stat().st_mtime_ns
+    assert (
+        before == next(run.path for run in plan.runs() if run.method == "linear").stat().st_mtime_ns
+    )
 
 
 # The command line

@@ -25,7 +25,11 @@ COMMITTED = {
     for name in ("synthetic", "text", "vtab_tiny", "vtab_small")
 }
 GRID = {"learning_rate": [1e-2, 1e-3]}
-SEARCH = {"methods": ["pvera"], "seeds": [0], "grid": {"beta": [0.0, 1e-3], "learning_rate": [1e-2, 3e-3]}}
+SEARCH = {
+    "methods": ["pvera"],
+    "seeds": [0],
+    "grid": {"beta": [0.0, 1e-3], "learning_rate": [1e-2, 3e-3]},
+}
 
 
 def profile(**experiments) -> Profile:
@@ -49,9 +53,16 @@ def profile(**experiments) -> Profile:
 def finish(run: Run, member: int | None = 0) -> None:
     """Write the record of a finished run that chose a member, or whose members all diverged."""
     config = {"seed": run.seed}
-    chosen = None if member is None else {"member": member, "epoch": 1, "grid": run.members[member].grid}
+    chosen = (
+        None if member is None else {"member": member, "epoch": 1, "grid": run.members[member].grid}
+    )
     record = {"schema": results.SCHEMA} | {name: getattr(run, name) for name in results.IDENTITY}
-    record |= {"category": "natural", "protocol": run.protocol.name, "config": config, "members": []}
+    record |= {
+        "category": "natural",
+        "protocol": run.protocol.name,
+        "config": config,
+        "members": [],
+    }
     record |= {"config_hash": results.config_hash(config), "chosen": chosen, "test": None}
     results.write(run.path, record, adapter=b"a" if run.keep and chosen else None)
 
@@ -64,7 +75,12 @@ def keys(runs: list, *names: str) -> set:
 
 
 def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
-    one = {"methods": ["vera", "ia3"], "datasets": ["vessels", "cifar"], "seeds": [5], "set": {"learning_rate": 0.1}}
+    one = {
+        "methods": ["vera", "ia3"],
+        "datasets": ["vessels", "cifar"],
+        "seeds": [5],
+        "set": {"learning_rate": 0.1},
+    }
     described = profile(all={}, some=one)
     runs = list_runs(described, "all", tmp_path)
     methods, datasets, seeds = ("lora", "vera", "pvera"), ("digits", "vessels"), (1, 0)
@@ -81,18 +97,24 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
         assert {c.beta for c in run.members} == {1e-6 if run.method == "pvera" else 0.0}
     (run,) = list_runs(described, "some", tmp_path)
     assert (run.experiment, run.method, run.dataset, run.seed) == ("some", "vera", "vessels", 5)
-    assert [c.adapter_lr for c in run.members] == GRID["learning_rate"], "the grid comes after what is set"
+    assert [c.adapter_lr for c in run.members] == GRID["learning_rate"], (
+        "the grid comes after what is set"
+    )
 
 
 def test_without_a_search_the_default_replaces_the_grid(tmp_path):
     fixed = profile(plain={"search": False})
     for described, name in ((fixed, "plain"), (fixed.with_(fixed_grid=["tiny"]), "benchmark")):
         for run in list_runs(described, name, tmp_path):
-            assert [c.grid for c in run.members] == [{} if run.method == "lora" else {"learning_rate": 1e-2}]
+            assert [c.grid for c in run.members] == [
+                {} if run.method == "lora" else {"learning_rate": 1e-2}
+            ]
     searched = list_runs(profile(beta=SEARCH).with_(fixed_grid=["tiny"]), "beta", tmp_path)
     rates = [(beta, rate) for beta in (0.0, 1e-3) for rate in (1e-2, 3e-3)]
     for run in searched:
-        assert [(c.beta, c.adapter_lr) for c in run.members] == rates, "the experiment's own grid is searched"
+        assert [(c.beta, c.adapter_lr) for c in run.members] == rates, (
+            "the experiment's own grid is searched"
+        )
     assert len(searched) == 2
     with pytest.raises(InputError, match="^profile 'mine': methods.vera.default: is missing"):
         list_runs(fixed.with_(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
@@ -111,7 +133,12 @@ def test_a_searched_rate_is_the_heads_where_there_is_no_adapter(method, head_lr,
 
 
 def test_each_value_has_runs_of_its_own(tmp_path):
-    varied = {"methods": ["pvera"], "set": {"beta": 0.0}, "vary": {"sigma": [0.3, 1.0]}, "folder": "noise"}
+    varied = {
+        "methods": ["pvera"],
+        "set": {"beta": 0.0},
+        "vary": {"sigma": [0.3, 1.0]},
+        "folder": "noise",
+    }
     runs = list_runs(profile(sizes=varied), "sizes", tmp_path)
     assert keys(runs, "experiment") == {("noise_0.3",), ("noise_1",)}
     assert {(r.experiment, c.method.sigma, c.beta) for r in runs for c in r.members} == {
@@ -121,16 +148,25 @@ def test_each_value_has_runs_of_its_own(tmp_path):
 
 
 def test_each_value_searches_and_chooses_for_itself(tmp_path):
-    varied = {"methods": ["pvera"], "datasets": ["digits"], "vary": {"rank": [4, 8]}, "choose": "first_seed"}
+    varied = {
+        "methods": ["pvera"],
+        "datasets": ["digits"],
+        "vary": {"rank": [4, 8]},
+        "choose": "first_seed",
+    }
     described = profile(rank=varied)
     smaller, larger = list_runs(described, "rank", tmp_path)
     assert (smaller.experiment, larger.experiment) == ("rank_4", "rank_8")
     for run in (smaller, larger):
         assert {c.method.rank for c in run.members} == {int(run.experiment[-1])}
-        assert [c.grid for c in run.members] == [{"learning_rate": rate} for rate in GRID["learning_rate"]]
+        assert [c.grid for c in run.members] == [
+            {"learning_rate": rate} for rate in GRID["learning_rate"]
+        ]
     finish(larger, 1)
     (second,) = [run for run in list_runs(described, "rank", tmp_path) if run.seed == 0]
-    assert second.experiment == "rank_8" and [c.grid for c in second.members] == [{"learning_rate": 1e-3}]
+    assert second.experiment == "rank_8" and [c.grid for c in second.members] == [
+        {"learning_rate": 1e-3}
+    ]
 
 
 def test_what_was_chosen_elsewhere_is_inherited(tmp_path):
@@ -142,9 +178,15 @@ def test_what_was_chosen_elsewhere_is_inherited(tmp_path):
     finish(second, None)
     listed = [run for run in list_runs(described, "benchmark", tmp_path) if run.method == "pvera"]
     assert keys(listed, "dataset") == {("digits",)}, "a search that diverged ends what needs it"
-    assert {(c.beta, c.adapter_lr) for run in listed for c in run.members} == {(1e-3, 1e-2), (1e-3, 1e-3)}
+    assert {(c.beta, c.adapter_lr) for run in listed for c in run.members} == {
+        (1e-3, 1e-2),
+        (1e-3, 1e-3),
+    }
     listed = [run for run in list_runs(described, "other", tmp_path) if run.method == "pvera"]
-    assert {(c.beta, c.adapter_lr) for run in listed for c in run.members} == {(0.5, 1e-2), (0.5, 1e-3)}
+    assert {(c.beta, c.adapter_lr) for run in listed for c in run.members} == {
+        (0.5, 1e-2),
+        (0.5, 1e-3),
+    }
 
 
 @pytest.mark.parametrize("chooser", ["each_seed", "first_seed", "benchmark"])
@@ -152,7 +194,11 @@ def test_who_chooses_from_a_grid(chooser, tmp_path):
     described = profile(mine={"methods": ["lora", "vera"], "choose": chooser})
 
     def seeds(method: str) -> list[int]:
-        return [r.seed for r in list_runs(described, "mine", tmp_path) if (r.method, r.dataset) == (method, "digits")]
+        return [
+            r.seed
+            for r in list_runs(described, "mine", tmp_path)
+            if (r.method, r.dataset) == (method, "digits")
+        ]
 
     assert seeds("lora") == [1, 0], "LoRA has no grid"
     searching = {"each_seed": [1, 0], "first_seed": [1], "benchmark": []}[chooser]
@@ -161,17 +207,25 @@ def test_who_chooses_from_a_grid(chooser, tmp_path):
         if run.seed == 1:
             finish(run, len(run.members) - 1)
     assert seeds("vera") == [1, 0]
-    second = next(r for r in list_runs(described, "mine", tmp_path) if (r.method, r.seed) == ("vera", 0))
+    second = next(
+        r for r in list_runs(described, "mine", tmp_path) if (r.method, r.seed) == ("vera", 0)
+    )
     assert [c.grid for c in second.members][-1] == {"learning_rate": 1e-3}
     assert len(second.members) == (2 if chooser == "each_seed" else 1)
 
 
 def test_the_published_beta_is_that_of_the_data_set(tmp_path):
-    described = profile(published={"methods": ["pvera"], "protocol": "published", "set": {"beta": "published"}})
-    with pytest.raises(InputError, match="^the paper has no β for digits: write a number in place of 'published'"):
+    described = profile(
+        published={"methods": ["pvera"], "protocol": "published", "set": {"beta": "published"}}
+    )
+    with pytest.raises(
+        InputError, match="^the paper has no β for digits: write a number in place of 'published'"
+    ):
         list_runs(described, "published", tmp_path)
     for run in list_runs(described.with_(datasets=["cifar", "dtd"]), "published", tmp_path):
-        assert run.protocol == PUBLISHED and {c.beta for c in run.members} == {PUBLISHED_BETA[run.dataset]}
+        assert run.protocol == PUBLISHED and {c.beta for c in run.members} == {
+            PUBLISHED_BETA[run.dataset]
+        }
 
 
 #: The divisors' powers of ten.
@@ -187,12 +241,18 @@ POWERS = {
 def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
     """Against the divisors of the KL term in the published program."""
     expected = {name: 1 / 10**power for power, names in POWERS.items() for name in names.split()}
-    assert expected == PUBLISHED_BETA and expected.keys() == set(published.DATASETS) and len(expected) == 19
+    assert (
+        expected == PUBLISHED_BETA
+        and expected.keys() == set(published.DATASETS)
+        and len(expected) == 19
+    )
 
 
 def test_each_difference_of_the_protocols_stands_alone(tmp_path):
     described = profile(protocol={"vary": {"protocol": list(VARIANTS)}, "search": False})
-    listed = {(run.experiment, run.method): run for run in list_runs(described, "protocol", tmp_path)}
+    listed = {
+        (run.experiment, run.method): run for run in list_runs(described, "protocol", tmp_path)
+    }
     assert {e for e, m in listed if m == "lora"} == {
         f"protocol_{name}" for name, variant in VARIANTS.items() if variant.method in (None, "lora")
     }
@@ -202,7 +262,9 @@ def test_each_difference_of_the_protocols_stands_alone(tmp_path):
         changes = {"name": run.protocol.name, name: getattr(PUBLISHED, name)}
         assert asdict(run.protocol) == asdict(CORRECTED) | changes
         assert run == replace(corrected, experiment=run.experiment, protocol=run.protocol)
-    assert listed["protocol_lora_same_draw", "lora"].members[0].method == pvera.LoRA(rank=4, same_draw=True)
+    assert listed["protocol_lora_same_draw", "lora"].members[0].method == pvera.LoRA(
+        rank=4, same_draw=True
+    )
 
 
 # Analyses
@@ -212,10 +274,17 @@ def test_analyses_are_listed_when_their_adapters_are_there(tmp_path):
     described = profile().with_(choose="first_seed")
     for listing in (described, described.with_(experiments={})):
         assert not any(list_runs(listing, name, tmp_path) for name in ANALYSES)
-    first = next(run for run in list_runs(described, "benchmark", tmp_path) if run.method == "pvera")
+    first = next(
+        run for run in list_runs(described, "benchmark", tmp_path) if run.method == "pvera"
+    )
     finish(first)
     listed = {name: list_runs(described, name, tmp_path) for name in ANALYSES}
-    assert [name for name, runs in listed.items() if runs] == ["uncertainty", "out_of_distribution", "latents", "focus"]
+    assert [name for name, runs in listed.items() if runs] == [
+        "uncertainty",
+        "out_of_distribution",
+        "latents",
+        "focus",
+    ]
     assert listed["latents"][0].trained == (first,)
     assert listed["out_of_distribution"][0].tested == ("digits", "vessels")
     every = described.with_(out_of_distribution=["vessels", "digits"])
@@ -226,7 +295,9 @@ def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
     """Of PVeRA and of a dropout, but of no method without samples; a data set with a diverged seed has none."""
     dropout = {"methods": ["lora", "vera"], "search": False, "set": {"dropout": 0.5}, "keep": True}
     described = profile(dropped=dropout).with_(analyses={"predictors": ["benchmark", "dropped"]})
-    for run in [run for name in ("benchmark", "dropped") for run in list_runs(described, name, tmp_path)]:
+    for run in [
+        run for name in ("benchmark", "dropped") for run in list_runs(described, name, tmp_path)
+    ]:
         diverged = (run.dataset, run.seed) == ("vessels", 0)
         finish(run, None if diverged else 0)
     compared = list_runs(described, "predictors", tmp_path)
@@ -236,7 +307,9 @@ def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
         ("predictors_dropped", "digits", "vera"),
     }
     for analysis in compared:
-        assert [training.seed for training in analysis.trained] == [1, 0] and analysis.tested == ("digits",)
+        assert [training.seed for training in analysis.trained] == [1, 0] and analysis.tested == (
+            "digits",
+        )
     compared[0].trained[1].path.unlink()
     assert len(list_runs(described, "predictors", tmp_path)) == 2, "a seed is missing"
 
@@ -246,7 +319,9 @@ def test_without_pictures_no_analysis_keeps_pixels(tmp_path):
     for run in list_runs(described, "benchmark", tmp_path):
         finish(run)
     assert list_runs(described, "latents", tmp_path) == []
-    assert {run.settings["pictures"] for run in list_runs(described, "uncertainty", tmp_path)} == {False}
+    assert {run.settings["pictures"] for run in list_runs(described, "uncertainty", tmp_path)} == {
+        False
+    }
 
 
 def test_an_analysis_reads_the_experiments_that_the_profile_names(tmp_path):
@@ -295,20 +370,29 @@ def test_committed_trainings_are_those_that_the_profile_lists(name, recorded):
     for path in trainings & run_at.keys():
         run, record = run_at[path], recorded(path)
         assert [asdict(member) for member in run.members] == record["config"]["members"], path
-        assert (run.protocol.name, results.config_hash(run.config())) == (record["protocol"], record["config_hash"])
+        assert (run.protocol.name, results.config_hash(run.config())) == (
+            record["protocol"],
+            record["config_hash"],
+        )
     if not name.startswith("vtab"):  # whose profiles list more data sets than were trained
-        missing = {key for key, runs in listed.items() if any(run.path not in trainings for run in runs)}
+        missing = {
+            key for key, runs in listed.items() if any(run.path not in trainings for run in runs)
+        }
         assert all(profile.experiments[key].on_request for key in missing)
 
 
-COMPUTED_AGAIN = pytest.mark.xfail(reason="the analyses of the benchmark's adapters are not there yet", strict=True)
+COMPUTED_AGAIN = pytest.mark.xfail(
+    reason="the analyses of the benchmark's adapters are not there yet", strict=True
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param("synthetic", marks=COMPUTED_AGAIN), "vtab_tiny"])
 def test_committed_analyses_are_of_the_committed_adapters(name, recorded):
     """So they can be computed again."""
     profile = COMMITTED[name]
-    run_at = {run.path: run for key in ANALYSES for run in list_runs(profile, key, ROOT / "results")}
+    run_at = {
+        run.path: run for key in ANALYSES for run in list_runs(profile, key, ROOT / "results")
+    }
     _, analyses = committed(profile, recorded)
     assert analyses and analyses <= run_at.keys()
     for path in analyses:
@@ -341,17 +425,30 @@ def refusal(file: Path) -> str:
     with pytest.raises(InputError) as caught:
         Profile.read(file)
     message = str(caught.value)
-    assert message.startswith(str(file)) and message.count("\n") == 0 and len(message) < 800, message
+    assert message.startswith(str(file)) and message.count("\n") == 0 and len(message) < 800, (
+        message
+    )
     return message.removeprefix(str(file)).removeprefix(": ")
 
 
 def test_numbers_and_defaults(tmp_path):
-    profile = Profile.read(write(tmp_path, learning_rate="1e-3", schedule="{epochs: 3, tolerance: 0}"))
-    assert (profile.name, profile.learning_rate, list(profile.experiments)) == ("my", 1e-3, ["benchmark"])
+    profile = Profile.read(
+        write(tmp_path, learning_rate="1e-3", schedule="{epochs: 3, tolerance: 0}")
+    )
+    assert (profile.name, profile.learning_rate, list(profile.experiments)) == (
+        "my",
+        1e-3,
+        ["benchmark"],
+    )
     assert profile.training == TrainingConfig(epochs=3, tolerance=0.0)
     assert dict(profile.training) == {"batch_size": 16, "epochs": 3, "patience": 20, "tolerance": 0.0,
                                       "weight_decay": 1e-4}  # fmt: skip
-    assert (profile.fixed_grid, profile.weights, profile.images, profile.title) == ([], {}, None, None)
+    assert (profile.fixed_grid, profile.weights, profile.images, profile.title) == (
+        [],
+        {},
+        None,
+        None,
+    )
     assert (profile.pictures, profile.gpu, profile.text) == (True, False, False)
     with pytest.raises(ValidationError, match="frozen"):
         profile.seeds = [3]
@@ -360,7 +457,9 @@ def test_numbers_and_defaults(tmp_path):
 def test_every_change_is_checked(tmp_path):
     profile = Profile.read(write(tmp_path))
     assert profile.with_(seeds=[3], data=None).seeds == [3]
-    with pytest.raises(InputError, match="^seeds.0: Input should be greater than or equal to 0, not -1$"):
+    with pytest.raises(
+        InputError, match="^seeds.0: Input should be greater than or equal to 0, not -1$"
+    ):
         profile.with_(seeds=[-1])
     with pytest.raises(InputError, match="^unknown data set 'mnist'; choose from "):
         profile.with_(datasets=["mnist"])
@@ -416,7 +515,12 @@ def test_a_base_gives_what_the_file_does_not_say(tmp_path):
     write(tmp_path, methods=methods, schedule="{epochs: 5, patience: 3}", images="7")
     content = "schedule: {epochs: 2}\nseeds: [4]\nmethods: {lora: {rank: 4}, vera: {}, adaptformer: null}\n"
     profile = Profile.read(derived(tmp_path, content))
-    assert (profile.name, profile.data, profile.images, profile.seeds) == ("mine", "data/demo", 7, [4])
+    assert (profile.name, profile.data, profile.images, profile.seeds) == (
+        "mine",
+        "data/demo",
+        7,
+        [4],
+    )
     assert (profile.training.epochs, profile.training.patience) == (2, 20)
     assert profile.methods == {"lora": {"rank": 4}, "pvera": {"rank": 8}, "vera": {}}
 

@@ -24,7 +24,11 @@ from pvera.study.worker import Plan, claimed, failure, work, work_together
 def test_hash_depends_on_numbers_not_on_their_types():
     one = {"rank": 16, "lr": 1e-3, "betas": (0.9, 0.999)}
     same = {"betas": [0.9, 0.999], "lr": np.float64(0.001), "rank": np.int64(16)}
-    assert results.config_hash(one) == results.config_hash(same) == results.config_hash(one | {"rank": 16.0})
+    assert (
+        results.config_hash(one)
+        == results.config_hash(same)
+        == results.config_hash(one | {"rank": 16.0})
+    )
     assert len(results.config_hash(one)) == 16
     for other in ({"lr": 1.0000001e-3}, {"rank": "16"}, {"rank": 17}, {"beta": None}):
         assert results.config_hash(one | other) != results.config_hash(one)
@@ -48,7 +52,10 @@ def test_write_then_read(tmp_path):
 def test_numbers_in_the_file(tmp_path):
     record = make_record()
     record["members"][0]["best_validation_loss"] = float("inf")
-    record["members"][0]["curve"] = {"train_loss": [1 / 3, np.float32("nan"), 123456789.0], "kl": np.zeros(3)}
+    record["members"][0]["curve"] = {
+        "train_loss": [1 / 3, np.float32("nan"), 123456789.0],
+        "kl": np.zeros(3),
+    }
     record["note"] = "spaces [  stay \n in ] strings"
     path = tmp_path / "seed0.json"
     results.write(path, record)
@@ -137,7 +144,9 @@ def test_damaged_records(tmp_path, damage, says):
 def test_runs_that_may_not_share_a_table(tmp_path, other, says):
     second = {"method": "vera", "data_copy": "lossless"} | other
     write_all(tmp_path, [make_record("pvera", data_copy="lossless"), make_record(**second)])
-    with pytest.raises(InputError, match=f"different {says}.* cannot share a table: .*digits/p?vera") as caught:
+    with pytest.raises(
+        InputError, match=f"different {says}.* cannot share a table: .*digits/p?vera"
+    ) as caught:
         results.load_runs(tmp_path, "mine")
     assert "\n" not in str(caught.value)
 
@@ -171,7 +180,9 @@ def test_what_a_run_needs_is_found_first(plan):
 
 def test_large_grids_come_first(plan, folder):
     benchmark = {"benchmark": {"keep": True}}
-    profile_with(folder, experiments=benchmark, methods={"linear": {}, "lora": {"grid": {"rank": [2, 4]}}})
+    profile_with(
+        folder, experiments=benchmark, methods={"linear": {}, "lora": {"grid": {"rank": [2, 4]}}}
+    )
     profile = Profile.read(folder / "small.yaml")
     listed = Plan(profile, ("benchmark",), folder / "other").missing()
     assert [run.method for run in listed] == ["lora", "lora", "linear", "linear"]
@@ -180,7 +191,9 @@ def test_large_grids_come_first(plan, folder):
 def test_results_of_another_configuration_are_replaced_on_request_only(plan, folder):
     work(plan)
     other = plan.profile.with_(training=plan.profile.training.with_(epochs=1))
-    with pytest.raises(InputError, match="^7 result files were made with another configuration, .*--replace"):
+    with pytest.raises(
+        InputError, match="^7 result files were made with another configuration, .*--replace"
+    ):
         Plan(other, EXPERIMENTS, plan.root).missing()
     replacing = Plan(other, EXPERIMENTS, plan.root, replace=True)
     work(replacing)

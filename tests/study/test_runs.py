@@ -40,14 +40,18 @@ def complete(profile: Profile, root) -> dict[str, dict]:
     for experiment in ("beta", "benchmark"):
         for run in list_runs(profile, experiment, root):
             run.execute()
-    return {str(p.relative_to(root)): json.loads(p.read_text()) for p in sorted(root.rglob("*.json"))}
+    return {
+        str(p.relative_to(root)): json.loads(p.read_text()) for p in sorted(root.rglob("*.json"))
+    }
 
 
 def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen, tmp_path):
     first, second = (complete(small_profile, tmp_path / name) for name in ("a", "b"))
     assert len(first) == 1 + 3 * 2
     for path, record in first.items():
-        numbers, repeated = ({k: v for k, v in r.items() if k != "cost"} for r in (record, second[path]))
+        numbers, repeated = (
+            {k: v for k, v in r.items() if k != "cost"} for r in (record, second[path])
+        )
         assert numbers == repeated
         if record["experiment"] == "benchmark":
             for suffix in (results.ARRAYS, results.ADAPTER):
@@ -63,7 +67,9 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
     losses = {m["grid"]["beta"]: m["best_validation_loss"] for m in search["members"]}
     for seed in (0, 1):
         members = first[f"small/benchmark/tiny/vessels/pvera/seed{seed}.json"]["config"]["members"]
-        assert {m["beta"] for m in members} == {min(losses, key=losses.get)}, "β is the one searched"
+        assert {m["beta"] for m in members} == {min(losses, key=losses.get)}, (
+            "β is the one searched"
+        )
     for run in list_runs(small_profile, "benchmark", tmp_path / "a"):
         model = pvera.load(frozen.model, run.path.with_suffix(results.ADAPTER)).eval()
         test = load_split(run.data_root, run.dataset, "test", 32).data(frozen, torch.device("cpu"))
@@ -77,7 +83,10 @@ def with_rates(run, *rates: float):
     """`run` with one member per learning rate."""
     (first, *_) = run.members
     grids = [{"learning_rate": rate} for rate in rates]
-    members = [replace(first, adapter_lr=r, head_lr=r, grid=grid) for r, grid in zip(rates, grids, strict=True)]
+    members = [
+        replace(first, adapter_lr=r, head_lr=r, grid=grid)
+        for r, grid in zip(rates, grids, strict=True)
+    ]
     return replace(run, members=tuple(members))
 
 
@@ -87,8 +96,15 @@ def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_prof
     record = results.read(run.path)
     broken, healthy = record["members"]
     assert (broken["status"], healthy["status"]) == ("diverged", "epoch limit")
-    assert broken["curve"]["validation_loss"] == [None] and len(healthy["curve"]["validation_loss"]) == 2
-    assert record["chosen"] == {"member": 1, "epoch": healthy["best_epoch"], "grid": healthy["grid"]}
+    assert (
+        broken["curve"]["validation_loss"] == [None]
+        and len(healthy["curve"]["validation_loss"]) == 2
+    )
+    assert record["chosen"] == {
+        "member": 1,
+        "epoch": healthy["best_epoch"],
+        "grid": healthy["grid"],
+    }
     assert broken["best_epoch"] != healthy["best_epoch"] and record["test"]["accuracy"] > 0
 
     run = with_rates(run, 1e30, 1e31)
@@ -96,7 +112,9 @@ def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_prof
     record = results.read(run.path)
     assert [m["status"] for m in record["members"]] == ["diverged"] * 2
     assert record["chosen"] is None and record["test"] is None and run.state() == "diverged"
-    assert [path.name for path in run.path.parent.iterdir()] == [run.path.name], "no member can predict"
+    assert [path.name for path in run.path.parent.iterdir()] == [run.path.name], (
+        "no member can predict"
+    )
 
 
 def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
@@ -131,7 +149,9 @@ def profile(tmp_path, monkeypatch):
 def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     root = tmp_path / "results"
     search = {"methods": ["pvera"], "grid": {"beta": [1e-4, 1e-2]}}
-    profile = profile.with_(experiments={"beta": search, "benchmark": {"inherit": ["beta"], "keep": True}})
+    profile = profile.with_(
+        experiments={"beta": search, "benchmark": {"inherit": ["beta"], "keep": True}}
+    )
     (search,) = list_runs(profile, "beta", root)
     search.execute()
     trainings = list_runs(profile, "benchmark", root)
@@ -148,7 +168,9 @@ def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     scripts.forget()
     assert {run.state() for run in done} == {"done"}, "the same pixels, read anew"
     state = safetensors.torch.load_file(tmp_path / "mine.safetensors")
-    safetensors.torch.save_file(state | {"norm.bias": state["norm.bias"] + 1}, tmp_path / "mine.safetensors")
+    safetensors.torch.save_file(
+        state | {"norm.bias": state["norm.bias"] + 1}, tmp_path / "mine.safetensors"
+    )
     scripts.forget()
     assert {run.state() for run in done} == {"different"}
     shutil.rmtree(tmp_path / "data")
@@ -158,7 +180,9 @@ def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
 
 def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(profile, tmp_path):
     """Data that stays loaded keeps the digest of what was read."""
-    run, other = list_runs(profile.with_(methods={"linear": {}}, seeds=[0, 1]), "benchmark", tmp_path / "results")
+    run, other = list_runs(
+        profile.with_(methods={"linear": {}}, seeds=[0, 1]), "benchmark", tmp_path / "results"
+    )
     run.execute()
     image = tmp_path / "data/digits/images/test5.png"
     image.write_bytes((tmp_path / "data/digits/images/test6.png").read_bytes())
@@ -205,7 +229,15 @@ experiments:
 
 
 def arguments(text_profile, *more) -> list:
-    return ["--profile", text_profile, "--device", "cpu", "--results", text_profile.parent / "results", *more]
+    return [
+        "--profile",
+        text_profile,
+        "--device",
+        "cpu",
+        "--results",
+        text_profile.parent / "results",
+        *more,
+    ]
 
 
 def test_from_the_profile_to_the_result_files(text_profile, encoder, text_folder, capsys):
@@ -216,12 +248,18 @@ def test_from_the_profile_to_the_result_files(text_profile, encoder, text_folder
             assert run.state() == "done" and run.pool == "mean"
     (search,) = results.load_runs(root, "small", "beta")
     lora, run = results.load_runs(root, "small", "benchmark")
-    assert len(lora["members"]) == 2 and run["category"] == "language" and run["config"]["max_length"] == 30
+    assert (
+        len(lora["members"]) == 2
+        and run["category"] == "language"
+        and run["config"]["max_length"] == 30
+    )
     assert {m["beta"] for m in run["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
     probabilities, labels = results.read_predictions(results.path_of(root, run))
     (test,) = inputs.load(text_folder, "cola", encoder, ["test"])
     assert labels.tolist() == test.labels.tolist()
-    assert run["test"]["matthews"] == pytest.approx(matthews_corrcoef(labels, probabilities.argmax(1)), abs=0.1)
+    assert run["test"]["matthews"] == pytest.approx(
+        matthews_corrcoef(labels, probabilities.argmax(1)), abs=0.1
+    )
     scripts.execute("train", *arguments(text_profile, "--seeds", "0", "--list"))
     assert "small, benchmark: 2 of 2 runs are there" in capsys.readouterr().out
 
@@ -229,12 +267,17 @@ def test_from_the_profile_to_the_result_files(text_profile, encoder, text_folder
 BAD_TEXT = {
     "without GLUE's files": (["--datasets", "rte"], "train.tsv does not exist"),
     "images": (["--datasets", "vessels"], "'vessels' is a data set of images"),
-    "backbone of images": (["--backbones", "minilm", "tiny"], "unknown text encoder 'tiny'; choose from minilm"),
+    "backbone of images": (
+        ["--backbones", "minilm", "tiny"],
+        "unknown text encoder 'tiny'; choose from minilm",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", BAD_TEXT)
-def test_bad_input_is_one_line_and_exit_code_2(text_profile, text_folder, case, capsys, monkeypatch):
+def test_bad_input_is_one_line_and_exit_code_2(
+    text_profile, text_folder, case, capsys, monkeypatch
+):
     cause, message = BAD_TEXT[case]
     monkeypatch.setitem(glue.GLUE, "rte", replace(glue.GLUE["rte"], title="elsewhere"))
     assert message in scripts.refusal("train", capsys, *arguments(text_profile, *cause))
@@ -315,7 +358,10 @@ def test_refused_registrations(registered):
 
     before = dict(pvera.METHODS)
     for cls, says in (
-        (method(key="pvera", title="Other"), "Other: the key 'pvera' is that of PVeRA; choose another"),
+        (
+            method(key="pvera", title="Other"),
+            "Other: the key 'pvera' is that of PVeRA; choose another",
+        ),
         (method(title="Nameless"), "Other lacks a key: write key: ClassVar"),
         (Bare, "no method: derive it from pvera.Method and decorate it as a frozen"),
         (Bias(), "no method"),
@@ -323,5 +369,7 @@ def test_refused_registrations(registered):
         with pytest.raises(InputError, match=says):
             pvera.register(cls)
     assert before == pvera.METHODS
-    assert pvera.register(Bias) is Bias, "registering again is no error: workers and notebooks import modules again"
+    assert pvera.register(Bias) is Bias, (
+        "registering again is no error: workers and notebooks import modules again"
+    )
     assert tuple(pvera.METHODS)[:8] == pvera.PAPER_METHODS and len(pvera.PAPER_METHODS) == 8

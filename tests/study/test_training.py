@@ -43,11 +43,21 @@ def splits(backbone):
     return tuple(split(n, n).data(backbone, torch.device("cpu")) for n in (48, 21))
 
 
-def train(backbone, splits, methods, rates=1e-2, beta=0.0, config=TrainingConfig(epochs=3), rules=CORRECTED):
+def train(
+    backbone,
+    splits,
+    methods,
+    rates=1e-2,
+    beta=0.0,
+    config=TrainingConfig(epochs=3),
+    rules=CORRECTED,
+):
     model = pvera.adapt(backbone.model, methods, CLASSES, 0)
     rates = rates if isinstance(rates, list) else [(rates, rates)] * len(methods)
     betas = beta if isinstance(beta, list) else [beta] * len(methods)
-    members = [MemberConfig(method, *rate, beta, {}) for method, rate, beta in zip(methods, rates, betas)]
+    members = [
+        MemberConfig(method, *rate, beta, {}) for method, rate, beta in zip(methods, rates, betas)
+    ]
     try:
         return fit(model, *splits, members, config, rules, 0)
     finally:
@@ -57,20 +67,29 @@ def train(backbone, splits, methods, rates=1e-2, beta=0.0, config=TrainingConfig
 def test_beta_of_zero_computes_no_kl_term(backbone, splits, monkeypatch):
     """Each member of the grid trains as it does alone."""
     computed, compute = set(), PVeRAAdapter.divergence
-    monkeypatch.setattr(PVeRAAdapter, "divergence", lambda self, *of: computed.add(self) or compute(self, *of))
+    monkeypatch.setattr(
+        PVeRAAdapter, "divergence", lambda self, *of: computed.add(self) or compute(self, *of)
+    )
     together = train(backbone, splits, [PVeRA(rank=8)] * 2, beta=[0.0, 1e-3])
     assert len(computed) == len(backbone.model.blocks)
     assert together[0].curve["kl"] == [None] * 3 and min(together[1].curve["kl"]) > 0
     for member, beta in zip(together, (0.0, 1e-3)):
         (alone,) = train(backbone, splits, [PVeRA(rank=8)], beta=beta)
         for curve in ("train_loss", "kl"):
-            np.testing.assert_allclose(*(np.array(m.curve[curve], float) for m in (member, alone)), rtol=1e-5)
+            np.testing.assert_allclose(
+                *(np.array(m.curve[curve], float) for m in (member, alone)), rtol=1e-5
+            )
 
 
-def test_each_member_of_a_grid_trains_as_alone_with_its_own_rates_and_beta_also_when_one_stops(backbone, splits):
+def test_each_member_of_a_grid_trains_as_alone_with_its_own_rates_and_beta_also_when_one_stops(
+    backbone, splits
+):
     """A member whose patience has ended leaves the batch."""
     config = TrainingConfig(epochs=6, patience=1, tolerance=0.02)
-    methods, rates = [pvera.PVeRA(4), pvera.PVeRA(8), pvera.PVeRA(6)], [(1e-2, 1e-2), (0.0, 0.0), (1e-2, 1e-3)]
+    methods, rates = (
+        [pvera.PVeRA(4), pvera.PVeRA(8), pvera.PVeRA(6)],
+        [(1e-2, 1e-2), (0.0, 0.0), (1e-2, 1e-3)],
+    )
     betas = [1e-3, 1.0, 0.1]
     together = train(backbone, splits, methods, rates, betas, config)
     assert together[1].status == "stopped early" and together[1].epochs == 2
@@ -79,7 +98,9 @@ def test_each_member_of_a_grid_trains_as_alone_with_its_own_rates_and_beta_also_
         (alone,) = train(backbone, splits, [method], [rate], beta, config)
         assert (member.status, member.best_epoch) == (alone.status, alone.best_epoch)
         for curve in ("train_loss", "kl", "validation_loss", "validation_accuracy"):
-            np.testing.assert_allclose(member.curve[curve], alone.curve[curve], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                member.curve[curve], alone.curve[curve], rtol=1e-4, atol=1e-5
+            )
 
 
 class Calls(TorchFunctionMode):
@@ -103,17 +124,28 @@ def test_a_step_copies_no_number_from_the_cpu_so_that_a_cuda_graph_can_record_it
     with adapted as model, Calls() as calls:
         for beta in ([0.0, 0.0], [0.0, 1e-3]):
             training.step(model, model, images, labels, beta, [Mock(), Mock()], CORRECTED)
-    assert "backward" in calls.names and calls.names.isdisjoint({"tensor", "as_tensor", "new_tensor", "from_numpy"})
+    assert "backward" in calls.names and calls.names.isdisjoint(
+        {"tensor", "as_tensor", "new_tensor", "from_numpy"}
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
-@pytest.mark.parametrize("method", [*METHODS.values(), pvera.VeRA(8, dropout=0.5, dropout_on="latent")], ids=str)
+@pytest.mark.parametrize(
+    "method", [*METHODS.values(), pvera.VeRA(8, dropout=0.5, dropout_on="latent")], ids=str
+)
 def test_replayed_steps_compute_the_same_numbers(method, backbone, monkeypatch):
     """With a last batch of another size, and members that end one after the other."""
     backbone.model.cuda()
     splits = tuple(split(n, n).data(backbone, torch.device("cuda")) for n in (50, 21))
     config = TrainingConfig(epochs=6, patience=1, tolerance=0.02)
-    settings = backbone, splits, [method] * 3, [(1e-2, 1e-2), (0.0, 0.0), (1e-3, 1e-3)], [1e-3, 0.0, 0.0], config
+    settings = (
+        backbone,
+        splits,
+        [method] * 3,
+        [(1e-2, 1e-2), (0.0, 0.0), (1e-3, 1e-3)],
+        [1e-3, 0.0, 0.0],
+        config,
+    )
     replayed = train(*settings)
     monkeypatch.setattr(training, "Replay", lambda take, *rest: take)
     assert [h.curve for h in replayed] == [h.curve for h in train(*settings)]
@@ -128,7 +160,9 @@ def scripted(backbone, splits, monkeypatch, losses, joint):
     def evaluate(model, forward, data, protocol):
         for m in model.active:
             seen[m].append({n: p.detach().clone() for n, p in model.members[m].trained().items()})
-        return [losses[m][min(len(seen[m]), len(losses[m])) - 1] for m in model.active], [0.0] * len(model.active)
+        return [losses[m][min(len(seen[m]), len(losses[m])) - 1] for m in model.active], [
+            0.0
+        ] * len(model.active)
 
     monkeypatch.setattr(training, "evaluate", evaluate)
     rules = replace(CORRECTED, joint_stop=joint)
@@ -162,7 +196,9 @@ def test_the_end_of_training_by_hand(case, backbone, splits, monkeypatch):
     """Patience 2, tolerance 10 %, twelve epochs."""
     losses, joint, expected, best = ENDS[case]
     histories, chosen, seen = scripted(backbone, splits, monkeypatch, losses, joint)
-    assert [(h.status, h.epochs, h.best_epoch, h.best_loss) for h in histories] == expected and chosen == best
+    assert [
+        (h.status, h.epochs, h.best_epoch, h.best_loss) for h in histories
+    ] == expected and chosen == best
     assert best is None or not joint or histories[best].led == histories[best].best_epoch
     for history, states in zip(histories, seen, strict=True):
         kept = states[history.best_epoch]
@@ -178,10 +214,18 @@ def test_losses_are_those_of_all_images_whatever_the_size_of_the_last_batch(back
         logits = model.eval()(data[:])
     model.unload()
     losses = torch.nn.functional.cross_entropy(logits, data.labels, reduction="none")
-    assert abs((losses[:16].mean() + losses[16:].mean()) / 2 - losses.mean()) > 1e-4, "the mean over batches differs"
-    (history,) = train(backbone, (data, data), [pvera.LoRA(2)], rates=0.0, config=TrainingConfig(epochs=1))
+    assert abs((losses[:16].mean() + losses[16:].mean()) / 2 - losses.mean()) > 1e-4, (
+        "the mean over batches differs"
+    )
+    (history,) = train(
+        backbone, (data, data), [pvera.LoRA(2)], rates=0.0, config=TrainingConfig(epochs=1)
+    )
     right = (logits.argmax(1) == data.labels).float().mean()
-    expected = {"train_loss": losses.mean(), "validation_loss": losses.mean(), "validation_accuracy": right}
+    expected = {
+        "train_loss": losses.mean(),
+        "validation_loss": losses.mean(),
+        "validation_accuracy": right,
+    }
     for curve, value in expected.items():
         assert history.curve[curve][0] == pytest.approx(float(value), abs=1e-5), curve
 
@@ -199,14 +243,18 @@ def test_batches_hold_each_image_once(count, backbone, monkeypatch):
     """The last one may hold a single image."""
     monkeypatch.setattr(ImageData, "evaluation_batch", 16)
     data = split(count, 0).data(backbone, torch.device("cpu"))
-    assert torch.equal(torch.cat([data.labels[part] for part in training.batches(data)]), data.labels)
+    assert torch.equal(
+        torch.cat([data.labels[part] for part in training.batches(data)]), data.labels
+    )
 
 
 def test_a_kl_term_that_is_not_finite_ends_a_member(backbone, splits, monkeypatch):
     """Even where the loss is finite: its β may be tiny."""
     finite = training.step
     monkeypatch.setattr(
-        training, "step", lambda *those, **named: finite(*those, **named) + torch.tensor([[0.0], [torch.inf]])
+        training,
+        "step",
+        lambda *those, **named: finite(*those, **named) + torch.tensor([[0.0], [torch.inf]]),
     )
     (history,) = train(backbone, splits, [pvera.PVeRA(4)], beta=1e-6)
     assert history.status == "diverged" and history.epochs == 1 and not history.best_state
@@ -220,7 +268,9 @@ def test_lower_precision_learns_alike(backbone, splits, name):
     with training.autocast("cpu", "bfloat16"):
         (low,) = train(backbone, splits, [METHODS[name]])
     assert low.curve["validation_loss"] != full.curve["validation_loss"]
-    np.testing.assert_allclose(low.curve["validation_loss"], full.curve["validation_loss"], rtol=0.05)
+    np.testing.assert_allclose(
+        low.curve["validation_loss"], full.curve["validation_loss"], rtol=0.05
+    )
     assert {t.dtype for t in low.best_state.values()} == {torch.float32}
 
 
@@ -232,7 +282,8 @@ def test_trained_weights_are_never_a_stale_copy(backbone, splits):
 
 
 @pytest.mark.parametrize(
-    "side, precision, plain", [(64, "bfloat16", True), (384, "bfloat16", False), (64, "float32", False)]
+    "side, precision, plain",
+    [(64, "bfloat16", True), (384, "bfloat16", False), (64, "float32", False)],
 )
 def test_attention_of_short_sequences_is_plain_in_half_precision(side, precision, plain):
     vit = timm.create_model("vit_tiny_patch16_224", depth=2, img_size=side, num_classes=0)

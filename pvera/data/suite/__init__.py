@@ -19,8 +19,26 @@ from PIL import Image
 
 from pvera.data.suite.drawing import COUNTS, Part
 from pvera.data.suite.natural import FLOWERS, SCENES, TEXTURES, digits, flowers, scenes, textures
-from pvera.data.suite.specialized import BLOOD, CALIBERS, INDEX, LANDCOVER, blood, landcover, nuclei, vessels
-from pvera.data.suite.structured import AZIMUTHS, COLUMNS, OBJECTS, SPANS, azimuth, counting, distance, sprites
+from pvera.data.suite.specialized import (
+    BLOOD,
+    CALIBERS,
+    INDEX,
+    LANDCOVER,
+    blood,
+    landcover,
+    nuclei,
+    vessels,
+)
+from pvera.data.suite.structured import (
+    AZIMUTHS,
+    COLUMNS,
+    OBJECTS,
+    SPANS,
+    azimuth,
+    counting,
+    distance,
+    sprites,
+)
 from pvera.errors import writing
 
 MANIFEST = "manifest.json"
@@ -45,7 +63,9 @@ class Recipe:
 
     def draw(self, split: str) -> Part:
         """Draw one split. Its generator depends on the task and the split alone."""
-        return self.build(split, np.random.default_rng([*self.name.encode(), list(COUNTS).index(split)]))
+        return self.build(
+            split, np.random.default_rng([*self.name.encode(), list(COUNTS).index(split)])
+        )
 
 
 RECIPES = {
@@ -83,7 +103,17 @@ SHA256 = {
 }
 
 #: The tasks whose images show an object, whose pixels the masks hold.
-WITH_OBJECTS = ("digits", "flowers", "nuclei", "vessels", "blood", "counting", "sprites", "distance", "azimuth")
+WITH_OBJECTS = (
+    "digits",
+    "flowers",
+    "nuclei",
+    "vessels",
+    "blood",
+    "counting",
+    "sprites",
+    "distance",
+    "azimuth",
+)
 
 
 def make(recipe: Recipe) -> dict[str, Part]:
@@ -119,7 +149,10 @@ def is_made(recipe: Recipe, folder: Path) -> bool:
 
 
 def write(
-    recipe: Recipe, parts: dict[str, Part], root: Path, progress: Callable[[int], None] = lambda images: None
+    recipe: Recipe,
+    parts: dict[str, Part],
+    root: Path,
+    progress: Callable[[int], None] = lambda images: None,
 ) -> dict:
     """Write one task to `<root>/<name>`, which is replaced, and return its manifest.
 

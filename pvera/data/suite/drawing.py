@@ -41,7 +41,9 @@ def column(values: np.ndarray) -> np.ndarray:
 
 def turned(first, second, angle) -> tuple[np.ndarray, np.ndarray]:
     """Return the coordinates of points along two axes that are turned by `angle`, in radians."""
-    return np.cos(angle) * first + np.sin(angle) * second, np.cos(angle) * second - np.sin(angle) * first
+    return np.cos(angle) * first + np.sin(angle) * second, np.cos(angle) * second - np.sin(
+        angle
+    ) * first
 
 
 def field(count: int, exponent, rng: np.random.Generator) -> np.ndarray:
@@ -64,7 +66,9 @@ def standardised(fields: np.ndarray) -> np.ndarray:
     return fields / fields.std(axis=(1, 2), keepdims=True)
 
 
-def coloured(fields: np.ndarray, rng: np.random.Generator, between=(40, 215), least: float = 60.0) -> np.ndarray:
+def coloured(
+    fields: np.ndarray, rng: np.random.Generator, between=(40, 215), least: float = 60.0
+) -> np.ndarray:
     """Colour fields (n, 32, 32) from 0 to 1 by two random colours each, at least `least` apart: (n, 32, 32, 3)."""
     low, high = rng.uniform(*between, size=(2, len(fields), 3))
     gap = high - low
@@ -86,7 +90,11 @@ def contrast(images: np.ndarray, rng: np.random.Generator, gain=(0.6, 1.2)) -> n
 
 
 def photographed(
-    images: np.ndarray, labels: np.ndarray, rng: np.random.Generator, masks: np.ndarray | None = None, noise: float = 0
+    images: np.ndarray,
+    labels: np.ndarray,
+    rng: np.random.Generator,
+    masks: np.ndarray | None = None,
+    noise: float = 0,
 ) -> Part:
     """Return the images under noise, of a standard deviation in grey levels, and in random contrast."""
     if noise:

@@ -47,7 +47,10 @@ def digits(split: str, rng: np.random.Generator) -> Part:
     height = column(rng.uniform(20, 28, count))  # of the digit's 8 x 8 frame, in pixels
     angle, slant = column(rng.uniform(-0.2, 0.2, (2, count)))
     shift = column(rng.uniform(-2.5, 2.5, (2, count)))
-    down, right = (DOWN - shift[0]) * SIDE / height, (RIGHT - shift[1]) * SIDE / height  # in pixels of strokes
+    down, right = (
+        (DOWN - shift[0]) * SIDE / height,
+        (RIGHT - shift[1]) * SIDE / height,
+    )  # in pixels of strokes
     y, x = turned(down, right, angle)
     x = 1.2 * x + slant * y
     layer = np.broadcast_to(column(np.arange(count)), y.shape)
@@ -83,7 +86,9 @@ def textures(split: str, rng: np.random.Generator) -> Part:
     return photographed(coloured(0.5 + 0.2 * (fields + noise), rng, least=120), labels, rng)
 
 
-def _distances(count: int, scale: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _distances(
+    count: int, scale: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Return each pixel's distances to the two nearest of random points about `scale` apart, each (count, 32, 32)."""
     nearest, second = np.empty((2, count, SIDE, SIDE))
     for i in range(count):
@@ -91,7 +96,9 @@ def _distances(count: int, scale: np.ndarray, rng: np.random.Generator) -> tuple
         points = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
         points += rng.uniform(-0.45, 0.45, points.shape) * scale[i, 0, 0]
         squares = (DOWN[..., None] - points[:, 0]) ** 2 + (RIGHT[..., None] - points[:, 1]) ** 2
-        nearest[i], second[i] = np.sqrt(np.moveaxis(np.partition(squares, 1, axis=-1)[..., :2], -1, 0))
+        nearest[i], second[i] = np.sqrt(
+            np.moveaxis(np.partition(squares, 1, axis=-1)[..., :2], -1, 0)
+        )
     return nearest, second
 
 
@@ -102,11 +109,21 @@ def _scratches(count: int, rng: np.random.Generator) -> np.ndarray:
         angle, offset = column(rng.uniform(0, np.pi, count)), column(rng.uniform(-16, 16, count))
         across, along = turned(DOWN, RIGHT, angle)
         distance, along = across - offset, along - column(rng.uniform(-16, 16, count))
-        lines = np.maximum(lines, np.exp(-(distance**2)) * (abs(along) < column(rng.uniform(4, 14, count))))
+        lines = np.maximum(
+            lines, np.exp(-(distance**2)) * (abs(along) < column(rng.uniform(4, 14, count)))
+        )
     return lines
 
 
-FLOWERS = {"iris": 3, "poppy": 4, "primrose": 5, "bellflower": 5, "lily": 6, "daisy": 15, "rose": 3}  # petals
+FLOWERS = {
+    "iris": 3,
+    "poppy": 4,
+    "primrose": 5,
+    "bellflower": 5,
+    "lily": 6,
+    "daisy": 15,
+    "rose": 3,
+}  # petals
 
 
 def flowers(split: str, rng: np.random.Generator) -> Part:
@@ -121,7 +138,9 @@ def flowers(split: str, rng: np.random.Generator) -> Part:
     y, x = turned(y / tilt, x, column(rng.uniform(0, 7, count)))
     distance, angle = np.hypot(y, x) / radius, np.arctan2(y, x)
     daisy, rose = (labels == list(FLOWERS).index(kind) for kind in ("daisy", "rose"))
-    petals = np.array(list(FLOWERS.values()))[labels] + np.where(daisy, rng.integers(-3, 4, count), 0)
+    petals = np.array(list(FLOWERS.values()))[labels] + np.where(
+        daisy, rng.integers(-3, 4, count), 0
+    )
     phase = column(petals) * angle / (2 * np.pi)
     aside = 2 * abs(phase - np.rint(phase))  # from 0 on a petal's axis to 1 between petals
     outlines = {
@@ -140,7 +159,9 @@ def flowers(split: str, rng: np.random.Generator) -> Part:
     shade = 0.55 + 0.3 * distance + 0.25 * wave
     images += cover[..., None] * (colour[:, None, None] * shade[..., None] - images)
     heart = column(np.where(rose, 0, rng.uniform(0.15, 0.3, count)))
-    paint(images, covered((distance - heart) * radius) * (heart > 0), rng.uniform(30, 240, (count, 3)))
+    paint(
+        images, covered((distance - heart) * radius) * (heart > 0), rng.uniform(30, 240, (count, 3))
+    )
     return photographed(images, labels, rng, cover > 0.5, noise=8)
 
 
@@ -151,7 +172,9 @@ def scenes(split: str, rng: np.random.Generator) -> Part:
     """Draw six kinds of landscapes, told by their skyline or their ground, at any time of day."""
     labels = balanced(len(SCENES), split, rng)
     count = len(labels)
-    lightness = rng.uniform(*np.array([[130, 60, 60, 40], [230, 180, 180, 150]])[..., None, None], (4, count, 1))
+    lightness = rng.uniform(
+        *np.array([[130, 60, 60, 40], [230, 180, 180, 150]])[..., None, None], (4, count, 1)
+    )
     sky, ground, far, near = lightness + rng.uniform(-40, 40, (4, count, 3))
     horizon = column(rng.uniform(-4, 5, count))
     light = 1 + 0.012 * column(rng.uniform(-1, 1, count)) * DOWN + 0.1 * field(count, 1.5, rng)
@@ -159,7 +182,9 @@ def scenes(split: str, rng: np.random.Generator) -> Part:
     depth = np.maximum(DOWN - horizon, 0.1)  # rows below the horizon
     ripple = np.sin(column(rng.uniform(30, 60, count)) / depth**0.5 + field(count, 1.5, rng))
     middle = column(rng.uniform(-5, 5, count)) * (1 - depth / 12)
-    way = abs(RIGHT - middle) / (column(rng.uniform(0.3, 0.8, count)) * depth)  # 1 at the edges of the road
+    way = abs(RIGHT - middle) / (
+        column(rng.uniform(0.3, 0.8, count)) * depth
+    )  # 1 at the edges of the road
     sea, road = (column(labels == SCENES.index(kind)) for kind in ("sea", "road"))
     below = 1 + 0.1 * field(count, 0.8, rng) + np.where(sea, 0.15 * ripple, 0)
     paint(images, covered(horizon - DOWN), ground)
@@ -177,9 +202,17 @@ def _skyline(kind: str, rise: float, rng: np.random.Generator) -> np.ndarray:
     if kind == "city":
         return np.repeat(rng.uniform(0, 2 * rise, SIDE), rng.integers(2, 6, SIDE))[:SIDE]
     if kind == "forest":
-        return rise + rng.uniform(0, 3) * abs(np.sin(np.arange(SIDE) * rng.uniform(0.6, 1.2))) + rng.uniform(0, 2, SIDE)
+        return (
+            rise
+            + rng.uniform(0, 3) * abs(np.sin(np.arange(SIDE) * rng.uniform(0.6, 1.2)))
+            + rng.uniform(0, 2, SIDE)
+        )
     if kind == "mountains":
-        peaks = rng.uniform(-20, 20, (4, 1)), rng.uniform(0.5, 2, (4, 1)) * rise, rng.uniform(0.4, 1.2, (4, 1))
+        peaks = (
+            rng.uniform(-20, 20, (4, 1)),
+            rng.uniform(0.5, 2, (4, 1)) * rise,
+            rng.uniform(0.4, 1.2, (4, 1)),
+        )
         return np.maximum(0, peaks[1] - peaks[2] * abs(RIGHT[0] - peaks[0])).max(axis=0)
     if kind == "hills":
         return rise * (0.6 + 0.5 * np.sin(RIGHT[0] * rng.uniform(0.1, 0.25) + rng.uniform(0, 7)))

@@ -16,7 +16,12 @@ from pvera.data.suite.drawing import (
     turned,
 )
 
-INDEX = {"under 10 %": 0.1, "10 to 30 %": 0.3, "30 to 55 %": 0.55, "over 55 %": 1}  # upper limits of the classes
+INDEX = {
+    "under 10 %": 0.1,
+    "10 to 30 %": 0.3,
+    "30 to 55 %": 0.55,
+    "over 55 %": 1,
+}  # upper limits of the classes
 
 
 def nuclei(split: str, rng: np.random.Generator) -> Part:
@@ -30,7 +35,9 @@ def nuclei(split: str, rng: np.random.Generator) -> Part:
     stains = np.zeros((len(labels), SIDE, SIDE, 3))
     stains[..., 1] = 0.03 + 0.01 * field(len(labels), 1.0, rng)  # eosin of the tissue between them
     stains[..., 0] = 0.02 + 0.01 * field(len(labels), 1.5, rng)
-    masks = np.stack([_draw_nuclei(image, label, rng) for image, label in zip(stains, labels, strict=True)])
+    masks = np.stack(
+        [_draw_nuclei(image, label, rng) for image, label in zip(stains, labels, strict=True)]
+    )
     stains *= rng.uniform(0.5, 1.5, size=(len(labels), 1, 1, 3))
     return photographed(255 * hed2rgb(stains), labels, rng, masks)
 
@@ -65,7 +72,12 @@ def _apart(count: int, least: float, rng: np.random.Generator) -> np.ndarray:
     return places
 
 
-CALIBERS = {"none": (0.0, 0.0), "thin": (1.2, 1.8), "medium": (2.2, 3.0), "thick": (3.6, 4.8)}  # pixels
+CALIBERS = {
+    "none": (0.0, 0.0),
+    "thin": (1.2, 1.8),
+    "medium": (2.2, 3.0),
+    "thick": (3.6, 4.8),
+}  # pixels
 
 
 def vessels(split: str, rng: np.random.Generator) -> Part:
@@ -82,11 +94,17 @@ def vessels(split: str, rng: np.random.Generator) -> Part:
         if curves:
             masks[i] = curves[0][0] < curves[0][1] / 2
         for _ in range(rng.integers(0, 3) + (not curves)):
-            curves.append((_curve(rng.choice([-1, 1]) * rng.uniform(7, 14), rng), rng.uniform(1.2, 4.8)))
+            curves.append(
+                (_curve(rng.choice([-1, 1]) * rng.uniform(7, 14), rng), rng.uniform(1.2, 4.8))
+            )
         for distance, caliber in curves:
-            vessel = rng.uniform(0.5, 1.0) / (1 + np.exp(np.minimum(3 * (distance - caliber / 2), 50)))
+            vessel = rng.uniform(0.5, 1.0) / (
+                1 + np.exp(np.minimum(3 * (distance - caliber / 2), 50))
+            )
             dark[i] = np.maximum(dark[i], vessel)
-    shade = 1 + column(rng.uniform(0, 0.012, count)) * (np.cos(column(rng.uniform(0, 7, count))) * DOWN + RIGHT)
+    shade = 1 + column(rng.uniform(0, 0.012, count)) * (
+        np.cos(column(rng.uniform(0, 7, count))) * DOWN + RIGHT
+    )
     tint = np.array([190, 95, 50]) * rng.uniform(0.8, 1.2, size=(count, 3))
     light = shade + 0.08 * field(count, 1.2, rng) - 0.35 * dark + 0.04 * field(count, 0.0, rng)
     return photographed(light[..., None] * tint[:, None, None], labels, rng, masks)
@@ -158,7 +176,9 @@ def blood(split: str, rng: np.random.Generator) -> Part:
     labels = balanced(len(BLOOD), split, rng)
     count = len(labels)
     images = np.array([225, 215, 220]) + 4 * field(count, 1.0, rng)[..., None]
-    masks = np.stack([_smear(image, BLOOD[label], rng) for image, label in zip(images, labels, strict=True)])
+    masks = np.stack(
+        [_smear(image, BLOOD[label], rng) for image, label in zip(images, labels, strict=True)]
+    )
     images = 255 * (images.clip(1, 255) / 255) ** rng.uniform(0.5, 1.8, (count, 1, 1, 3))
     return photographed(images, labels, rng, masks, noise=5)
 
@@ -176,19 +196,28 @@ def _smear(image: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray
     dark = np.array([95, 60, 140]) + rng.uniform(-20, 20, 3)
     lobes = {"neutrophil": rng.integers(3, 6), "eosinophil": 2}.get(kind, 1)
     if kind == "monocyte":
-        nucleus = np.maximum(np.hypot(y, x) - 0.72 * radius, 0.5 * radius - np.hypot(y, x + 0.65 * radius))
+        nucleus = np.maximum(
+            np.hypot(y, x) - 0.72 * radius, 0.5 * radius - np.hypot(y, x + 0.65 * radius)
+        )
     elif lobes > 1:
         angles = 2 * np.pi * np.arange(lobes) / max(lobes, 3.5) + rng.uniform(-0.2, 0.2, lobes)
         size = radius * rng.uniform(0.26, 0.34, lobes) * (1.3 if lobes == 2 else 1)
         places = 0.45 * radius * np.stack([np.sin(angles), np.cos(angles)], axis=1)
-        nucleus = np.minimum.reduce([np.hypot(y - p[0], x - p[1]) - s for p, s in zip(places, size, strict=True)])
+        nucleus = np.minimum.reduce(
+            [np.hypot(y - p[0], x - p[1]) - s for p, s in zip(places, size, strict=True)]
+        )
     else:
         nucleus = np.hypot(y, x / rng.uniform(0.9, 1.1)) - radius * rng.uniform(0.55, 0.85)
     paint(image, covered(nucleus), dark)
     if kind in ("eosinophil", "basophil"):
         colour = np.array([205, 95, 100]) if kind == "eosinophil" else 0.7 * dark
         for distance, turn in rng.uniform(0, 1, (40, 2)):
-            down, right = 0.95 * radius * distance**0.5 * np.array([np.sin(2 * np.pi * turn), np.cos(2 * np.pi * turn)])
+            down, right = (
+                0.95
+                * radius
+                * distance**0.5
+                * np.array([np.sin(2 * np.pi * turn), np.cos(2 * np.pi * turn)])
+            )
             grain = covered(np.hypot(y - down, x - right) - rng.uniform(0.4, 0.8))
             paint(image, grain * (nucleus > 0) if kind == "eosinophil" else grain, colour)
     return cell < 0

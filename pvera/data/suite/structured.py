@@ -106,7 +106,9 @@ def distance(split: str, rng: np.random.Generator) -> Part:
     horizon = rng.uniform(-6, 0, count)
     images = sky[:, None, None] * (1 + 0.05 * field(count, 1.5, rng))[..., None]
     below = covered(column(horizon) - DOWN)[..., None]
-    images += below * (ground[:, None, None] * (1 + 0.12 * field(count, 0.8, rng))[..., None] - images)
+    images += below * (
+        ground[:, None, None] * (1 + 0.12 * field(count, 0.8, rng))[..., None] - images
+    )
     limits = np.log(DISTANCES)
     nearest = np.exp(rng.uniform(limits[labels], limits[labels + 1]))
     masks = np.zeros(images.shape[:3], bool)
@@ -150,17 +152,31 @@ def _boxes(rng: np.random.Generator) -> np.ndarray:
     if rng.integers(2):
         low, high, back = rng.uniform(0.15, 0.25), rng.uniform(0.15, 0.25), rng.uniform(-0.5, -0.2)
         cabin = (back, 0, 2 * low + high), (rng.uniform(0.35, 0.5), 0.9 * wide, high)
-        return np.array([((0, 0, low), (1, wide, low)), cabin, ((0.97, 0, low), (0.06, 0.8 * wide, 0.4 * low))])
+        return np.array(
+            [((0, 0, low), (1, wide, low)), cabin, ((0.97, 0, low), (0.06, 0.8 * wide, 0.4 * low))]
+        )
     seat, back = rng.uniform(0.4, 0.6), rng.uniform(0.45, 0.65)
     legs = [((x, y, seat / 2), (0.07, 0.07, seat / 2)) for x in (-0.4, 0.4) for y in (-wide, wide)]
     return np.array(
-        [((0, 0, seat), (0.5, wide + 0.07, 0.07)), ((-0.45, 0, seat + back), (0.07, wide + 0.07, back)), *legs]
+        [
+            ((0, 0, seat), (0.5, wide + 0.07, 0.07)),
+            ((-0.45, 0, seat + back), (0.07, wide + 0.07, back)),
+            *legs,
+        ]
     )
 
 
-def _view(image: np.ndarray, azimuth: float, elevation: float, rng: np.random.Generator) -> np.ndarray:
+def _view(
+    image: np.ndarray, azimuth: float, elevation: float, rng: np.random.Generator
+) -> np.ndarray:
     """Draw boxes in parallel projection with light from anywhere above, in place, and return their pixels (32, 32)."""
-    ahead = -np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
+    ahead = -np.array(
+        [
+            np.cos(elevation) * np.cos(azimuth),
+            np.cos(elevation) * np.sin(azimuth),
+            np.sin(elevation),
+        ]
+    )
     aside = np.array([-np.sin(azimuth), np.cos(azimuth), 0])
     size, place = rng.uniform(11, 13), rng.uniform(-1.5, 1.5, 2)
     fine = (np.arange(2 * SIDE) - SIDE + 0.5) / 2  # 2 x 2 samples of each pixel

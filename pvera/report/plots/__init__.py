@@ -56,7 +56,9 @@ def style(name: str) -> Style:
     return Style(METHODS[name].title, METHODS[name].colour, METHODS[name].marker)
 
 
-def panels(n: int, columns: int, width: float, height: float, extra: float = 0.5, **options) -> tuple[Figure, list]:
+def panels(
+    n: int, columns: int, width: float, height: float, extra: float = 0.5, **options
+) -> tuple[Figure, list]:
     """Return a figure of `width` inches with n axes in rows of `columns`, and the axes.
 
     height: inches of a row. extra: inches for what stands around the rows. options: of `Figure.subplots`.
@@ -83,7 +85,14 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
         looks = look(name)
         if "low" in frame:
             ax.plot([row["low"], row["high"]], [place, place], color=looks.colour, linewidth=1.8)
-        ax.plot(row[seeds], np.full(len(seeds), place + 0.36), "o", color=looks.colour, markersize=2, mew=0)
+        ax.plot(
+            row[seeds],
+            np.full(len(seeds), place + 0.36),
+            "o",
+            color=looks.colour,
+            markersize=2,
+            mew=0,
+        )
         dot(ax, row["mean"], place, looks)
     ax.set_yticks(range(len(frame)), [look(name).title or name for name in frame.index])
     ax.set_ylim(len(frame) - 0.4, -0.6)
@@ -111,7 +120,15 @@ def picture(ax: Axes, pixels: np.ndarray, **scale) -> None:
 
 def entry(label: str, marker: str = "", line: str = "", colour: str = "0.3", **look) -> Line2D:
     """Return an entry of a figure's key."""
-    return Line2D([], [], color=colour, marker=marker, linestyle=line, label=label, **{"linewidth": 0.8} | look)
+    return Line2D(
+        [],
+        [],
+        color=colour,
+        marker=marker,
+        linestyle=line,
+        label=label,
+        **{"linewidth": 0.8} | look,
+    )
 
 
 def key(figure: Figure, entries: Iterable[Artist], columns: int = 3) -> None:
@@ -134,8 +151,13 @@ def benchmark(scores: pd.DataFrame) -> Figure:
 
     A seed with a missing run has no dot, a method with a missing data set no mean.
     """
-    groups = {"Average": scores, **{name.capitalize(): part for name, part in scores.groupby("category", sort=False)}}
-    figure, axes = panels(len(groups), 2, COLUMN, 0.4 + 0.14 * len(scores.columns), 0.4, sharey=True)
+    groups = {
+        "Average": scores,
+        **{name.capitalize(): part for name, part in scores.groupby("category", sort=False)},
+    }
+    figure, axes = panels(
+        len(groups), 2, COLUMN, 0.4 + 0.14 * len(scores.columns), 0.4, sharey=True
+    )
     for ax, (name, part) in zip(axes, groups.items(), strict=True):
         seeds = 100 * part.groupby(level="seed").mean(skipna=False)
         frame = seeds.T.add_prefix("seed").assign(mean=100 * over_seeds(part).mean(skipna=False))

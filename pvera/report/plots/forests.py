@@ -33,10 +33,14 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         names: Of `CONTRASTS`; those are drawn that every setting has runs of.
     """
     accuracies = [values(runs) for runs in sets.values()]
-    there = [name for name in names if all(are_two(runs, *CONTRASTS[name]) for runs in sets.values())]
+    there = [
+        name for name in names if all(are_two(runs, *CONTRASTS[name]) for runs in sets.values())
+    ]
     columns = min(len(there), 4)
     rows = [[*map(title, frame.index.unique("dataset")), MEAN] for frame in accuracies]
-    lines = [len(labels) for labels in rows for _ in range(-(-len(there) // columns))]  # of each row of panels
+    lines = [
+        len(labels) for labels in rows for _ in range(-(-len(there) // columns))
+    ]  # of each row of panels
     figure, axes = panels(
         len(there) * len(sets), columns, PAGE, 0.5 + 0.12 * np.mean(lines), 0.6, sharex="all", sharey="row",
         height_ratios=lines,
@@ -44,7 +48,9 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
 
     pvera = style("pvera")
     task = Style("", pvera.colour, pvera.marker)
-    for place, (ax, (block, name)) in enumerate(zip(axes, product(range(len(sets)), there), strict=True)):
+    for place, (ax, (block, name)) in enumerate(
+        zip(axes, product(range(len(sets)), there), strict=True)
+    ):
         frame, labels, (first, second) = accuracies[block], rows[block], CONTRASTS[name]
         gaps = (frame[first] - frame[second]).unstack("seed", sort=False)
         tasks = gaps.add_prefix("seed").assign(mean=gaps.mean(axis=1)).set_axis(labels[:-1])
@@ -53,12 +59,16 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         units = pooled(gaps).dropna(how="all")
         if len(units) > 2:  # of two the interval over data sets spans the figure
             sample = mean_interval(units)
-            ax.plot([sample["low"], sample["high"]], [len(labels) - 1] * 2, color="black", linewidth=0.5)
+            ax.plot(
+                [sample["low"], sample["high"]], [len(labels) - 1] * 2, color="black", linewidth=0.5
+            )
         forest(ax, pd.concat([tasks, mean]), lambda label: STROKE if label == MEAN else task)
         ax.axvline(0, color="0.3", linewidth=0.6, zorder=1)
         ax.axhline(len(labels) - 1.5, color="0.8", linewidth=0.6)
         if block == 0:
-            ax.set_title(name.replace(" with latent", "\nwith latent").replace(" (β", "\n(β"), fontsize=7)
+            ax.set_title(
+                name.replace(" with latent", "\nwith latent").replace(" (β", "\n(β"), fontsize=7
+            )
         if place % columns == 0:
             heading = list(sets)[block].replace(", ", ",\n", 1)
             ax.annotate(heading, (0, 1), (-4, 0), "axes fraction", textcoords="offset points", ha="right", va="bottom",
@@ -90,7 +100,9 @@ def effects(pairs: pd.DataFrame) -> Figure:
     figure, axes = panels(len(METRICS), len(METRICS), PAGE, 0.16 * len(names), 1.0, sharey=True)
     for ax, (metric, (heading, unit, _)) in zip(axes, METRICS.items(), strict=True):
         of_metric = rows[rows["metric"] == metric].set_index("switch").loc[names]
-        of_pairs = {name: pd.Series(per_pair(pairs[pairs["switch"] == name], metric)) for name in names}
+        of_pairs = {
+            name: pd.Series(per_pair(pairs[pairs["switch"] == name], metric)) for name in names
+        }
         frame = pd.DataFrame(of_pairs).T.add_prefix("seed").assign(mean=of_metric["mean"])
         frame[~of_metric["comparable"]] = np.nan
         chance = of_metric["noise"]
@@ -99,7 +111,9 @@ def effects(pairs: pd.DataFrame) -> Figure:
         forest(ax, frame, look).set_title(f"{heading} ({unit})", fontsize=7)
         ax.axvline(0, color="0.4", linewidth=0.6, zorder=1)
         ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    figure.supxlabel("Official code minus corrected; colour: of the one method concerned", fontsize=7)
+    figure.supxlabel(
+        "Official code minus corrected; colour: of the one method concerned", fontsize=7
+    )
     key(figure, [entry("one data set and seed", "o", colour="black", markersize=2),
                  entry("mean over them", "D", colour="black"), Patch(color="0.9", label="chance")])  # fmt: skip
     return figure

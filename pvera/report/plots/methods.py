@@ -6,7 +6,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pvera.cost import GIGA
-from pvera.report.plots import COLUMN, PAGE, PVERA_MEAN, SEED, dot, entry, forest, key, panels, style
+from pvera.report.plots import (
+    COLUMN,
+    PAGE,
+    PVERA_MEAN,
+    SEED,
+    dot,
+    entry,
+    forest,
+    key,
+    panels,
+    style,
+)
 
 # Accuracy against cost (Figure 3)
 
@@ -14,7 +25,11 @@ from pvera.report.plots import COLUMN, PAGE, PVERA_MEAN, SEED, dot, entry, fores
 COSTS = (
     ("(a) Adapters", "Trainable parameters", ["adapter_parameters"]),
     ("(b) Whole model", "Parameters (million)", ["parameters"]),
-    ("(c) One layer's adapter", "Multiply-adds ({})", ["layer_training", "layer_inference", "layer_merged"]),
+    (
+        "(c) One layer's adapter",
+        "Multiply-adds ({})",
+        ["layer_training", "layer_inference", "layer_merged"],
+    ),
     ("(d) Whole model", "Multiply-adds ({})", ["training", "inference", "merged"]),
 )
 
@@ -35,7 +50,16 @@ def efficiency(points: pd.DataFrame) -> Figure:
             look, y, values = style(method), row["accuracy"], row[columns].to_numpy() / scale
             if values[-1] < values[0]:
                 ax.plot([values[-1], values[0]], [y, y], color=look.colour, linewidth=0.6)
-                ax.plot(values[-1], y, look.marker, color=look.colour, markersize=3.2, mfc="none", mew=0.6, zorder=3)
+                ax.plot(
+                    values[-1],
+                    y,
+                    look.marker,
+                    color=look.colour,
+                    markersize=3.2,
+                    mfc="none",
+                    mew=0.6,
+                    zorder=3,
+                )
                 if values[1] < values[0]:
                     ax.plot(values[1], y, "|", color=look.colour, markersize=4.2, zorder=3)
             dot(ax, values[0], y, look)

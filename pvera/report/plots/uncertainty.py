@@ -34,7 +34,9 @@ def stars(p: float) -> str:
     return "*" * sum(p <= level for level in (1e-4, 1e-3, 1e-2, 0.05)) or "ns"
 
 
-def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colours: Sequence[str]) -> None:
+def violins(
+    ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colours: Sequence[str]
+) -> None:
     """Draw a violin per sample, from its lowest to its highest value, with a box plot inside; none for an empty one."""
     names = np.repeat(labels, [len(values) for values in samples])
     seaborn.violinplot(
@@ -53,7 +55,9 @@ def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> No
     low = height - 0.02
     ax.plot([left, left, right, right], [low, height, height, low], color="0.3", linewidth=0.6, transform=at,
             clip_on=False)  # fmt: skip
-    ax.text((left + right) / 2, height + 0.01, text, transform=at, ha="center", va="bottom", fontsize=6)
+    ax.text(
+        (left + right) / 2, height + 0.01, text, transform=at, ha="center", va="bottom", fontsize=6
+    )
 
 
 def pairs(runs: tables.Runs, values_of: Callable, label: str, definition: str) -> Figure:
@@ -72,7 +76,10 @@ def pairs(runs: tables.Runs, values_of: Callable, label: str, definition: str) -
             bracket(ax, 0, 1, 1.02, f"{stars(test.p_value)}   δ = {signed(test.cliffs_delta, 2)}")
     axes[0].set_ylabel(label)
     axes[0].set_ylim(bottom=0)
-    note(figure, f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher\n{definition}")
+    note(
+        figure,
+        f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher\n{definition}",
+    )
     return figure
 
 
@@ -91,12 +98,21 @@ def detection(runs: tables.Runs) -> Figure:
     """Draw the AUROC for detecting incorrect predictions by number of samples: mean, and a band over seeds."""
     of_seeds = tables.detection(runs).groupby(["way", "draws", "seed"])["auroc"].mean()
     figure, (ax,) = panels(1, 1, COLUMN, 2.1, 0)
-    for way, colour, marker in ((tables.SCORE, "0.25", "s"), (tables.SD, style("pvera").colour, "o")):
+    for way, colour, marker in (
+        (tables.SCORE, "0.25", "s"),
+        (tables.SD, style("pvera").colour, "o"),
+    ):
         by_draws = of_seeds[way].groupby("draws").agg(["min", "mean", "max"])
         ax.fill_between(by_draws.index, by_draws["min"], by_draws["max"], color=colour, alpha=0.2)
         ax.plot(by_draws["mean"], color=colour, marker=marker, markersize=4.5, mec="white", mew=0.75,
                 linewidth=1.2, label=way)  # fmt: skip
-    ax.axhline(of_seeds[tables.SINGLE].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
+    ax.axhline(
+        of_seeds[tables.SINGLE].mean(),
+        color="0.25",
+        linestyle="--",
+        linewidth=0.8,
+        label=tables.SINGLE,
+    )
     ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8, label="chance")
     ax.set_xscale("log", base=2)
     ax.set_xticks(counts := list(runs[0].estimates), map(str, counts))
@@ -123,12 +139,22 @@ def by_task(sets: Mapping[str, pd.DataFrame]) -> Figure:
     pvera = style("pvera")
     for ax, (heading, tasks) in zip(axes, sets.items(), strict=True):
         labels = [f"{title(name)}, {error:.0f} %" for name, error in tasks["error"].items()]
-        forest(ax, tasks[["mean", "low", "high"]].set_axis(labels), lambda _: Style("", pvera.colour, pvera.marker))
+        forest(
+            ax,
+            tasks[["mean", "low", "high"]].set_axis(labels),
+            lambda _: Style("", pvera.colour, pvera.marker),
+        )
         ax.axvline(0.5, color="0.3", linewidth=0.6, linestyle="--")
         ax.set_title(heading, fontsize=7)
-    figure.supxlabel("AUROC of errors by the predictive standard deviation (0.5: chance)", fontsize=7)
-    note_text = "rows: data set and its share of incorrect predictions; bar: 95 % interval over seeds"
-    axes[0].annotate(note_text, (0, 0), (0, -24), "axes fraction", textcoords="offset points", fontsize=5.5)
+    figure.supxlabel(
+        "AUROC of errors by the predictive standard deviation (0.5: chance)", fontsize=7
+    )
+    note_text = (
+        "rows: data set and its share of incorrect predictions; bar: 95 % interval over seeds"
+    )
+    axes[0].annotate(
+        note_text, (0, 0), (0, -24), "axes fraction", textcoords="offset points", fontsize=5.5
+    )
     return figure
 
 
@@ -144,14 +170,26 @@ def examples(runs: tables.Runs) -> Figure:
     Each has the interval of median width.
     """
     seed = min(run.record["seed"] for run in runs)
-    every = [example for run in tables.ordered(runs) if run.record["seed"] == seed for example in run.examples]
+    every = [
+        example
+        for run in tables.ordered(runs)
+        if run.record["seed"] == seed
+        for example in run.examples
+    ]
     figure, axes = panels(len(every), 6, 1.1 * min(6, len(every)), 1.6, 0.4)
     for ax, example in zip(axes, sorted(every, key=lambda example: not example.right), strict=True):
         framed(ax, example)
         ax.set_title(title(example.dataset), fontsize=6.5, pad=2)
-        below = (_class(example, example.label), _class(example, example.predicted), example.interval)
+        below = (
+            _class(example, example.label),
+            _class(example, example.predicted),
+            example.interval,
+        )
         ax.set_xlabel("\n".join(below), fontsize=6, labelpad=3)
-    note(figure, "below: true class, predicted class, 95 % interval of the mean score of the predicted class")
+    note(
+        figure,
+        "below: true class, predicted class, 95 % interval of the mean score of the predicted class",
+    )
     key(figure, [entry("correct", "s", colour=CORRECT), entry("incorrect", "s", colour=INCORRECT)])
     return figure
 
@@ -172,8 +210,23 @@ def teaser(images: Sequence[Example]) -> Figure:
         jitter = np.linspace(-0.16, 0.16, len(example.scores))
         for row, c in enumerate(classes):
             colour = "0.55" if row else CORRECT if example.right else INCORRECT
-            ax.plot(example.scores[:, c], row + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
-        ax.plot([example.low, example.high], [-0.36, -0.36], "|-", color="black", linewidth=1.6, markersize=5)
+            ax.plot(
+                example.scores[:, c],
+                row + jitter,
+                "o",
+                color=colour,
+                markersize=2.6,
+                alpha=0.7,
+                mew=0,
+            )
+        ax.plot(
+            [example.low, example.high],
+            [-0.36, -0.36],
+            "|-",
+            color="black",
+            linewidth=1.6,
+            markersize=5,
+        )
         middle = np.clip((example.low + example.high) / 2, 0.17, 0.83)
         ax.text(middle, -0.52, example.interval, ha="center", va="bottom", fontsize=6)
         ax.set_yticks(range(len(classes)), [_class(example, c) for c in classes])
@@ -209,7 +262,11 @@ def out_of_distribution(runs: Sequence[Analysed], kind: str) -> Figure:
     for record, _ in runs:
         first.setdefault(record["category"], record["dataset"])
     models = list(first.values())
-    of_seed = {(record["method"], record["dataset"]): arrays for record, arrays in runs if record["seed"] == seed}
+    of_seed = {
+        (record["method"], record["dataset"]): arrays
+        for record, arrays in runs
+        if record["seed"] == seed
+    }
     methods = list(dict.fromkeys(method for method, _ in of_seed))
     figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)))
     grid = figure.subplots(len(methods), len(models), squeeze=False)
@@ -217,8 +274,15 @@ def out_of_distribution(runs: Sequence[Analysed], kind: str) -> Figure:
         ax, colour = grid[row, home], style(method).colour
         if (method, model) in of_seed:
             samples = [of_seed[method, model][f"{name}_{kind}"] for name in models]
-            violins(ax, samples, list(map(title, models)), [colour if name == model else OUT for name in models])
-            others = sorted((i for i in range(len(models)) if i != home), key=lambda i: abs(i - home))
+            violins(
+                ax,
+                samples,
+                list(map(title, models)),
+                [colour if name == model else OUT for name in models],
+            )
+            others = sorted(
+                (i for i in range(len(models)) if i != home), key=lambda i: abs(i - home)
+            )
             for level, place in enumerate(others):
                 test = rank_sum(samples[place], samples[home])
                 bracket(ax, home, place, 1.02 + 0.11 * level, stars(test.p_value))
@@ -243,13 +307,20 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
     """
     latents = sorted(latents, key=lambda analysis: analysis[0]["method"] != "vera")
     record, arrays = latents[0]
-    pixels, names = arrays["pixels"], [class_name(record["dataset"], int(label)) for label in arrays["labels"]]
-    groups: list[tuple] = [({"Image": pixels}, "black", {})]  # rows of one colour scale: label -> pictures
+    pixels, names = (
+        arrays["pixels"],
+        [class_name(record["dataset"], int(label)) for label in arrays["labels"]],
+    )
+    groups: list[tuple] = [
+        ({"Image": pixels}, "black", {})
+    ]  # rows of one colour scale: label -> pictures
     for record, arrays in latents:
         look, mean, draws = style(record["method"]), arrays["mu"], arrays["draws"][:2]
         as_drawn = {f"{look.title},\nmean" if len(draws) else look.title: mean}
         as_drawn |= {f"sample {i + 1}": draw for i, draw in enumerate(draws)}
-        groups.append((as_drawn, look.colour, {"cmap": "viridis", "vmin": mean.min(), "vmax": mean.max()}))
+        groups.append(
+            (as_drawn, look.colour, {"cmap": "viridis", "vmin": mean.min(), "vmax": mean.max()})
+        )
         if len(draws):
             from_mean = {f"sample {i + 1}\n− mean": draw - mean for i, draw in enumerate(draws)}
             most = np.abs(draws - mean).max()
@@ -267,10 +338,14 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
             row = next(below)
             for ax, cells in zip(row, pictures, strict=True):
                 picture(ax, cells, **scale)
-            row[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=6.5, labelpad=3, color=colour)
+            row[0].set_ylabel(
+                label, rotation=0, ha="right", va="center", fontsize=6.5, labelpad=3, color=colour
+            )
             axes.extend(row)
         if scale:
-            bar = figure.colorbar(axes[0].images[0], ax=axes, pad=0.01, fraction=0.06, aspect=6 * len(axes) / 5)
+            bar = figure.colorbar(
+                axes[0].images[0], ax=axes, pad=0.01, fraction=0.06, aspect=6 * len(axes) / 5
+            )
             bar.ax.tick_params(labelsize=5.5)
             bar.ax.yaxis.set_major_locator(MaxNLocator(3))
     text = "One cell per patch: its query latent in the last layer,\non the first principal component of the mean\n"

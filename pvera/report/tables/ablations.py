@@ -36,7 +36,9 @@ def read(files: ResultFiles, hyperparameter: str) -> dict[Setting, list[dict]]:
     for profile in files.profiles:
         if name in profile.experiments:
             folders = profile.experiments[name].variants(name)
-            parts |= files.by_setting(profile, results.load_runs(files.root, profile.name, *folders))
+            parts |= files.by_setting(
+                profile, results.load_runs(files.root, profile.name, *folders)
+            )
     return parts
 
 
@@ -52,7 +54,9 @@ def losses(runs: Sequence[dict], hyperparameter: str) -> pd.DataFrame:
     """
 
     def lowest(run: dict) -> float:
-        return pd.Series([member["best_validation_loss"] for member in run["members"]], dtype=float).min()
+        return pd.Series(
+            [member["best_validation_loss"] for member in run["members"]], dtype=float
+        ).min()
 
     by_value: dict[Any, list[dict]] = {}
     for run in runs:
@@ -81,7 +85,10 @@ def above(of_values: pd.DataFrame, reference) -> pd.DataFrame:
 def failed(of_values: pd.DataFrame) -> pd.DataFrame:
     """Mark trainings that learned nothing: their best loss is above `LEARNED` of log C, that of equal scores for all C
     classes."""
-    classes = [TASKS[name].classes if name in TASKS else np.inf for name in of_values.index.get_level_values("dataset")]
+    classes = [
+        TASKS[name].classes if name in TASKS else np.inf
+        for name in of_values.index.get_level_values("dataset")
+    ]
     return of_values.gt(LEARNED * np.log(classes), axis=0)
 
 
@@ -136,12 +143,18 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
         "loss_paper": ("Loss, paper", 3),
         "above_reference": (f"Above {here}, here", "+3"),
         "above_reference_paper": (f"Above {there}, paper", "+3"),
-        "low": (f"95 % interval above {here}, here", lambda row: interval(None, row["low"], row["high"], 3)),
+        "low": (
+            f"95 % interval above {here}, here",
+            lambda row: interval(None, row["low"], row["high"], 3),
+        ),
         "std_over_seeds": ("Standard deviation over seeds, here", 3),
         "lowest": (f"Lowest of {len(whole)}, here", 0),
         "failed": (f"Learned nothing of {len(ours)}, here", 0),
         "parameters": ("Trainable parameters, here", lambda row: thousands(row["parameters"])),
-        "parameters_paper": ("Trainable parameters, paper", lambda row: thousands(row["parameters_paper"])),
+        "parameters_paper": (
+            "Trainable parameters, paper",
+            lambda row: thousands(row["parameters_paper"]),
+        ),
     }
     scaled = any(printed != value for printed, value in pairs.items())
     header = [title(value) + (f" ({published[value]})" if scaled else "") for value in values]
@@ -159,12 +172,19 @@ def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) ->
         caption += " The paper's cross entropy takes the softmax twice, so its losses are on another scale."
     panel = texts(data.set_index(pd.Index(header)), spec).T
     return Table(
-        EXPERIMENTS[hyperparameter], caption, {"": panel}, data=data, source=describe_runs(runs), in_paper=True
+        EXPERIMENTS[hyperparameter],
+        caption,
+        {"": panel},
+        data=data,
+        source=describe_runs(runs),
+        in_paper=True,
     )
 
 
 @contrast
-def lower(of_values: pd.DataFrame, hyperparameter: str, better: list, worse: list) -> PairedDifferences:
+def lower(
+    of_values: pd.DataFrame, hyperparameter: str, better: list, worse: list
+) -> PairedDifferences:
     """Return how far each value of `better` lies below each other one of `worse`, values of the paper."""
     pairs = counterparts(of_values, hyperparameter)
     names = {value: title(pairs[value]) for value in pairs}

@@ -15,7 +15,19 @@ from pvera.errors import InputError
 from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
 from pvera.report.scores import capped, over_seeds, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value, over_datasets
-from pvera.report.table import NOTHING, STAR, Table, interval, number, origin, pivot_text, plain, signed, texts, title
+from pvera.report.table import (
+    NOTHING,
+    STAR,
+    Table,
+    interval,
+    number,
+    origin,
+    pivot_text,
+    plain,
+    signed,
+    texts,
+    title,
+)
 from pvera.study.results import CATEGORIES
 
 REFERENCE = "pvera"
@@ -39,16 +51,23 @@ def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
     parts = {"average": list(table)}
     for name in table:
         parts.setdefault(category[name], []).append(name)
-    return pd.DataFrame({part: table[names].mean(axis=1, skipna=False) for part, names in parts.items()}, table.index)
+    return pd.DataFrame(
+        {part: table[names].mean(axis=1, skipna=False) for part, names in parts.items()},
+        table.index,
+    )
 
 
 def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     """Return means over seeds in percent: rows methods; columns data sets, "average", then each category."""
-    table = (100 * over_seeds(scores)).droplevel("category").T.rename_axis(index="method", columns=None)
+    table = (
+        (100 * over_seeds(scores)).droplevel("category").T.rename_axis(index="method", columns=None)
+    )
     return table.join(averages(table, {dataset: name for name, dataset, _ in scores.index}))
 
 
-def comparisons(runs: list[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
+def comparisons(
+    runs: list[dict], metric: str | Callable[[dict], float] = "accuracy"
+) -> pd.DataFrame:
     """Compare every method with PVeRA, one row per data set and method: mean, standard deviation (%) and p-value.
 
     Mean and standard deviation are of `metric`, as in `score_frame`. The test (`binomial_p_value`) is of accuracies and
@@ -60,9 +79,15 @@ def comparisons(runs: list[dict], metric: str | Callable[[dict], float] = "accur
     columns = ["dataset", "category", "method", "seed", "correct", "images"]
     answers = pd.DataFrame([run | run["test"] for run in runs if run["test"]], columns=columns)
     reference = answers.loc[answers["method"] == REFERENCE, ["dataset", "seed", "correct"]]
-    both = answers[answers["method"] != REFERENCE].merge(reference, on=["dataset", "seed"], suffixes=("", "_reference"))
-    pooled = both.groupby(["dataset", "category", "method"])[["correct", "images", "correct_reference"]].sum()
-    pooled["p_value"] = binomial_p_value(pooled["correct"], pooled["images"], pooled["correct_reference"])
+    both = answers[answers["method"] != REFERENCE].merge(
+        reference, on=["dataset", "seed"], suffixes=("", "_reference")
+    )
+    pooled = both.groupby(["dataset", "category", "method"])[
+        ["correct", "images", "correct_reference"]
+    ].sum()
+    pooled["p_value"] = binomial_p_value(
+        pooled["correct"], pooled["images"], pooled["correct_reference"]
+    )
     data = data.join(pooled["p_value"])
     return data.reset_index().assign(significantly_lower=data["p_value"].lt(LEVEL).to_numpy())
 
@@ -74,16 +99,24 @@ def grid_choices(runs: list[dict]) -> pd.DataFrame:
     fixed: the grid has a single value.
     """
     rows = []
-    keys = dict.fromkeys([*PANELS, *(key for run in runs for member in run["members"] for key in member["grid"])])
+    keys = dict.fromkeys(
+        [*PANELS, *(key for run in runs for member in run["members"] for key in member["grid"])]
+    )
     for method, key in product(METHODS, keys):
-        searches = [run for run in runs if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]]
+        searches = [
+            run
+            for run in runs
+            if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]
+        ]
         values = {member["grid"][key] for run in searches for member in run["members"]}
         if len(values) > 1:
             searches = [run for run in searches if len(run["members"]) > 1]
         chosen = [run["chosen"]["grid"][key] for run in searches]
         rows += [(method, key, value, chosen.count(value), len(searches), len(values) == 1)
                  for value in sorted(values, reverse=key in DESCENDING)]  # fmt: skip
-    table = pd.DataFrame(rows, columns=["method", "hyperparameter", "value", "chosen", "runs", "fixed"])
+    table = pd.DataFrame(
+        rows, columns=["method", "hyperparameter", "value", "chosen", "runs", "fixed"]
+    )
     return table.assign(share=table["chosen"] / table["runs"])
 
 
@@ -106,7 +139,10 @@ def main(runs: list[dict]) -> Table:
     values = accuracies(scores)
     category = {dataset: name for name, dataset in over_seeds(scores).index}
     titles = {"average": "Average"} | {name: f"Avg. {name}" for name in category.values()}
-    spec = {name: ((category.get(name, "averages").capitalize(), titles.get(name, name)), 1, "max") for name in values}
+    spec = {
+        name: ((category.get(name, "averages").capitalize(), titles.get(name, name)), 1, "max")
+        for name in values
+    }
     caption = (
         "Test accuracy (%) of each method, mean over seeds. Average: over all data sets; Avg.: over those of one "
         "category. Bold: best. Underlined: second best. Values that print alike share a mark."
@@ -118,12 +154,16 @@ def detailed(runs: list[dict]) -> Table:
     """Build the paper's detailed table: data sets × methods, mean ± standard deviation over seeds, stars."""
     data = comparisons(runs)
     stars = data.rename(columns={"significantly_lower": "star"})
-    cells = pivot_text(stars, "dataset", "method", lambda row: spread(row["mean"], row["std"], row["star"]))
+    cells = pivot_text(
+        stars, "dataset", "method", lambda row: spread(row["mean"], row["std"], row["star"])
+    )
     caption = (
         "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. Star: significantly below PVeRA "
         f"(one-sided binomial test of the pooled seeds, p < {LEVEL}, uncorrected)."
     )
-    return Table("detailed", caption, {"": cells}, data=data, source=describe_runs(runs), in_paper=True)
+    return Table(
+        "detailed", caption, {"": cells}, data=data, source=describe_runs(runs), in_paper=True
+    )
 
 
 def spread(mean: float, std: float, star: bool) -> str:
@@ -148,7 +188,9 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     )
     if searches:
         caption += " Ranks, ratios, α and β: searched before the learning rates, on seed 0."
-    without = [title(method) for method in score_frame(runs) if method not in set(choices["method"])]
+    without = [
+        title(method) for method in score_frame(runs) if method not in set(choices["method"])
+    ]
     if without:
         caption += f" Without a grid: {', '.join(without)}."
     return Table("grid", caption, shares, data=choices, source=describe_runs(runs), in_paper=True)
@@ -166,7 +208,9 @@ def beside_paper(runs: list[dict], paper: Published) -> Table:
     """
     runs = [run for run in runs if run["method"] in PAPER_METHODS]
     if not runs:
-        raise InputError(f"nothing to hold against the paper: train one of its methods, {', '.join(PAPER_METHODS)}")
+        raise InputError(
+            f"nothing to hold against the paper: train one of its methods, {', '.join(PAPER_METHODS)}"
+        )
     scores, backbone = score_frame(runs), runs[0]["backbone"]
     datasets = scores.index.unique("dataset")
     shared = [name for name in DATASETS if name in datasets]
@@ -183,10 +227,16 @@ def beside_paper(runs: list[dict], paper: Published) -> Table:
     there = _summary(theirs.loc[list(scores), printed], category, by_cell)
     here = _summary(ours, category, by_cell).reindex(columns=there.columns)
 
-    titles = {"average": "Average", "rank": "Mean rank"} | {name: f"Avg. {name}" for name in CATEGORIES}
+    titles = {"average": "Average", "rank": "Mean rank"} | {
+        name: f"Avg. {name}" for name in CATEGORIES
+    }
     spec = {name: (titles.get(name, name), 1, "min" if name == "rank" else "max") for name in there}
     signs = {name: (heading, "+1") for name, (heading, *_) in spec.items()}
-    panels = {"Here": texts(here, spec), "Paper": texts(there, spec), "Difference": texts(here - there, signs)}
+    panels = {
+        "Here": texts(here, spec),
+        "Paper": texts(there, spec),
+        "Difference": texts(here - there, signs),
+    }
     agreement = NOTHING
     if len(here) > 1 and here["average"].notna().all():
         agreement = signed(float(kendalltau(here["average"], there["average"]).statistic), 2)
@@ -196,14 +246,22 @@ def beside_paper(runs: list[dict], paper: Published) -> Table:
         source += ", the same as here"
     source += "."
     if not by_cell:
-        source += " Backbone and images differ here, so the differences do not test the paper's numbers."
+        source += (
+            " Backbone and images differ here, so the differences do not test the paper's numbers."
+        )
     caption = (
         "Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: best. Underlined: second "
         f"best. The paper's averages are computed from its cells. {source} "
         f"Agreement of the two orders by average: Kendall's τ = {agreement}."
     )
-    data = pd.DataFrame({"here": here.stack(future_stack=True), "paper": there.stack(future_stack=True)})
-    data = data.assign(difference=data["here"] - data["paper"]).rename_axis(["method", "column"]).reset_index()
+    data = pd.DataFrame(
+        {"here": here.stack(future_stack=True), "paper": there.stack(future_stack=True)}
+    )
+    data = (
+        data.assign(difference=data["here"] - data["paper"])
+        .rename_axis(["method", "column"])
+        .reset_index()
+    )
     return Table("main_paper", caption, panels, data=data, source=describe_runs(runs))
 
 
@@ -221,8 +279,14 @@ def published_leads(paper: Published) -> Table:
     for backbone in TABLES:
         table = pd.concat({0: paper.accuracies(backbone).T}, names=["seed", "dataset"])
         leads[backbone] = over_datasets(-table.drop(columns="pvera").sub(table["pvera"], axis=0))
-    data = pd.concat(leads, names=["backbone", "method"]).rename(columns={"mean": "lead"}).reset_index()
-    cells = pivot_text(data, "method", "backbone", lambda row: interval(row["lead"], row["low"], row["high"]))
+    data = (
+        pd.concat(leads, names=["backbone", "method"])
+        .rename(columns={"mean": "lead"})
+        .reset_index()
+    )
+    cells = pivot_text(
+        data, "method", "backbone", lambda row: interval(row["lead"], row["low"], row["high"])
+    )
     caption = (
         "PVeRA's lead in average accuracy (points) over each method, in the paper's tables. Brackets: 95 % interval if "
         f"other data sets were drawn, by Student's t over the {len(DATASETS)} data sets."
@@ -245,7 +309,11 @@ def describe_runs(runs: list[dict]) -> str:
         text += f", {config['precision']}"
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):
         text += f", copy of the data: {copies[0]}"
-    findings = (f"{title(run['dataset'])} {', '.join(run['data_differs'])}" for run in runs if "data_differs" in run)
+    findings = (
+        f"{title(run['dataset'])} {', '.join(run['data_differs'])}"
+        for run in runs
+        if "data_differs" in run
+    )
     differing = dict.fromkeys(findings)
     if differing:
         text += f" ({'; '.join(differing)})"
@@ -261,10 +329,14 @@ def describe_runs(runs: list[dict]) -> str:
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
     # The cell of another pair is empty, and a method may have fewer seeds than others.
     begun = {part for method, name, seed in there for part in ((method, name), (method, seed))}
-    without = [(method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]]
+    without = [
+        (method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]
+    ]
     without = [place for place in without if {place[:2], place[::2]} <= begun]
     for kind, diverged in (("Missing", False), ("Diverged, and left out", True)):
         places = [place for place in without if (place in there) == diverged]
-        listed = ", ".join(f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places)
+        listed = ", ".join(
+            f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places
+        )
         text += f" {kind}: {listed}." if listed else ""
     return text

@@ -24,7 +24,9 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     (`statistics.over_units`). seed<k>: of one seed. ratio, ratio_low, ratio_high: the mean to PVeRA's, paired; NaN
     without PVeRA.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):  # an error of exactly zero makes the mean zero
+    with np.errstate(
+        divide="ignore", invalid="ignore"
+    ):  # an error of exactly zero makes the mean zero
         logs = np.log(errors)
         ratios = over_datasets(logs.sub(logs.get(REFERENCE, np.nan), axis=0)).add_prefix("ratio_")
         means = over_datasets(logs).join(ratios.rename(columns={"ratio_mean": "ratio"}))
@@ -44,7 +46,10 @@ def expected(samples: Iterable[Uncertainty]) -> float:
 
 def calibration(runs: list[dict]) -> Table:
     """Build the table of calibration errors and proper scores per method."""
-    scores = {metric: complete(score_frame(runs, metric)) for metric in ("ace", "ece", "nll", "brier", "accuracy")}
+    scores = {
+        metric: complete(score_frame(runs, metric))
+        for metric in ("ace", "ece", "nll", "brier", "accuracy")
+    }
     parts = [geometric_means(scores[metric]).add_prefix(f"{metric}_") for metric in ("ace", "ece")]
     data = pd.concat(parts, axis=1)
     for metric in ("nll", "brier", "accuracy"):
@@ -70,7 +75,9 @@ def calibration(runs: list[dict]) -> Table:
         "data sets and seeds. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): means. Brackets: "
         "95 % intervals over data sets. Bold: lowest. Underlined: second lowest."
     )
-    shared, every = (len(part.index.unique("dataset")) for part in (scores["ace"], score_frame(runs)))
+    shared, every = (
+        len(part.index.unique("dataset")) for part in (scores["ace"], score_frame(runs))
+    )
     if shared < every:
         caption += f" Over the {shared} of {every} data sets of which every method has a run."
     return Table("calibration", caption, {"": panel}, spec, data.reset_index(), describe_runs(runs))

@@ -74,9 +74,14 @@ def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
             if run["method"] in by_component:
                 by_component[run["method"]].append(run)
         for name, (method, _) in VARIANTS.items():
-            by_component[name] = [run for run in variants[name].get(setting, []) if run["method"] == method]
+            by_component[name] = [
+                run for run in variants[name].get(setting, []) if run["method"] == method
+            ]
 
-        kept = {name: [run for run in group if run["dataset"] not in without] for name, group in by_component.items()}
+        kept = {
+            name: [run for run in group if run["dataset"] not in without]
+            for name, group in by_component.items()
+        }
         kept = {name: group for name, group in kept.items() if group}
         if {"vera", "pvera"} <= kept.keys():
             components[setting] = kept
@@ -115,11 +120,15 @@ def table(runs: Runs) -> Table:
     data = pd.concat({key: part.T.stack(future_stack=True) for key, part in parts.items()}, axis=1)
     data = data.rename_axis(["component", "dataset"]).reset_index()
 
-    cells = pivot_text(data, "component", "dataset", lambda row: spread(row["mean"], row["std"], False))
+    cells = pivot_text(
+        data, "component", "dataset", lambda row: spread(row["mean"], row["std"], False)
+    )
     for part, heading in (("mean", "Average"), ("ace", "ACE")):
         cells[heading] = parts[part].mean(skipna=False).map(lambda mean: plain(mean, 1))
     cells["Seeds"] = [str(len({run["seed"] for run in group})) for group in runs.values()]
-    epochs = ([run["chosen"]["epoch"] + 1 for run in group if run["chosen"]] for group in runs.values())
+    epochs = (
+        [run["chosen"]["epoch"] + 1 for run in group if run["chosen"]] for group in runs.values()
+    )
     cells["Epoch"] = [plain(np.median(of_group), 0) for of_group in epochs]
     cells["Capped"] = [str(capped(group)) for group in runs.values()]
 
@@ -140,18 +149,25 @@ def differences(runs: Runs) -> Table:
         if are_two(runs, first, second):
             gaps = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
             of_datasets = gaps.mean(axis=1).to_dict()
-            rows[f"{TITLES[first]} − {TITLES[second]}"] = of_datasets | mean_interval(gaps, over_repeats)
+            rows[f"{TITLES[first]} − {TITLES[second]}"] = of_datasets | mean_interval(
+                gaps, over_repeats
+            )
     data = pd.DataFrame(rows).T.rename_axis("difference")
 
     spec = {
         **{dataset: (title(dataset), "+1") for dataset in accuracies.index.unique("dataset")},
-        "mean": ("Mean", lambda row: f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}"),
+        "mean": (
+            "Mean",
+            lambda row: f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}",
+        ),
     }
     caption = (
         "Differences of test accuracy (points) on the seeds that both have, and their mean with its 95 % interval over "
         "seeds."
     )
-    return Table("differences", caption, {"": data}, spec, source=describe_runs(sum(runs.values(), [])))
+    return Table(
+        "differences", caption, {"": data}, spec, source=describe_runs(sum(runs.values(), []))
+    )
 
 
 # Task screening
@@ -171,11 +187,15 @@ def screening(root, runs: list[dict]) -> pd.DataFrame:
     there = [run for run in runs if results.path_of(root, run).with_suffix(results.ARRAYS).exists()]
     if not there:
         return pd.DataFrame(columns=["left out"])
-    accuracies = 100 * score_frame(runs).droplevel(["category", "seed"]).reindex(columns=SCREENING).dropna()
+    accuracies = (
+        100 * score_frame(runs).droplevel(["category", "seed"]).reindex(columns=SCREENING).dropna()
+    )
     scores = accuracies.join(100 * pd.Series(largest_class(root, there), name="largest class"))
     chance = accuracies.max(axis=1) < scores["largest class"] + CHANCE
     saturated = accuracies.min(axis=1) > SATURATED
-    return scores.assign(**{"left out": np.select([chance, saturated], ["chance", "saturated"], "")})
+    return scores.assign(
+        **{"left out": np.select([chance, saturated], ["chance", "saturated"], "")}
+    )
 
 
 def screening_table(scores: pd.DataFrame) -> Table:
@@ -209,8 +229,13 @@ def choices(runs: Runs, own: Mapping[str, list[dict]]) -> Table:
     for heading, key, group in searches:
         for run in group:
             if run["seed"] == 0 and run["chosen"] and key in run["chosen"]["grid"]:
-                tried, value = [member["grid"][key] for member in run["members"]], run["chosen"]["grid"][key]
-                rows.append((heading, run["dataset"], value, value == min(tried), value == max(tried)))
+                tried, value = (
+                    [member["grid"][key] for member in run["members"]],
+                    run["chosen"]["grid"][key],
+                )
+                rows.append(
+                    (heading, run["dataset"], value, value == min(tried), value == max(tried))
+                )
     data = pd.DataFrame(rows, columns=["searched", "dataset", "chosen", "lowest", "highest"])
 
     cells = pivot_text(data, "searched", "dataset", lambda row: number(row["chosen"]))
@@ -263,5 +288,7 @@ def beside_paper_tuning(equal: list[dict], paper: list[dict]) -> Table:
         "own hyperparameter, then its learning rate, on seed 0. The paper's tuning: each searches three values of one "
         "hyperparameter. Bold: best. Underlined: second best."
     )
-    flat = data.set_axis([" ".join(key) for key in data], axis=1).rename_axis("method").reset_index()
+    flat = (
+        data.set_axis([" ".join(key) for key in data], axis=1).rename_axis("method").reset_index()
+    )
     return Table("paper_tuning", caption, {"": data}, spec, flat, describe_runs(paper))

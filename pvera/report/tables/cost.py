@@ -31,7 +31,9 @@ def cost_table(costs: pd.DataFrame) -> Table:
         labels = [", ".join([title(row["method"]), *(f"{name} {value}" for name, value in row["grid"].items())])
                   for _, row in part.iterrows()]  # fmt: skip
         share = 100 * part["adapter_parameters"] / part["backbone_parameters"]
-        added = {f"{name}_added": _added(part[name], part["backbone_multiply_adds"]) for name in PASSES}
+        added = {
+            f"{name}_added": _added(part[name], part["backbone_multiply_adds"]) for name in PASSES
+        }
         panels[heading] = part.assign(share=share, **added).set_axis(labels)
     caption = (
         "Parameters and multiply-adds of one image, without the head, which all methods share. Trained: trained "
@@ -46,7 +48,9 @@ def cost_table(costs: pd.DataFrame) -> Table:
     for name, heading in PASSES.items():
         spec[name] = (heading, partial(_operations, name))
         spec[f"{name}_added"] = ("+ %", 1)
-    data = costs.assign(configuration=costs["configuration"].map(str), grid=costs["grid"].map(json.dumps))
+    data = costs.assign(
+        configuration=costs["configuration"].map(str), grid=costs["grid"].map(json.dumps)
+    )
     return Table("cost", caption, panels, spec, data, "DoRA follows the protocol of each profile.")
 
 
@@ -55,7 +59,9 @@ PASSES = {"inference": "GMAC", "sampled": "GMAC, sampled", "merged": "GMAC, merg
 
 def _operations(name: str, row: pd.Series) -> str:
     """Return a count in GMAC, with the decimals that show four digits of the backbone's."""
-    return plain(row[name] / GIGA, max(0, 3 - int(np.floor(np.log10(row["backbone_multiply_adds"] / GIGA)))))
+    return plain(
+        row[name] / GIGA, max(0, 3 - int(np.floor(np.log10(row["backbone_multiply_adds"] / GIGA))))
+    )
 
 
 def _added(total, backbone):
@@ -89,15 +95,23 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
     return _points(costs, runs[0]["profile"], runs[0]["backbone"], accuracy, chosen)
 
 
-def _points(costs: pd.DataFrame, profile: str, backbone: str, accuracy: pd.Series, chosen: dict) -> pd.DataFrame:
+def _points(
+    costs: pd.DataFrame, profile: str, backbone: str, accuracy: pd.Series, chosen: dict
+) -> pd.DataFrame:
     costs = costs[(costs["profile"] == profile) & (costs["backbone"] == backbone)]
     if costs.empty:
-        raise InputError("no cost is counted for this profile and backbone; run experiments/cost.py")
+        raise InputError(
+            "no cost is counted for this profile and backbone; run experiments/cost.py"
+        )
     by_method, rows = costs.set_index("configuration"), {}
     for key in (key for key in METHODS if key in chosen):
         methods, weights = zip(*chosen[key], strict=True)
         if unknown := [method for method in methods if method not in by_method.index]:
-            raise InputError(f"{unknown[0]} has no counted cost: it is in none of the profile's grids")
+            raise InputError(
+                f"{unknown[0]} has no counted cost: it is in none of the profile's grids"
+            )
         counts = by_method.loc[list(methods), list(MEASURES)].astype(float)
-        rows[key] = {"accuracy": accuracy[key]} | dict(zip(MEASURES, np.average(counts, 0, weights), strict=True))
+        rows[key] = {"accuracy": accuracy[key]} | dict(
+            zip(MEASURES, np.average(counts, 0, weights), strict=True)
+        )
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")

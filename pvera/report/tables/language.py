@@ -22,12 +22,16 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     data = comparisons(runs, score)
     data["metric"] = [glue.GLUE[name].metric for name in data["dataset"]]
     data["majority"] = 100 * data["dataset"].map(majority_class(root, runs))
-    paper = published.assign(dataset=published["task"].map({task.title: name for name, task in glue.GLUE.items()}))
+    paper = published.assign(
+        dataset=published["task"].map({task.title: name for name, task in glue.GLUE.items()})
+    )
     printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
     data = data.join(printed, on=["dataset", "method"])
     lowest = 100 * score_frame(runs, score).groupby(level="dataset").min().stack().rename("lowest")
     beats = data.join(lowest, on=["dataset", "method"])["lowest"] > data["majority"]
-    best = data.groupby("dataset")["mean"].transform(lambda means: pd.Series(marks(means), means.index))
+    best = data.groupby("dataset")["mean"].transform(
+        lambda means: pd.Series(marks(means), means.index)
+    )
     marked = data.assign(mark=best.where(beats, ""), star=data["significantly_lower"])
     cells = pivot_text(marked, "method", "dataset", _text)
     floor = data.groupby("dataset")["majority"].first().map(lambda value: plain(value, 1))
@@ -36,7 +40,9 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     if len(shared):
         theirs = paper.dropna(subset="dataset").rename(columns={"score": "mean"}).assign(std=np.nan)
         cells = pivot_text(theirs, "method", "dataset", _text)
-        panels["The paper, DeBERTa-V3-base"] = cells.loc[shared["method"].unique(), shared["dataset"].unique()]
+        panels["The paper, DeBERTa-V3-base"] = cells.loc[
+            shared["method"].unique(), shared["dataset"].unique()
+        ]
     caption = (
         "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews correlation (MCC). "
         "Bold: best. Underlined: second best. A method is marked only where each of its seeds beats the majority "
@@ -79,7 +85,11 @@ def ahead(scores: pd.DataFrame, which: str, *over: str) -> PairedDifferences:
 
     if "lora" in tasks:
         above = (tasks["lora"] - tasks["majority"]).groupby(level="dataset", sort=False)
-        tasks = tasks[above.transform(lambda of_seeds: not over_repeats(of_seeds.to_numpy()[None]) >= of_seeds.mean())]
+        tasks = tasks[
+            above.transform(
+                lambda of_seeds: not over_repeats(of_seeds.to_numpy()[None]) >= of_seeds.mean()
+            )
+        ]
         if tasks.empty:
             raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
     return lead("pvera", *over)(tasks.dropna(axis=1, how="all"))
@@ -87,4 +97,7 @@ def ahead(scores: pd.DataFrame, which: str, *over: str) -> PairedDifferences:
 
 def majority_class(root, runs: list[dict]) -> dict[str, float]:
     """Return, per task, the `score` of always predicting the test set's most frequent class: a correlation of 0."""
-    return {name: share * (glue.GLUE[name].metric == "accuracy") for name, share in largest_class(root, runs).items()}
+    return {
+        name: share * (glue.GLUE[name].metric == "accuracy")
+        for name, share in largest_class(root, runs).items()
+    }

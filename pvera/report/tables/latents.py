@@ -9,7 +9,9 @@ from pvera.adapters import METHODS
 from pvera.report.table import Table, origin, plain, title
 from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast
 
-Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `analyses.load_analyses`
+Latents = Sequence[
+    tuple[dict, dict[str, np.ndarray]]
+]  # records and arrays of `analyses.load_analyses`
 
 
 def latents_table(latents: Latents) -> Table:
@@ -28,7 +30,14 @@ def latents_table(latents: Latents) -> Table:
             pairs = ((draw[i].ravel(), mean[i].ravel()) for draw in draws for i in range(len(mean)))
             correlation = np.mean([np.corrcoef(*pair)[0, 1] for pair in pairs])
         row = {name: record[name] for name in ("method", "dataset", "seed")}
-        rows.append(row | {"explained": float(arrays["explained"]), "spread": spread, "correlation": correlation})
+        rows.append(
+            row
+            | {
+                "explained": float(arrays["explained"]),
+                "spread": spread,
+                "correlation": correlation,
+            }
+        )
     data = pd.DataFrame(rows)
     spec = {
         "explained": ("Explained (%)", lambda row: plain(100 * row["explained"], 1)),
@@ -41,7 +50,9 @@ def latents_table(latents: Latents) -> Table:
         "(root mean square), in standard deviations of the mean over patches. Correlation: of a sample with the mean, "
         "over the patches of an image."
     )
-    return Table("latents", caption, {"": data.set_index("method")}, spec, data, describe_runs(latents))
+    return Table(
+        "latents", caption, {"": data.set_index("method")}, spec, data, describe_runs(latents)
+    )
 
 
 FROZEN = "frozen"  # the column of x A on the frozen backbone
@@ -66,7 +77,9 @@ def focus_table(analyses: Latents) -> Table:
     data = focus(analyses)
     means = data.groupby(level="dataset").mean()
     means.loc["Mean"] = means.mean()
-    spec = {name: (METHODS[name].title, 3) for name in ("pvera", "vera")} | {FROZEN: ("x A, frozen backbone", 3)}
+    spec = {name: (METHODS[name].title, 3) for name in ("pvera", "vera")} | {
+        FROZEN: ("x A, frozen backbone", 3)
+    }
     caption = (
         "AUROC with which the length of μ_q in the last layer finds the patches of the object in an image, mean over "
         "test images and seeds; 0.5 is chance. A patch is the object's where the object covers a tenth of it or more; "

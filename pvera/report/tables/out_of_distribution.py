@@ -24,7 +24,12 @@ def load_values(root, profile: str, experiment: str = "out_of_distribution") -> 
     Arrays: "<data set>_<kind>", the values of one of `KINDS` for its images, (images,).
     """
     runs = load_analyses(root, profile, experiment)
-    runs.sort(key=lambda run: (run[0]["method"] != "pvera", run[0]["config"]["tested"].index(run[0]["dataset"])))
+    runs.sort(
+        key=lambda run: (
+            run[0]["method"] != "pvera",
+            run[0]["config"]["tested"].index(run[0]["dataset"]),
+        )
+    )
     return [
         (run, {name.removesuffix("_steps"): from_steps(steps) for name, steps in arrays.items()})
         for run, arrays in runs
@@ -44,9 +49,26 @@ def comparisons(runs: Sequence[Analysed]) -> pd.DataFrame:
         for other, kind in product(others, KINDS):
             inside, outside = (arrays[f"{name}_{kind}"] for name in (home, other))
             test = rank_sum(outside, inside)
-            numbers = (inside.mean(), outside.mean(), test.p_value, test.cliffs_delta, test.superiority)
+            numbers = (
+                inside.mean(),
+                outside.mean(),
+                test.p_value,
+                test.cliffs_delta,
+                test.superiority,
+            )
             rows.append((*adapter, other, kind, *numbers))
-    columns = ["method", "model", "seed", "tested", "kind", "mean_in", "mean_out", "p_value", "cliffs_delta", "auroc"]
+    columns = [
+        "method",
+        "model",
+        "seed",
+        "tested",
+        "kind",
+        "mean_in",
+        "mean_out",
+        "p_value",
+        "cliffs_delta",
+        "auroc",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 

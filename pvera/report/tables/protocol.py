@@ -24,7 +24,11 @@ METRICS = {
     "accuracy": ("Accuracy", "points", lambda run: 100 * run["test"]["accuracy"]),
     "ece": ("ECE", "points", lambda run: 100 * run["test"]["ece"]),
     "ace": ("ACE", "points", lambda run: 100 * run["test"]["ace"]),
-    "validation_loss": ("Validation loss", "nats", lambda run: chosen_member(run)["best_validation_loss"]),
+    "validation_loss": (
+        "Validation loss",
+        "nats",
+        lambda run: chosen_member(run)["best_validation_loss"],
+    ),
 }
 
 
@@ -65,7 +69,9 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
     for switch, switched in values.items():
         if switch not in REFERENCES:
             corrected = values[VARIANTS[switch].reference]
-            gaps[switch] = (switched - corrected).loc[switched.index[switched.index.isin(corrected.index)]]
+            gaps[switch] = (switched - corrected).loc[
+                switched.index[switched.index.isin(corrected.index)]
+            ]
     return pd.concat(gaps, names=["switch"]).reset_index()
 
 
@@ -89,7 +95,9 @@ def summary(pairs: pd.DataFrame) -> pd.DataFrame:
             mean = values.mean() if len(values) else np.nan
             bound = np.nan
             if len(noise) and len(values) and set(chance["method"]) == methods:
-                bound = t.ppf(0.975, len(noise)) * np.sqrt((noise**2).mean() / (len(values) * len(methods)))
+                bound = t.ppf(0.975, len(noise)) * np.sqrt(
+                    (noise**2).mean() / (len(values) * len(methods))
+                )
             fair = metric != "validation_loss" or not VARIANTS[switch].protocol.softmax_in_loss
             beyond = fair and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
             rows.append({
@@ -101,7 +109,12 @@ def summary(pairs: pd.DataFrame) -> pd.DataFrame:
 
 def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
     """Return the mean of `differences` over methods per data set and seed, without those that have a diverged run."""
-    return part.groupby(["dataset", "seed"])[metric].agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
+    return (
+        part.groupby(["dataset", "seed"])[metric]
+        .agg(lambda values: values.mean(skipna=False))
+        .dropna()
+        .to_numpy()
+    )
 
 
 DIGITS = {"validation_loss": 3}
@@ -113,7 +126,9 @@ def switches(runs: dict[str, list[dict]]) -> Table:
     data = summary(differences(runs))
     cells = pivot_text(data, "switch", "metric", _effect).rename(columns=TITLES)
     methods = data.groupby("switch")["methods"].first()
-    named = {name: variant.method or f"{methods.get(name)} methods" for name, variant in VARIANTS.items()}
+    named = {
+        name: variant.method or f"{methods.get(name)} methods" for name, variant in VARIANTS.items()
+    }
     cells.insert(0, "Methods", [title(named[name]) for name in cells.index])
     caption = (
         "Effect of each switch alone: the run as under `published` minus the corrected one, mean over data sets and "
@@ -123,7 +138,13 @@ def switches(runs: dict[str, list[dict]]) -> Table:
         "brackets: a loss on another scale, because the softmax is taken twice. The two runs of `joint_stop` are equal "
         "until a member of the grid stops."
     )
-    return Table("protocol", caption, {"": cells.rename("`{}`".format)}, data=data, source=describe_runs(runs))
+    return Table(
+        "protocol",
+        caption,
+        {"": cells.rename("`{}`".format)},
+        data=data,
+        source=describe_runs(runs),
+    )
 
 
 def _effect(row: pd.Series) -> str:

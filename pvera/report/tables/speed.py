@@ -31,7 +31,11 @@ def wall_times(root, profile: str) -> pd.DataFrame:
     """Load the seconds of each run of `profile` below `root`, with its experiment, a key of `TITLES` where one fits."""
     rows = []
     for path in sorted((Path(root) / profile).glob("*/")):
-        named = max((key for key in TITLES if f"{path.name}_".startswith(f"{key}_")), key=len, default=path.name)
+        named = max(
+            (key for key in TITLES if f"{path.name}_".startswith(f"{key}_")),
+            key=len,
+            default=path.name,
+        )
         for run in results.read_all(root, profile, path.name):
             rows.append((named, run["dataset"], run["method"], run["cost"]["wall_seconds"]))
     return pd.DataFrame(rows, columns=["experiment", "dataset", "method", "seconds"])
@@ -39,9 +43,20 @@ def wall_times(root, profile: str) -> pd.DataFrame:
 
 def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
     """Build the table of `wall_times` per experiment, the longest first."""
-    sums = data.groupby("experiment")["seconds"].agg(runs="size", total="sum", each="mean").rename(TITLES)
+    sums = (
+        data.groupby("experiment")["seconds"]
+        .agg(runs="size", total="sum", each="mean")
+        .rename(TITLES)
+    )
     sums = sums.sort_values("total", ascending=False)
     sums = sums.assign(minutes=sums["total"] / 60, share=100 * sums["total"] / sums["total"].sum())
-    spec = {"runs": ("Runs", 0), "minutes": ("Minutes", 1), "share": ("Share (%)", 1), "each": ("Seconds per run", 1)}
+    spec = {
+        "runs": ("Runs", 0),
+        "minutes": ("Minutes", 1),
+        "share": ("Share (%)", 1),
+        "each": ("Seconds per run", 1),
+    }
     caption = "Wall time that the runs recorded, summed over runs, parallel or not. A run includes its test."
-    return Table(f"spent_{profile}", caption, {"": sums}, spec, data, f"Profile {profile}: {len(data)} runs.")
+    return Table(
+        f"spent_{profile}", caption, {"": sums}, spec, data, f"Profile {profile}: {len(data)} runs."
+    )

@@ -17,7 +17,14 @@ from pvera.report.published import Published
 from pvera.report.scores import place
 from pvera.report.statistics import mean_interval, over_repeats, rank_sum
 from pvera.report.table import Table, interval, origin, plain, signed, title
-from pvera.report.tables.verdicts import CONTRADICTED, INCONCLUSIVE, SUPPORTED, Answer, PairedDifferences, contrast
+from pvera.report.tables.verdicts import (
+    CONTRADICTED,
+    INCONCLUSIVE,
+    SUPPORTED,
+    Answer,
+    PairedDifferences,
+    contrast,
+)
 
 ALL = "All data sets"
 DRAWS = (4, 16)  # those of the paper's figure
@@ -42,13 +49,21 @@ def images(runs: Runs, k: int, value: str, right: str) -> pd.DataFrame:
     """Return a row per image and adapter: dataset, seed, and `value` and `right` of its estimates with k samples."""
     frames = []
     for run in runs:
-        columns = {"value": getattr(run.estimates[k], value), "right": getattr(run.estimates[k], right)}
-        frames.append(pd.DataFrame(columns | {name: run.record[name] for name in ("dataset", "seed")}))
+        columns = {
+            "value": getattr(run.estimates[k], value),
+            "right": getattr(run.estimates[k], right),
+        }
+        frames.append(
+            pd.DataFrame(columns | {name: run.record[name] for name in ("dataset", "seed")})
+        )
     return pd.concat(frames)
 
 
 #: The standard deviations of Algorithm 1, and the widths of the intervals.
-spread_of, width_of = partial(images, value="sd", right="correct"), partial(images, value="width", right="right")
+spread_of, width_of = (
+    partial(images, value="sd", right="correct"),
+    partial(images, value="width", right="right"),
+)
 
 
 def parted(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
@@ -122,7 +137,10 @@ def detection(runs: Runs) -> pd.DataFrame:
     for run in runs:
         values = {(SINGLE, 0): (1 - run.single_pass, ~run.single_right)}
         for k, estimates in run.estimates.items():
-            values |= {(SD, k): (estimates.sd, ~estimates.right), (SCORE, k): (1 - estimates.centre, ~estimates.right)}
+            values |= {
+                (SD, k): (estimates.sd, ~estimates.right),
+                (SCORE, k): (1 - estimates.centre, ~estimates.right),
+            }
         for (way, k), (uncertainty, wrong) in values.items():
             adapter = {name: run.record[name] for name in ("dataset", "seed")}
             rows.append(adapter | {"way": way, "draws": k, "auroc": auroc(uncertainty, wrong)})
@@ -133,9 +151,13 @@ def detection_table(runs: Runs) -> Table:
     """Build the table of `detection`, averaged over seeds, then over data sets."""
     data, most = detection(runs), max(runs[0].estimates)
     ways = [*((SD, k) for k in runs[0].estimates), (SCORE, most), (SINGLE, 0)]
-    means = data.groupby(["dataset", "way", "draws"])["auroc"].mean().unstack(["way", "draws"])[ways]
+    means = (
+        data.groupby(["dataset", "way", "draws"])["auroc"].mean().unstack(["way", "draws"])[ways]
+    )
     means.columns = [way if k == 0 else f"{way}, {k} samples" for way, k in ways]
-    panel = pd.concat([means.mean().to_frame(f"Mean over {len(means)} data sets").T, means.loc[datasets(runs)]])
+    panel = pd.concat(
+        [means.mean().to_frame(f"Mean over {len(means)} data sets").T, means.loc[datasets(runs)]]
+    )
     caption = (
         "AUROC for detecting incorrect predictions (0.5: chance), within each data set, mean over seeds. The "
         "prediction is the class that most samples predict, or that of one pass. Mean score: of the predicted class, "
@@ -152,7 +174,11 @@ def deltas(runs: Runs, values_of: Callable, k: int, pooled: bool = False) -> Pai
     pooled: of all adapters of a seed, as the paper pools them (Figure 5).
     """
     frame = values_of(runs, k)
-    return {"": (frame.assign(dataset=ALL) if pooled else frame).groupby(["dataset", "seed"]).apply(delta)}
+    return {
+        "": (frame.assign(dataset=ALL) if pooled else frame)
+        .groupby(["dataset", "seed"])
+        .apply(delta)
+    }
 
 
 @contrast
@@ -162,14 +188,21 @@ def times_as_wide(runs: Runs, k: int) -> PairedDifferences:
     The paper compares these means over all images (Appendix C).
     """
     frame = width_of(runs, k).assign(dataset=ALL)
-    means = frame.groupby(["dataset", "seed", "right"])["value"].mean().unstack().reindex(columns=[True, False])
+    means = (
+        frame.groupby(["dataset", "seed", "right"])["value"]
+        .mean()
+        .unstack()
+        .reindex(columns=[True, False])
+    )
     return {"": np.log(means[False] / means[True])}
 
 
 @contrast
 def gain(runs: Runs, k: int) -> PairedDifferences:
     """Return how far the AUROC of k samples lies above that of one pass."""
-    aurocs = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
+    aurocs = detection(runs).pivot(
+        index=["dataset", "seed"], columns=["way", "draws"], values="auroc"
+    )
     return {"": aurocs[SD, k] - aurocs[SINGLE, 0]}
 
 
@@ -226,7 +259,9 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
 def marks_errors(tasks: pd.DataFrame) -> Answer:
     """Answer whether the predictive standard deviation marks errors on every task, or on none."""
     above, below = sides(tasks)
-    verdict = SUPPORTED if above == len(tasks) else CONTRADICTED if below == len(tasks) else INCONCLUSIVE
+    verdict = (
+        SUPPORTED if above == len(tasks) else CONTRADICTED if below == len(tasks) else INCONCLUSIVE
+    )
     reading = f"AUROC above 0.5 on {above} of {len(tasks)} data sets, below on {below}"
     return Answer(reading, verdict, f"{len(tasks)} data sets, {tasks['seeds'].max():.0f} seeds")
 
@@ -259,7 +294,9 @@ def rivals(analysed: Mapping[str, Sampled]) -> pd.DataFrame:
     for (experiment, predictor), heading in RIVALS.items():
         part = scores[(scores["experiment"] == experiment) & (scores["predictor"] == predictor)]
         if len(part):
-            parts[heading.format(part["passes"].max())] = part.groupby("dataset")[RIVAL_SCORES].mean()
+            parts[heading.format(part["passes"].max())] = part.groupby("dataset")[
+                RIVAL_SCORES
+            ].mean()
     return pd.concat(parts, names=["predictor"])
 
 
@@ -270,7 +307,9 @@ def rivals_table(scores: pd.DataFrame) -> Table:
     """Build the table of `rivals` on the data sets that all predictors share."""
     counts = scores.groupby("dataset").size()
     shared = counts[counts == counts.max()].index
-    means = scores[scores.index.isin(shared, level="dataset")].groupby("predictor", sort=False).mean()
+    means = (
+        scores[scores.index.isin(shared, level="dataset")].groupby("predictor", sort=False).mean()
+    )
     panel = means.assign(accuracy=100 * means["accuracy"], ece=100 * means["ece"])
     spec = {
         "accuracy": ("Accuracy", 1, "max"),
@@ -294,7 +333,11 @@ def widths(runs: Runs, paper: Published) -> Table:
     """Build the table of interval widths: beside the paper's, and per data set."""
     data = compared(runs, width_of)
     published = [float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect")]
-    here = data[data["group"] == ALL].set_index("draws")[["right", "wrong"]].rename("Here, {} samples".format)
+    here = (
+        data[data["group"] == ALL]
+        .set_index("draws")[["right", "wrong"]]
+        .rename("Here, {} samples".format)
+    )
     panel = pd.concat([pd.DataFrame([published], ["Paper"], ["right", "wrong"]), here])
     panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
     caption = (
@@ -304,7 +347,9 @@ def widths(runs: Runs, paper: Published) -> Table:
         "with a number of samples that it does not state, so they are no test of ours."
     )
     panels = {"Beside the paper": panel} | _by_draws(data)
-    data = data.drop(columns="by_seed").assign(published_right=published[0], published_wrong=published[1])
+    data = data.drop(columns="by_seed").assign(
+        published_right=published[0], published_wrong=published[1]
+    )
     return Table("intervals", caption, panels, RIGHT_AND_WRONG, data, describe_runs(runs))
 
 

@@ -100,14 +100,20 @@ class Claim:
                 raise Untestable(missing)
             outcome = self.contrast(data)
             if isinstance(outcome, Answer):
-                return row | {"reading": outcome.reading, "scale": outcome.scale, "seeds_verdict": outcome.verdict}
+                return row | {
+                    "reading": outcome.reading,
+                    "scale": outcome.scale,
+                    "seeds_verdict": outcome.verdict,
+                }
             return row | self._judged(outcome)
         except Untestable as reason:
             return row | {"reading": str(reason), "seeds_verdict": UNTESTABLE}
 
     def _judged(self, differences: "PairedDifferences") -> dict:
         by_seed = {
-            name: gaps.unstack("seed", sort=False) if "seed" in gaps.index.names else gaps.to_frame()
+            name: gaps.unstack("seed", sort=False)
+            if "seed" in gaps.index.names
+            else gaps.to_frame()
             for name, gaps in differences.items()
         }
         if any(gaps.isna().all(axis=None) for gaps in by_seed.values()):
@@ -119,22 +125,34 @@ class Claim:
             detectable = np.nan
         else:
             effect = weakest_contrast({name: gaps.to_numpy() for name, gaps in by_seed.items()})
-            sample = weakest_contrast({name: pooled(gaps).to_numpy() for name, gaps in by_seed.items()})
+            sample = weakest_contrast(
+                {name: pooled(gaps).to_numpy() for name, gaps in by_seed.items()}
+            )
             of_seeds = self.units == "data sets" and by_seed[effect.name].columns.name == "seed"
             scopes = ({"seeds": effect.these} if of_seeds else {}) | {"tasks": sample.others}
             detectable = self.convert(sample.detectable)
-        scopes = {scope: estimate for scope, estimate in scopes.items() if not np.isnan(estimate.bounds).any()}
+        scopes = {
+            scope: estimate
+            for scope, estimate in scopes.items()
+            if not np.isnan(estimate.bounds).any()
+        }
         if not scopes:
             raise Untestable(f"fewer than two {self.units}: no interval")
 
-        row = {"reading": self._read(effect), "scale": self._scale(effect), "difference": self.convert(effect.mean)}
+        row = {
+            "reading": self._read(effect),
+            "scale": self._scale(effect),
+            "difference": self.convert(effect.mean),
+        }
         for scope, estimate in scopes.items():
             row |= self._bounds(scope, estimate)
         return row | {"minimum_detectable_effect": detectable}
 
     def _read(self, effect: Effect) -> str:
         mean = self.convert(effect.mean)
-        text = self.effect.format(size=plain(abs(mean), self.digits), signed=signed(mean, self.digits))
+        text = self.effect.format(
+            size=plain(abs(mean), self.digits), signed=signed(mean, self.digits)
+        )
         return f"{effect.name}: {text}" if effect.name else text
 
     def _scale(self, effect: Effect) -> str:
@@ -197,7 +215,9 @@ def contrast(compute: Callable[..., PairedDifferences]) -> Callable[..., Contras
 
 
 @contrast
-def lead(scores: pd.DataFrame, method: str, *over: str, lowest: bool = False, sign: str = "−") -> PairedDifferences:
+def lead(
+    scores: pd.DataFrame, method: str, *over: str, lowest: bool = False, sign: str = "−"
+) -> PairedDifferences:
     """Return how far `method` lies above each of `over`, by default all other methods of the paper.
 
     lowest: how far it lies below. sign: "/" for logarithms. `Untestable` without one of the methods that are named, or
