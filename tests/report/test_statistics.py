@@ -18,10 +18,10 @@ from pvera.report.plots import forests, style, uncertainty
 from pvera.report.statistics import (
     LEVEL,
     binomial_p_value,
-    detectable,
+    half_width_over_seeds,
+    half_width_over_units,
     mean_interval,
-    over_repeats,
-    over_units,
+    minimum_detectable_effect,
     rank_sum,
     weakest_contrast,
 )
@@ -66,10 +66,12 @@ def test_binomial_p_value_is_the_lower_tail(case):
 def test_interval_given_other_seeds_agrees_with_scipy(scores, seeds):
     """With one data set it is Student's; with two, Welch's, also where one has fewer seeds."""
     scores[:, 0] += 1
-    assert over_repeats(scores[:1]) == pytest.approx(t.ppf(0.975, 3) * scores[0].std(ddof=1) / 2)
+    assert half_width_over_seeds(scores[:1]) == pytest.approx(
+        t.ppf(0.975, 3) * scores[0].std(ddof=1) / 2
+    )
     scores[1, seeds:] = NAN
     welch = ttest_ind(scores[0], scores[1, :seeds], equal_var=False).confidence_interval(0.95)
-    assert 2 * over_repeats(scores) == pytest.approx(
+    assert 2 * half_width_over_seeds(scores) == pytest.approx(
         (welch.high - welch.low) / 2
     )  # of the sum, so not halved
 
@@ -80,7 +82,7 @@ def test_the_weakest_contrast_decides_and_bonferroni_corrects_its_upper_bound():
     assert (
         effect.name == "narrow"
         and effect.mean == pytest.approx(5)
-        and math.isnan(effect.detectable)
+        and math.isnan(effect.minimum_detectable_effect)
     )
     half = t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
     assert effect.others[:2] == pytest.approx((5 - half, 5 + half))
@@ -112,10 +114,10 @@ def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     )  # six standard deviations of two degrees of freedom each
     assert effect.others[:2] == pytest.approx((5 - half, 5 + half))
     assert effect.these[:2] == pytest.approx((5 - half, 5 + half))
-    assert over_units(np.array([[1.0], [3.0]])) == pytest.approx(
+    assert half_width_over_units(np.array([[1.0], [3.0]])) == pytest.approx(
         t.ppf(0.975, 1)
     )  # one seed says nothing of its noise
-    assert np.isnan(over_units(np.array([[1.0, 2.0]])))
+    assert np.isnan(half_width_over_units(np.array([[1.0, 2.0]])))
 
 
 def test_a_unit_counts_once_however_many_repeats_it_has():
@@ -128,9 +130,15 @@ def test_a_unit_counts_once_however_many_repeats_it_has():
 def test_a_detectable_difference_is_shown_in_80_of_100():
     """The power of a t-test is a tail of the noncentral t distribution."""
     values = np.array([[1.0], [2.0], [4.0], [4.0], [5.0], [8.0]])
-    shift, limit = detectable(values) / values.std(ddof=1) * np.sqrt(6), t.ppf(0.975, 5)
+    shift, limit = (
+        minimum_detectable_effect(values) / values.std(ddof=1) * np.sqrt(6),
+        t.ppf(0.975, 5),
+    )
     assert nct.sf(limit, 5, shift) + nct.cdf(-limit, 5, shift) == pytest.approx(0.8, abs=1e-6)
-    assert np.isnan(detectable(np.ones((1, 1)))) and detectable(np.ones((3, 1))) == 0
+    assert (
+        np.isnan(minimum_detectable_effect(np.ones((1, 1))))
+        and minimum_detectable_effect(np.ones((3, 1))) == 0
+    )
 
 
 # Ranks
@@ -253,7 +261,9 @@ def test_seeds_are_the_sample_of_a_claim_about_these_data_sets():
 def test_what_minimum_detectable_effect_is_that_of_data_sets():
     gaps = [[1.0], [2.0], [4.0], [8.0]]
     row = judged({"": gaps}, convert=lambda gap: 10 * gap)
-    assert row["minimum_detectable_effect"] == pytest.approx(10 * detectable(np.array(gaps)))
+    assert row["minimum_detectable_effect"] == pytest.approx(
+        10 * minimum_detectable_effect(np.array(gaps))
+    )
 
 
 @pytest.mark.parametrize("margin, verdict", [(0.7, INCONCLUSIVE), (0.8, EQUIVALENT)])
