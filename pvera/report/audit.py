@@ -11,15 +11,17 @@ from patterns, since only the authors can know.
 
 from collections.abc import Iterator
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pvera import backbones, cost
-from pvera.adapters import PVeRA, VeRA
+from pvera.adapters import METHODS, PVeRA, VeRA
 from pvera.data.glue import GLUE
 from pvera.data.tasks import TASKS
+from pvera.files import write_atomically
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import escape, listed, markdown_table, title
@@ -556,7 +558,21 @@ def summary(findings: pd.DataFrame) -> pd.DataFrame:
     return table.rename_axis(index="check", columns=None)
 
 
+#: Key of a method, data set or backbone -> its title.
+NAMES = BACKBONES | {key: named.title for key, named in (METHODS | TASKS).items()}
+
+
 def table(data: pd.DataFrame) -> str:
-    """Return a table in Markdown, without its index."""
-    cells = data.astype(str).map(escape).to_numpy()
-    return markdown_table([escape(column) for column in data], cells)
+    """Return a table in Markdown, without its index, with titles instead of keys."""
+    titles = data.rename(columns=NAMES).astype(object).map(lambda cell: str(_titled(cell)))
+    rows = titles.map(escape).to_numpy()
+    return markdown_table([escape(column) for column in titles], rows)
+
+
+def _titled(cell: Any) -> Any:
+    return NAMES.get(cell, cell) if isinstance(cell, str) else cell
+
+
+def write(findings: pd.DataFrame, folder: Path) -> None:
+    """Write the findings to <folder>/audit.csv."""
+    write_atomically(folder / "audit.csv", findings.to_csv(index=False, lineterminator="\n"))
