@@ -34,6 +34,7 @@ READ = (".json", ".npz", ".csv")
 
 
 def main() -> None:
+    """Execute the notebooks that the command line asks for."""
     parser = Parser(__doc__)
     parser.add_argument("--profile", help="folder in results/, instead of the committed ones")
     parser.add_argument(
@@ -109,7 +110,7 @@ def has_stamp(executed: Path, stamp: dict) -> bool:
 
 
 def with_cells(inputs: str, notebook: Path) -> str:
-    """Return the SHA-256 of a notebook's cells, without outputs, and of the digest of its inputs."""
+    """Return the SHA-256 of a notebook's cells without outputs, and of the digest of its inputs."""
     cells = read_json(notebook)["cells"]
     sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
     return hashlib.sha256((inputs + repr(sources)).encode()).hexdigest()

@@ -47,6 +47,7 @@ MAIN = list(DIFFERENCES)[:3]
 
 
 def main() -> None:
+    """Fill the pages."""
     Parser(__doc__).parse_args()
     for page in PAGES:
         write_atomically(page, filled(page.read_text()))
