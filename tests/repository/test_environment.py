@@ -160,7 +160,8 @@ PYTHON = """#!/bin/bash
 case "$*" in
     *ensurepip*) exit 0 ;;
     "-m venv --clear .venv")
-        rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python && touch .venv/bin/activate ;;
+        rm -rf .venv && mkdir -p .venv/bin && touch .venv/bin/activate
+        cp "$0" .venv/bin/python ;;
     *"-m pip install"*) echo "$*" >>pip && exit "${PIP_STATUS:-0}" ;;
     *"-m pip config list") echo "$PIP_CONFIGURATION" ;;
 esac
