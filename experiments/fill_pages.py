@@ -290,21 +290,6 @@ def trainings() -> str:
     return markdown_table(header, rows, "lccl")
 
 
-def rivals() -> str:
-    """Return the table of PVeRA's samples and other predictors."""
-    return rows_of("rivals_vtab_tiny")
-
-
-def rank() -> str:
-    """Return the losses of the ranks."""
-    return rows_of("rank_vtab_tiny", "Loss")
-
-
-def position() -> str:
-    """Return the losses of the target projections."""
-    return rows_of("position_vtab_tiny", "Loss")
-
-
 def rows_of(name: str, label: str = "") -> str:
     """Return the rows of a table that begin with a label, without its caption and notes."""
     lines = (TABLES / f"{name}.md").read_text().splitlines()
@@ -319,10 +304,10 @@ VIEWS = {
     "leads": leads,
     "gain": gain,
     "calibration": calibration,
-    "rivals": rivals,
+    "rivals": lambda: rows_of("rivals_vtab_tiny"),
     "official": official,
-    "rank": rank,
-    "position": position,
+    "rank": lambda: rows_of("rank_vtab_tiny", "Loss"),
+    "position": lambda: rows_of("position_vtab_tiny", "Loss"),
     "contradictions": contradictions,
     "trainings": trainings,
 }
