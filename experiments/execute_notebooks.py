@@ -54,23 +54,17 @@ def execute(root: Path, profile: str | None = None) -> None:
     Raises:
         InputError: There are no results, or a notebook raised it.
     """
-    results = root / "results"
-    if profile is None:
-        notebooks = sorted((root / "analysis").glob("*.ipynb"))
-        inputs = digest(root, read_report(root).profiles)
-        tables, target = results / "tables", root / "analysis"
-    else:
+    results, analysis = root / "results", root / "analysis"
+    if profile:
         require_results(results, profile)
-        notebooks = [
-            path
-            for path in sorted((root / "analysis").glob("*.ipynb"))
-            if has_results(results / profile, path.stem)
-        ]
-        inputs = digest(root, [profile])
-        tables, target = results / profile / "tables", root / "figures" / profile
+    inputs = digest(root, [profile] if profile else read_report(root).profiles)
+    tables = results / (profile or "") / "tables"
+    target = root / "figures" / profile if profile else analysis
 
     stale = []
-    for path in notebooks:
+    for path in sorted(analysis.glob("*.ipynb")):
+        if profile and not has_results(results / profile, path.stem):
+            continue
         stamp = {"profile": profile, "inputs": with_cells(inputs, path)}
         executed = target / path.name
         if not (tables.exists() and has_stamp(executed, stamp)):

@@ -88,6 +88,8 @@ def numbers(name: str) -> pd.DataFrame:
     return pd.read_csv(TABLES / f"{name}.csv")
 
 
+# From Markdown, so that pages print what the tables print: the six digits of a CSV file, rounded
+# again, can give another last digit.
 @cache
 def cells(name: str) -> dict[str, list[str]]:
     """Return the rows of a Markdown table as label -> other cells; of two panels, the first."""
