@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pvera.report.plots import PAGE, Style, entry, forest, key, note, panels, style
-from pvera.report.statistics import mean_interval, over_repeats
+from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, are_two, values
 from pvera.report.tables.protocol import METRICS, per_pair, summary
@@ -54,7 +54,7 @@ def contrasts(sets: Mapping[str, Runs], names: Iterable[str] = CONTRASTS) -> Fig
         frame, labels, (first, second) = accuracies[block], rows[block], CONTRASTS[name]
         gaps = (frame[first] - frame[second]).unstack("seed", sort=False)
         tasks = gaps.add_prefix("seed").assign(mean=gaps.mean(axis=1)).set_axis(labels[:-1])
-        mean = pd.DataFrame(mean_interval(gaps, over_repeats), labels[-1:])
+        mean = pd.DataFrame(mean_interval(gaps, half_width_over_seeds), labels[-1:])
 
         units = pooled(gaps).dropna(how="all")
         if len(units) > 2:  # of two the interval over data sets spans the figure

@@ -21,7 +21,7 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     """Compute the geometric mean of an error (a share) over data sets and seeds; rows methods.
 
     errors: `scores.score_frame`, complete. mean, low, high: over data sets and seeds, with its 95 % interval
-    (`statistics.over_units`). seed<k>: of one seed. ratio, ratio_low, ratio_high: the mean to PVeRA's, paired; NaN
+    (`statistics.half_width_over_units`). seed<k>: of one seed. ratio, ratio_low, ratio_high: the mean to PVeRA's, paired; NaN
     without PVeRA.
     """
     with np.errstate(

@@ -11,7 +11,7 @@ import pandas as pd
 from pvera.adapters import PAPER_METHODS
 from pvera.report.scores import capped, chosen_member, largest_class, score_frame
 from pvera.report.settings import ResultFiles, Setting
-from pvera.report.statistics import mean_interval, over_repeats
+from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Table, interval, number, pivot_text, plain, signed, title
 from pvera.report.tables.benchmark import describe_runs, spread
 from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast
@@ -150,7 +150,7 @@ def differences(runs: Runs) -> Table:
             gaps = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
             of_datasets = gaps.mean(axis=1).to_dict()
             rows[f"{TITLES[first]} − {TITLES[second]}"] = of_datasets | mean_interval(
-                gaps, over_repeats
+                gaps, half_width_over_seeds
             )
     data = pd.DataFrame(rows).T.rename_axis("difference")
 

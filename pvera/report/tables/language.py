@@ -6,7 +6,7 @@ import pandas as pd
 from pvera.adapters import PAPER_METHODS
 from pvera.data import glue
 from pvera.report.scores import largest_class, score_frame
-from pvera.report.statistics import over_repeats
+from pvera.report.statistics import half_width_over_seeds
 from pvera.report.table import MARKED, Table, marks, pivot_text, plain, title
 from pvera.report.tables.benchmark import comparisons, describe_runs, spread
 from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast, lead
@@ -87,7 +87,9 @@ def ahead(scores: pd.DataFrame, which: str, *over: str) -> PairedDifferences:
         above = (tasks["lora"] - tasks["majority"]).groupby(level="dataset", sort=False)
         tasks = tasks[
             above.transform(
-                lambda of_seeds: not over_repeats(of_seeds.to_numpy()[None]) >= of_seeds.mean()
+                lambda of_seeds: (
+                    not half_width_over_seeds(of_seeds.to_numpy()[None]) >= of_seeds.mean()
+                )
             )
         ]
         if tasks.empty:

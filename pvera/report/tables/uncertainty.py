@@ -15,7 +15,7 @@ from pvera.report.analyses import Uncertainty
 from pvera.report.analyses import estimates as estimates_of
 from pvera.report.published import Published
 from pvera.report.scores import place
-from pvera.report.statistics import mean_interval, over_repeats, rank_sum
+from pvera.report.statistics import half_width_over_seeds, mean_interval, rank_sum
 from pvera.report.table import Table, interval, origin, plain, signed, title
 from pvera.report.tables.verdicts import (
     CONTRADICTED,
@@ -231,7 +231,9 @@ def by_task(analysed: Sampled) -> pd.DataFrame:
     for name, part in of_seeds.groupby("dataset"):
         aurocs = part.set_index("seed")["auroc"].to_frame().T
         error, seeds = part["error"].mean(), len(part)
-        tasks[name] = {"error": error, "seeds": seeds} | mean_interval(aurocs, over_repeats)
+        tasks[name] = {"error": error, "seeds": seeds} | mean_interval(
+            aurocs, half_width_over_seeds
+        )
     return pd.DataFrame.from_dict(tasks, orient="index").sort_values("error").rename_axis("dataset")
 
 
