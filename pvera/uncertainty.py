@@ -57,14 +57,19 @@ class Estimates:
     width: np.ndarray
 
     @property
-    def correct(self) -> np.ndarray:
-        """Whether more than half of the draws predict the label (Algorithm 1, which swaps its lists' names)."""
+    def most_samples_correct(self) -> np.ndarray:
+        """Whether more than half of the samples predict the label.
+
+        Algorithm 1 splits standard deviations by it; its lists' names are swapped there.
+        """
         return self.accuracy > 0.5
 
     @property
-    def right(self) -> np.ndarray:
-        """Whether the predicted class is the label; intervals are split by it. Unlike `correct`, half of the draws or
-        fewer can be enough."""
+    def prediction_correct(self) -> np.ndarray:
+        """Whether `predicted` is the label, for which half of the samples or fewer can be enough.
+
+        Interval widths are split by it.
+        """
         return self.predicted == self.labels
 
 
