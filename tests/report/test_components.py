@@ -149,7 +149,7 @@ def test_equal_tuning_beside_the_papers_ranks_by_average(root):
     reverse = [
         run | {"test": run["test"] | {"accuracy": 1 - run["test"]["accuracy"]}} for run in runs
     ]
-    data = components.beside_paper_tuning(runs, reverse).data.set_index("method")
+    data = components.compare_tunings(runs, reverse).data.set_index("method")
     assert data["Equal tuning Rank"].tolist() == [5, 4, 3, 2, 1]
     assert data["The paper's tuning Rank"].tolist() == [1, 2, 3, 4, 5]
 
@@ -230,9 +230,9 @@ WIDER = [np.log(0.5 / 3 / 0.22), np.log(0.35 / 0.15)]
 @pytest.mark.parametrize(
     "contrast, expected",
     [
-        (uncertainty.deltas(uncertainty.spread_of, 4), [0.25, 1, -1]),
+        (uncertainty.deltas(uncertainty.predictive_sds, 4), [0.25, 1, -1]),
         # Pooled with Vessels, seed 0 has 4 of 15 pairs in order, and 1 + 4 + 4 in the other.
-        (uncertainty.deltas(uncertainty.spread_of, 4, pooled=True), [-5 / 15, 1]),
+        (uncertainty.deltas(uncertainty.predictive_sds, 4, pooled=True), [-5 / 15, 1]),
         (uncertainty.times_as_wide(4), WIDER),
         # One pass has the draws' scores from the last image to the first: .375, 0 and 1.
         (uncertainty.gain(4), [0.625 - 0.375, 1, -1]),
@@ -262,13 +262,13 @@ def test_spreads_are_split_by_half_of_the_draws_and_widths_by_the_predicted_clas
         np.array([1, 1]) > 0,
         [],
     )
-    assert uncertainty.spread_of([run], 5)["right"].tolist() == [False, False]
-    assert uncertainty.width_of([run], 5)["right"].tolist() == [True, True]
+    assert uncertainty.predictive_sds([run], 5)["correct"].tolist() == [False, False]
+    assert uncertainty.interval_widths([run], 5)["correct"].tolist() == [True, True]
 
 
 def test_each_score_is_held_against_its_own_predictions():
     """Draws are incorrect on images 2 and 3, one pass on image 0, where its score is the lowest."""
-    run = adapter(sd=(0.1, 0.2, 0.3, 0.4))._replace(single_right=np.array([0, 1, 1, 1]) > 0)
+    run = adapter(sd=(0.1, 0.2, 0.3, 0.4))._replace(single_correct=np.array([0, 1, 1, 1]) > 0)
     aurocs = uncertainty.detection([run]).set_index(["way", "draws"])["auroc"]
     assert aurocs.to_dict() == dict.fromkeys([(uncertainty.SINGLE, 0), *((way, k) for way in
         (uncertainty.SD, uncertainty.SCORE) for k in (4, 16))], 1.0)  # fmt: skip
@@ -303,7 +303,7 @@ def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
     assert tasks.loc["digits", ["mean", "low", "high"]].tolist() == pytest.approx(
         [np.mean(aurocs), low, high]
     )
-    assert tasks.loc["vessels", "mean"] == 0 and uncertainty.sides(tasks)[1] == 1
+    assert tasks.loc["vessels", "mean"] == 0 and uncertainty.count_decided(tasks)[1] == 1
     answer = uncertainty.marks_errors(tasks)
     assert answer.verdict == verdicts.INCONCLUSIVE and "below on 1" in answer.reading
     assert uncertainty.marks_errors(tasks.loc[["vessels"]]).verdict == verdicts.CONTRADICTED
@@ -329,7 +329,7 @@ def test_rivals_are_averaged_over_seeds_on_the_data_sets_that_all_have():
         ),
         analysed("vessels", ["pass", "samples", "ensemble"], [10.0, 20.0, 30.0]),
     ]
-    scores = uncertainty.rivals(
+    scores = uncertainty.predictors(
         {
             "benchmark": of_benchmark,
             "latent_dropout": [analysed("digits", ["pass", "samples"], [7.0, 8.0])],
@@ -337,7 +337,7 @@ def test_rivals_are_averaged_over_seeds_on_the_data_sets_that_all_have():
     )
     assert scores.loc[("PVeRA, one pass with the mean", "digits"), "nll"] == 2
     assert scores.loc[("VeRA, 3 samples of latent dropout", "digits"), "nll"] == 8
-    shown = cells(uncertainty.rivals_table(scores))
+    shown = cells(uncertainty.predictors_table(scores))
     assert [row[1] for row in shown.values()] == [
         "<ins>2.000</ins>",
         "3.000",
@@ -352,6 +352,11 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
     assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 samples"] == ["0.3500", "–", "–"]
-    for figure in (plots.spread, plots.widths, plots.detection):
-        figure(runs).canvas.draw()
+    for figure, values in (
+        (plots.spread, uncertainty.predictive_sds),
+        (plots.widths, uncertainty.interval_widths),
+    ):
+        images = uncertainty.by_sample_count(runs, values)
+        figure(images, uncertainty.compare_correct(images)).canvas.draw()
+    plots.detection(uncertainty.detection(runs)).canvas.draw()
     assert not recwarn.list

@@ -13,10 +13,12 @@ from records import make_record
 from small import PROFILE, profile_with
 
 from pvera import LoRA, PVeRA, adapters
+from pvera.data import vtab
 from pvera.report import plots, published
-from pvera.report.plots.uncertainty import stars
-from pvera.report.scores import capped
-from pvera.report.table import marks, number, plain, signed
+from pvera.report.captions import caption_source
+from pvera.report.plots.violins import stars
+from pvera.report.scores import reached_max_epochs
+from pvera.report.table import fixed, grid_value, marks, signed
 from pvera.report.tables import benchmark as tables
 from pvera.report.tables import cost as cost_tables
 from pvera.study import cost_records
@@ -85,7 +87,8 @@ def test_grid_table_by_hand():
     elsewhere = make_record("pvera", "sprites", chosen=2, **betas)  # where nothing else was trained
     table = tables.grid(runs, [search, elsewhere])
     panels = {
-        name: [list(panel), *map(list, panel.itertuples())] for name, panel in table.texts().items()
+        name: [list(panel), *map(list, panel.itertuples())]
+        for name, panel in table.printed_panels().items()
     }
     assert panels == {
         "(a) Rank": [["4", "8", "16"], ["LoRA", "33", "0", "67"]],
@@ -110,24 +113,36 @@ def test_the_description_names_what_is_missing_and_diverged():
         if (run["method"], run["dataset"], run["seed"]) != ("lora", "vessels", 1)
     ]
     runs[0]["members"][0]["status"] = "epoch limit"
-    description = tables.describe_runs([*runs, diverged])
-    assert "Profile mine, corrected protocol, seeds 0, 1, at most 30 epochs" in description
-    assert (
-        "(this limit ended 1 of 20 chosen trainings, patience the others). 21 runs." in description
-    )
+    description = caption_source([*runs, diverged])
+    start = "Profile mine, corrected protocol; seeds 0, 1; data sets: Digits, Textures, Vessels; "
+    limit = "at most 30 epochs (1 of 20 chosen trainings reached this limit). 21 runs."
+    assert description.startswith(start + limit)
     assert (
         "Missing: VeRA on Digits (seed 1)." in description
     )  # VeRA has no run on Vessels, and its cell is empty
-    assert "Diverged, and left out: LoRA on Vessels (seed 1)." in description
-    part = [make_record() | {"dataset": name, "category": "natural"} for name in ("cifar", "svhn")]
-    assert tables.describe_runs(part).endswith(". 2 runs. Incomplete: 2 of 19 data sets.")
+    assert "Diverged and left out: LoRA on Vessels (seed 1)." in description
+
+
+def test_the_description_counts_more_than_six_data_sets():
+    names = vtab.NAMES[:7]
+    runs = [make_record() | {"dataset": name, "category": "natural"} for name in names]
+    assert "; 7 of VTAB-1k's 19 data sets; " in caption_source(runs)
+    other = [run | {"data_copy": "lossy", "data_differs": ["test: 9 images"]} for run in runs]
+    copy = "copy of the data: lossy (Caltech101 test: 9 images; CIFAR-100 test: 9 images; "
+    assert f"; 7 data sets; {copy}" in caption_source(other)
+    analysis = {"record": 0} | make_record(config={"images": 8})
+    del analysis["members"], analysis["config"]["max_epochs"]
+    described = caption_source([(analysis, {})])
+    assert described.endswith(
+        "data sets: Digits; a trial on the first 8 samples of each split. 1 run."
+    )
 
 
 @pytest.mark.parametrize("member", range(3))
-def test_a_training_counts_as_capped_if_its_chosen_member_is(member):
+def test_a_training_reaches_the_limit_of_epochs_if_its_chosen_member_does(member):
     run = make_record("lora", chosen=1)
     run["members"][member]["status"] = "epoch limit"
-    assert capped([run, make_record("lora", chosen=None)]) == (member == 1)
+    assert reached_max_epochs([run, make_record("lora", chosen=None)]) == (member == 1)
 
 
 def test_every_method_has_a_unique_style():
@@ -142,10 +157,10 @@ def test_every_method_has_a_unique_style():
 @pytest.mark.parametrize(
     "write, value, text",
     [
-        *((number, value, text) for value, text in (
+        *((grid_value, value, text) for value, text in (
             (16.0, "16"), (1e-3, "10⁻³"), (3e-3, "3·10⁻³"), (100.0, "10²"), (300.0, "300"), (0.5, "0.5"), (0.0, "0"),
             (1.2e-3, "0.0012"), ("qv", "qv"))),
-        *((lambda value: plain(value, 2), value, text) for value, text in (
+        *((lambda value: fixed(value, 2), value, text) for value, text in (
             (-0.016, "−0.02"), (-0.004, "0.00"), (NAN, "–"), (-12.0, "−12.00"))),
         *((lambda value: signed(value, 2), value, text) for value, text in (
             (0.016, "+0.02"), (-0.016, "−0.02"), (0.004, "0.00"), (NAN, "–"))),

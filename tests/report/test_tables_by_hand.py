@@ -189,8 +189,13 @@ def test_by_hand():
         "**0.950**",
     ]
     assert cells(table)["Trainable parameters, paper"] == ["21 504", "24 576", "30 720", "43 008"]
-    assert list(table.texts()[""]) == ["r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)"]
-    assert "takes the softmax twice" in table.caption
+    assert list(table.printed_panels()[""]) == [
+        "r = 8 (64)",
+        "r = 16 (128)",
+        "r = 32 (256)",
+        "r = 64 (512)",
+    ]
+    assert "applies the softmax twice" in table.caption
 
 
 def test_a_pair_without_every_value_enters_no_mean():
