@@ -18,7 +18,7 @@ from pvera.errors import run_script
 from pvera.files import write_atomically
 from pvera.report import audit, published
 from pvera.report.settings import read_profiles, read_report
-from pvera.report.table import markdown_table, plain, title
+from pvera.report.table import fixed, markdown_table, title
 from pvera.report.tables.components import TITLES, VARIANTS
 from pvera.study.profiles import Profile
 
@@ -99,7 +99,7 @@ def is_level(cell: str, tie: float = 0.0) -> bool:
 
 def cell(value: float, is_best: bool, is_level: bool) -> str:
     """Return a number, bold where it is the best, with ≈ where it is level with PVeRA's."""
-    text = plain(value, 1)
+    text = fixed(value, 1)
     return (f"**{text}**" if is_best else text) + (" ≈" if is_level else "")
 
 
@@ -259,7 +259,7 @@ def trainings() -> str:
         ]
         devices = ", ".join(device.removeprefix("cpu: ") for device in sorted(set(part["device"])))
         rows.append(
-            [heading(profile), f"{len(part):,}", plain(part["seconds"].sum() / 3600, 1), devices]
+            [heading(profile), f"{len(part):,}", fixed(part["seconds"].sum() / 3600, 1), devices]
         )
     return markdown_table(
         ["Setting", "Trainings", "Hours, one after the other", "Device"], rows, "lccl"

@@ -227,7 +227,7 @@ CLAIMS = (
     ),
     _spread(
         "Over all images, incorrect predictions have the higher predictive standard deviation, 16 samples",
-        samples.deltas(samples.spread_of, 16, pooled=True),
+        samples.deltas(samples.predictive_sds, 16, pooled=True),
         units="seeds",
         page=False,
     ),

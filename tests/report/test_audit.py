@@ -101,7 +101,7 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
         "vera": {"cifar": [700, 710], "kitti": [800, 820]},
         "pvera": {"cifar": [727, 727], "kitti": [800, 816]},
     }
-    table = benchmark.beside_paper(runs_of(ours, 1000, backbone="dinov2_b"), PAPER)
+    table = benchmark.compare_with_paper(runs_of(ours, 1000, backbone="dinov2_b"), PAPER)
     data = parsed(table).set_index(["method", "column"])
     for method, here, paper in (
         ("vera", (70.5, 81), (70.1, 84.0)),

@@ -287,7 +287,7 @@ def test_a_method_is_marked_where_each_of_its_seeds_beats_the_majority(tmp_path)
         for seed, right in enumerate(of_seeds)
     ]
     table = language.language(tmp_path, written(tmp_path, *runs), PAPER.language)
-    here, there = table.texts().values()
+    here, there = table.printed_panels().values()
     assert here["RTE (acc.)"].to_dict() == {
         "Majority class": "60.0",
         "LoRA": "<ins>75.0 ± 7.1</ins>",

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.report.statistics import Effect, Interval, weakest_contrast
-from pvera.report.table import NOTHING, interval, plain, signed, title
+from pvera.report.table import NOTHING, Column, fixed, interval, signed, title
 
 #: The scale of a claim about counts.
 EXACT = "counts, exact"
@@ -151,7 +151,7 @@ class Claim:
     def _read(self, effect: Effect) -> str:
         mean = self.convert(effect.mean)
         text = self.effect.format(
-            size=plain(abs(mean), self.digits), signed=signed(mean, self.digits)
+            size=fixed(abs(mean), self.digits), signed=signed(mean, self.digits)
         )
         return f"{effect.name}: {text}" if effect.name else text
 
@@ -249,8 +249,8 @@ def scope_cell(row: pd.Series, scope: str) -> str:
 
 #: How judged claims are shown.
 SHOWN = {
-    "reading": ("Effect", lambda row: row["reading"]),
-    "seeds_low": (SCOPES["seeds"], partial(scope_cell, scope="seeds")),
-    "tasks_low": (SCOPES["tasks"], partial(scope_cell, scope="tasks")),
-    "scale": ("Scale", lambda row: row["scale"] or NOTHING),
+    "reading": Column("Effect", lambda row: row["reading"]),
+    "seeds_low": Column(SCOPES["seeds"], partial(scope_cell, scope="seeds")),
+    "tasks_low": Column(SCOPES["tasks"], partial(scope_cell, scope="tasks")),
+    "scale": Column("Scale", lambda row: row["scale"] or NOTHING),
 }
