@@ -34,9 +34,8 @@ def caption_source(results: Iterable) -> str:
         *_limits(records),
     ]
 
-    missing, diverged = [], []
-    if "members" in first:
-        missing, diverged = _without_score(records)
+    is_training = "members" in first
+    missing, diverged = _without_score(records) if is_training else ([], [])
     sentences = [
         "; ".join(facts),
         f"{len(records)} runs" if len(records) > 1 else "1 run",

@@ -1,6 +1,6 @@
 """Scores of many runs as one frame, from result files to every table and figure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,9 @@ from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.study.results import KINDS, path_of, read_predictions
+
+#: The records of runs on one backbone.
+Records = Sequence[dict]
 
 #: The index of scores.
 ROWS = ["category", "dataset", "seed"]
@@ -47,7 +50,7 @@ def chosen_member(record: dict) -> dict:
     return record["members"][record["chosen"]["member"]]
 
 
-def largest_class(root: Path, records: Iterable[dict]) -> dict[str, float]:
+def largest_class(root: Path, records: Records) -> dict[str, float]:
     """Return the share of the test set's most frequent class, by data set."""
     shares: dict[str, float] = {}
     for record in records:
@@ -58,7 +61,7 @@ def largest_class(root: Path, records: Iterable[dict]) -> dict[str, float]:
 
 
 def score_frame(
-    records: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy"
+    records: Records, metric: str | Callable[[dict], float] = "accuracy"
 ) -> pd.DataFrame:
     """Return one score per run on one backbone.
 
@@ -70,7 +73,6 @@ def score_frame(
         Rows `ROWS`: by category, then data sets in the paper's order, each with every seed.
         Columns methods in their usual order.
     """
-    records = list(records)
     scores = {}
     for record in records:
         row = tuple(record[name] for name in (*ROWS, "method"))

@@ -262,8 +262,8 @@ def test_spreads_are_split_by_half_of_the_draws_and_widths_by_the_predicted_clas
         np.array([1, 1]) > 0,
         [],
     )
-    assert uncertainty.predictive_sds([run], 5)["correct"].tolist() == [False, False]
-    assert uncertainty.interval_widths([run], 5)["correct"].tolist() == [True, True]
+    assert uncertainty.predictive_sds([run])["correct"].tolist() == [False, False]
+    assert uncertainty.interval_widths([run])["correct"].tolist() == [True, True]
 
 
 def test_each_score_is_held_against_its_own_predictions():
@@ -356,7 +356,7 @@ def test_an_adapter_that_is_always_right(recwarn):
         (plots.spread, uncertainty.predictive_sds),
         (plots.widths, uncertainty.interval_widths),
     ):
-        images = uncertainty.by_sample_count(runs, values)
+        images = values(runs)
         figure(images, uncertainty.compare_correct(images)).canvas.draw()
     plots.detection(uncertainty.detection(runs)).canvas.draw()
     assert not recwarn.list

@@ -1,7 +1,7 @@
-"""Figures. Functions that take Axes draw on them; `save` writes PNG and PDF.
+"""Figures of numbers that `pvera.report.tables` computed.
 
-Figures get numbers that `pvera.report.tables` computed. Most are forests: a row per method, data set
-or switch, and one shape of frame for all, see `forest`.
+Most are forests: a row per method, data set or switch, and one shape of frame, see `forest`.
+Functions that take Axes draw on them; `save` writes PNG and PDF.
 """
 
 import io
@@ -133,9 +133,10 @@ def picture(ax: Axes, pixels: np.ndarray, **scale: Any) -> None:
 def entry(
     label: str, marker: str = "", line: str = "", colour: str = "0.3", **options: Any
 ) -> Line2D:
-    """Return an entry of a figure's key; options: of `Line2D`."""
-    options = {"linewidth": 0.8} | options
-    return Line2D([], [], color=colour, marker=marker, linestyle=line, label=label, **options)
+    """Return an entry of a figure's key; options: of `Line2D.set`."""
+    handle = Line2D([], [], color=colour, label=label, linewidth=0.8)
+    handle.set(marker=marker, linestyle=line, **options)
+    return handle
 
 
 def key(figure: Figure, entries: Iterable[Artist], columns: int = 3) -> None:

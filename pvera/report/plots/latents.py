@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
@@ -102,8 +103,8 @@ def maps(latents: Latents) -> Figure:
     images = len(arrays["pixels"])
     rows = sum(len(group.rows) for group in groups)
     size = (COLUMN - 1.4) / images
-    figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows))
-    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02)
+    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.02)
+    figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows), layout=layout)
     grid = figure.subplots(rows, images, squeeze=False)
     for ax, label in zip(grid[0], arrays["labels"], strict=True):
         ax.set_title(class_name(record["dataset"], int(label)), fontsize=6.5, pad=2)

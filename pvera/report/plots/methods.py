@@ -124,8 +124,8 @@ def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, look: Style) -> Non
     colour = look.colour
     if merged < training:
         ax.plot([merged, training], [accuracy, accuracy], color=colour, linewidth=0.6)
-        hollow = {"markersize": 3.2, "mfc": "none", "mew": 0.6}
-        ax.plot(merged, accuracy, look.marker, color=colour, zorder=3, **hollow)
+        (hollow,) = ax.plot(merged, accuracy, look.marker, color=colour, zorder=3)
+        hollow.set(markersize=3.2, markerfacecolor="none", markeredgewidth=0.6)
         if costs[1] < training:
             ax.plot(costs[1], accuracy, "|", color=colour, markersize=4.2, zorder=3)
     dot(ax, training, accuracy, look)

@@ -27,25 +27,25 @@ NUMBERS = {"counting": "{} objects", "sprites": "at {} px", "azimuth": "{}°"}
 
 
 def correct_and_incorrect(
-    by_count: Mapping[int, pd.DataFrame], comparison: pd.DataFrame, label: str, definition: str
+    images: pd.DataFrame, comparison: pd.DataFrame, label: str, definition: str
 ) -> Figure:
     """Draw violins of correct and incorrect images for each number of samples, on one scale.
 
     Args:
-        by_count: Number of samples -> a row per image, of `tables.uncertainty.by_sample_count`.
+        images: Of `tables.uncertainty.predictive_sds` or `interval_widths`.
         comparison: Their `compare_correct`.
         label: What the values are.
         definition: When an image counts as correct.
     """
-    figure, axes = panels(len(by_count), len(by_count), COLUMN, 2.5, 0, sharey=True)
     tests = comparison[comparison["group"] == ALL].set_index("draws")
-    for ax, (k, images) in zip(axes, by_count.items(), strict=True):
-        groups = split_by_correct(images)
+    figure, axes = panels(len(tests), len(tests), COLUMN, 2.5, 0, sharey=True)
+    for ax, (k, test) in zip(axes, tests.iterrows(), strict=True):
+        groups = split_by_correct(images[images["draws"] == k])
         violins(ax, groups, ("Correct", "Incorrect"), (CORRECT, INCORRECT))
         ax.set_title(f"{k} samples", pad=14)
-        p_value, delta = tests.at[k, "p_value"], tests.at[k, "cliffs_delta"]
-        if np.isfinite(p_value):
-            bracket(ax, 0, 1, 1.02, f"{stars(p_value)}   δ = {signed(delta, 2)}")
+        if np.isfinite(test["p_value"]):
+            text = f"{stars(test['p_value'])}   δ = {signed(test['cliffs_delta'], 2)}"
+            bracket(ax, 0, 1, 1.02, text)
     axes[0].set_ylabel(label)
     axes[0].set_ylim(bottom=0)
     signs = f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher"
@@ -124,9 +124,14 @@ def by_task(settings: Mapping[str, pd.DataFrame]) -> Figure:
     figure.supxlabel(
         "AUROC of errors by the predictive standard deviation (0.5: chance)", fontsize=7
     )
-    text = "rows: data set and its share of incorrect predictions; bar: 95 % interval over seeds"
-    below = {"textcoords": "offset points", "fontsize": 5.5}
-    axes[0].annotate(text, (0, 0), (0, -24), "axes fraction", **below)
+    axes[0].annotate(
+        "rows: data set and its share of incorrect predictions; bar: 95 % interval over seeds",
+        (0, 0),
+        (0, -24),
+        "axes fraction",
+        textcoords="offset points",
+        fontsize=5.5,
+    )
     return figure
 
 
@@ -181,14 +186,17 @@ def teaser(images: Sequence[Example]) -> Figure:
         _scores(right, example)
     grid[-1, 1].set_xlabel("Softmax score")
 
-    small = {"markersize": 2.6, "markeredgewidth": 0}
-    interval = "95 % interval of the mean, predicted class (bold)"
+    colours = {
+        "sample, predicted class is correct": CORRECT,
+        "sample, predicted class is incorrect": INCORRECT,
+        "sample, another class": "0.55",
+    }
     entries = [
-        entry("sample, predicted class is correct", "o", colour=CORRECT, **small),
-        entry("sample, predicted class is incorrect", "o", colour=INCORRECT, **small),
-        entry("sample, another class", "o", colour="0.55", **small),
-        entry(interval, "|", "-", "black", linewidth=1.6),
+        entry(label, "o", colour=colour, markersize=2.6, markeredgewidth=0)
+        for label, colour in colours.items()
     ]
+    interval = "95 % interval of the mean, predicted class (bold)"
+    entries.append(entry(interval, "|", "-", "black", linewidth=1.6))
     key(figure, entries, columns=1)
     return figure
 

@@ -59,6 +59,12 @@ def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> No
         transform=transform,
         clip_on=False,
     )
-    middle = (left + right) / 2
-    centred = {"ha": "center", "va": "bottom"}
-    ax.text(middle, height + 0.01, text, transform=transform, fontsize=6, **centred)
+    ax.text(
+        (left + right) / 2,
+        height + 0.01,
+        text,
+        transform=transform,
+        ha="center",
+        va="bottom",
+        fontsize=6,
+    )

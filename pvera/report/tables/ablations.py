@@ -4,7 +4,7 @@ All values train on the same data sets with the same seeds, so differences are t
 set and seed. Their intervals are those of a mean over data sets.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 
 from pvera.data.tasks import TASKS
 from pvera.report.captions import caption_source
-from pvera.report.scores import score_frame
+from pvera.report.scores import Records, score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import over_datasets
 from pvera.report.table import Column, Table, format_frame, interval, thousands
@@ -22,7 +22,10 @@ from pvera.study import results
 #: Of the loss of equal scores for all classes; a training above it learned nothing.
 LEARNED = 0.95
 #: Hyperparameter -> the values of the paper's table.
-PAPER = {"rank": [64, 128, 256, 512], "targets": ["q", "k", "v", "qk", "qv", "qkv"]}
+PAPER: dict[str, list[Any]] = {
+    "rank": [64, 128, 256, 512],
+    "targets": ["q", "k", "v", "qk", "qv", "qkv"],
+}
 #: Hyperparameter -> the experiment that varies it.
 EXPERIMENTS = {"rank": "rank", "targets": "position"}
 
@@ -50,7 +53,7 @@ def lowest_loss(record: dict) -> float:
     return pd.Series(losses, dtype=float).min()
 
 
-def losses(records: Sequence[dict], hyperparameter: str) -> pd.DataFrame:
+def losses(records: Records, hyperparameter: str) -> pd.DataFrame:
     """Return the best validation losses of one experiment, the lowest over learning rates.
 
     Returns:
@@ -121,7 +124,26 @@ def value_title(value: Any) -> str:
     return value.upper() if isinstance(value, str) else f"r = {value}"
 
 
-def ablation(records: Sequence[dict], hyperparameter: str, paper: pd.DataFrame) -> Table:
+COLUMNS = {
+    "loss": Column("Loss, here", 3, best="min"),
+    "loss_paper": Column("Loss, paper", 3),
+    "above_reference": Column("Above the paper's best, here", 3, signed=True),
+    "above_reference_paper": Column("Above the paper's best, paper", 3, signed=True),
+    "low": Column(
+        "95 % interval above the paper's best, here",
+        lambda row: interval(None, row["low"], row["high"], 3),
+    ),
+    "std_over_seeds": Column("Standard deviation over seeds, here", 3),
+    "lowest": Column("Pairs in which it is lowest, here", 0),
+    "failed": Column("Trainings that learned nothing, here", 0),
+    "parameters": Column("Trainable parameters, here", lambda row: thousands(row["parameters"])),
+    "parameters_paper": Column(
+        "Trainable parameters, paper", lambda row: thousands(row["parameters_paper"])
+    ),
+}
+
+
+def ablation(records: Records, hyperparameter: str, paper: pd.DataFrame) -> Table:
     """Build Table 2 or 3 here and in the paper, with intervals over data sets of the differences.
 
     Args:
@@ -130,42 +152,47 @@ def ablation(records: Sequence[dict], hyperparameter: str, paper: pd.DataFrame) 
         paper: The paper's table, columns loss and parameters, rows values.
     """
     ours = losses(records, hyperparameter)
-    pairs = counterparts(ours, hyperparameter)
-    best = paper["loss"].idxmin()
-    data = ablation_data(records, hyperparameter, paper)
+    data = ablation_data(records, ours, hyperparameter, paper)
+    names = [value_title(value) for value in ours]
+    has_other_values = any(data["published_value"].dropna() != data[hyperparameter])
+    if has_other_values:
+        names = [
+            f"{name} ({printed})"
+            for name, printed in zip(names, data["published_value"], strict=True)
+        ]
+    # A row per value becomes a column per value, as in the paper.
+    panel = format_frame(data.set_axis(names), COLUMNS).T
 
-    published = {value: printed for printed, value in pairs.items()}
-    scaled = any(printed != value for printed, value in pairs.items())
-    header = [
-        f"{value_title(value)} ({published[value]})" if scaled else value_title(value)
-        for value in ours
-    ]
-    columns = _columns(ours, value_title(pairs.get(best)), value_title(best))
-    # The paper has a column per value.
-    panel = format_frame(data.set_index(pd.Index(header)), columns).T
-
-    caption = _caption(ours, scaled, records[0]["config"]["protocol"]["softmax_in_loss"])
+    best = value_title(paper["loss"].idxmin())
+    caption = _caption(ours, best)
+    if has_other_values:
+        caption += " Brackets: the paper's value at the same position of its grid."
+    if not records[0]["config"]["protocol"]["softmax_in_loss"]:
+        caption += (
+            " The official code applies the softmax twice in its cross entropy, so the paper's "
+            "losses are on another scale."
+        )
     source = caption_source(records)
     name = EXPERIMENTS[hyperparameter]
     return Table(name, caption, {"": panel}, data=data, source=source, in_paper=True)
 
 
 def ablation_data(
-    records: Sequence[dict], hyperparameter: str, paper: pd.DataFrame
+    records: Records, ours: pd.DataFrame, hyperparameter: str, paper: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the numbers of `ablation`, a row per value."""
-    ours = losses(records, hyperparameter)
-    values, seeds, lowest = list(ours), by_seed(ours), ours.dropna().idxmin(axis=1)
+    """Return the numbers of `ablation`, a row per value; ours: the `losses`."""
     pairs = counterparts(ours, hyperparameter)
     published = {value: printed for printed, value in pairs.items()}
-    theirs = paper.reindex([published.get(value) for value in values])
+    theirs = paper.reindex([published.get(value) for value in ours])
     differences = above(ours, pairs.get(paper["loss"].idxmin()))
+    seeds = by_seed(ours)
+    lowest = ours.dropna().idxmin(axis=1)
     parameters = {
         value_of(record, hyperparameter): record["members"][0]["adapter_parameters"]
         for record in records
     }
     columns = {
-        hyperparameter: values,
+        hyperparameter: list(ours),
         "published_value": theirs.index,
         "loss": seeds.mean(),
         "loss_paper": theirs["loss"],
@@ -174,57 +201,27 @@ def ablation_data(
         "low": differences["low"],
         "high": differences["high"],
         "above_reference_paper": theirs["loss"] - paper["loss"].min(),
-        "lowest": [(lowest == value).sum() for value in values],
+        "lowest": [(lowest == value).sum() for value in ours],
         "failed": failed(ours).sum(),
-        "parameters": [parameters[value] for value in values],
+        "parameters": [parameters[value] for value in ours],
         "parameters_paper": theirs["parameters"],
     }
-    # Their indices differ, values here and in the paper, so they are joined by position.
+    # Rows are values here or in the paper, so columns are joined by position, not by index.
     return pd.DataFrame({name: np.asarray(column) for name, column in columns.items()})
 
 
-def _columns(ours: pd.DataFrame, reference: str, paper_reference: str) -> Mapping[str, Column]:
-    """Return what is shown of `ablation_data`; references: titles of the best value in the paper."""
-    complete_pairs = len(ours.dropna())
-    bounds = Column(
-        f"95 % interval above {reference}, here",
-        lambda row: interval(None, row["low"], row["high"], 3),
-    )
-    return {
-        "loss": Column("Loss, here", 3, best="min"),
-        "loss_paper": Column("Loss, paper", 3),
-        "above_reference": Column(f"Above {reference}, here", 3, signed=True),
-        "above_reference_paper": Column(f"Above {paper_reference}, paper", 3, signed=True),
-        "low": bounds,
-        "std_over_seeds": Column("Standard deviation over seeds, here", 3),
-        "lowest": Column(f"Lowest of {complete_pairs}, here", 0),
-        "failed": Column(f"Learned nothing of {len(ours)}, here", 0),
-        "parameters": Column(
-            "Trainable parameters, here", lambda row: thousands(row["parameters"])
-        ),
-        "parameters_paper": Column(
-            "Trainable parameters, paper", lambda row: thousands(row["parameters_paper"])
-        ),
-    }
-
-
-def _caption(ours: pd.DataFrame, scaled: bool, softmax_in_loss: bool) -> str:
+def _caption(ours: pd.DataFrame, best: str) -> str:
+    """Return the caption of `ablation`; best: the title of the paper's best value."""
+    count, complete = len(ours), len(ours.dropna())
     caption = (
-        f"Best validation loss of PVeRA (nats), mean over {len(ours)} pairs of data set and seed. "
-        "Bold: lowest. Underlined: second lowest. Differences are taken within data set and seed; "
-        "their 95 % intervals are over data sets. Learned nothing: trainings whose best loss is "
-        f"above {100 * LEARNED:.0f} % of that of equal scores for all classes."
+        f"Best validation loss of PVeRA (nats), mean over {count} pairs of data set and seed. "
+        f"Bold: lowest. Underlined: second lowest. The paper's best is {best}; differences to it "
+        "are taken within data set and seed, and their 95 % intervals are over data sets. A "
+        f"training learned nothing if its best loss is above {100 * LEARNED:.0f} % of that of "
+        "equal scores for all classes."
     )
-    complete_pairs = len(ours.dropna())
-    if complete_pairs < len(ours):
-        caption += f" Of {len(ours)} pairs, {complete_pairs} have every value and enter the means."
-    if scaled:
-        caption += " Brackets: the paper's value at the same position of its grid."
-    if not softmax_in_loss:
-        caption += (
-            " The official code applies the softmax twice in its cross entropy, so the paper's "
-            "losses are on another scale."
-        )
+    if complete < count:
+        caption += f" Of {count} pairs, {complete} have every value and enter the means."
     return caption
 
 

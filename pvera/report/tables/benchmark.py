@@ -15,7 +15,7 @@ from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.captions import caption_source
 from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
-from pvera.report.scores import mean_over_seeds, means_by_seed, score_frame
+from pvera.report.scores import Records, mean_over_seeds, means_by_seed, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value, over_datasets
 from pvera.report.table import (
     NOTHING,
@@ -85,7 +85,7 @@ def average_frames(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def comparisons(
-    records: Sequence[dict], metric: str | Callable[[dict], float] = "accuracy"
+    records: Records, metric: str | Callable[[dict], float] = "accuracy"
 ) -> pd.DataFrame:
     """Compare every method with PVeRA, one row per data set and method.
 
@@ -107,7 +107,7 @@ def comparisons(
     return data.reset_index().assign(significantly_lower=lower)
 
 
-def _p_values(records: Sequence[dict]) -> pd.Series:
+def _p_values(records: Records) -> pd.Series:
     """Return the p-value of each data set, category and method but PVeRA."""
     columns = ["dataset", "category", "method", "seed", "correct", "images"]
     tested = [record | record["test"] for record in records if record["test"]]
@@ -124,7 +124,7 @@ def _p_values(records: Sequence[dict]) -> pd.Series:
     return pd.Series(p_values, pooled.index, name="p_value")
 
 
-def grid_choices(records: Sequence[dict]) -> pd.DataFrame:
+def grid_choices(records: Records) -> pd.DataFrame:
     """Count how often each value of a grid was chosen.
 
     Returns:
@@ -176,7 +176,7 @@ def grid_panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict
 # The tables
 
 
-def main(records: Sequence[dict]) -> Table:
+def main(records: Records) -> Table:
     """Build the paper's Table 1, with the average of each category added."""
     scores = score_frame(records)
     values = accuracies(scores)
@@ -195,7 +195,7 @@ def main(records: Sequence[dict]) -> Table:
     return Table("main", caption, {"": values}, columns, source=source, in_paper=True)
 
 
-def detailed(records: Sequence[dict]) -> Table:
+def detailed(records: Records) -> Table:
     """Build the paper's detailed table: mean ± standard deviation over seeds, and stars."""
     data = comparisons(records)
 
@@ -218,7 +218,7 @@ def mean_and_std(mean: float, std: float, star: bool = False) -> str:
     return text if np.isnan(std) else f"{text} ± {std:.1f}"
 
 
-def grid(records: Sequence[dict], searches: Sequence[dict] = ()) -> Table:
+def grid(records: Records, searches: Records = ()) -> Table:
     """Build the paper's table of grid choices: per method, the share of runs with each value.
 
     Args:
@@ -249,7 +249,7 @@ def grid(records: Sequence[dict], searches: Sequence[dict] = ()) -> Table:
 # Against the paper
 
 
-def compare_with_paper(records: Sequence[dict], paper: Published) -> Table:
+def compare_with_paper(records: Records, paper: Published) -> Table:
     """Build the main table here, in the paper, and their difference.
 
     Runs on a published backbone and VTAB-1k's own data are compared cell by cell. Others are

@@ -4,7 +4,7 @@ Errors are averaged by the geometric mean over data sets, as in the paper, and o
 intervals are those of a mean of logarithms.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ import pandas as pd
 from pvera import metrics
 from pvera.report.analyses import Uncertainty
 from pvera.report.captions import caption_source
-from pvera.report.scores import complete, mean_over_seeds, score_frame
+from pvera.report.scores import Records, complete, mean_over_seeds, score_frame
 from pvera.report.statistics import over_datasets
 from pvera.report.table import Column, Table, interval
 from pvera.report.tables.benchmark import REFERENCE
@@ -52,7 +52,7 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     return np.exp(means.join(ratios).join(seeds))
 
 
-def calibration_errors(records: Sequence[dict]) -> dict[str, pd.DataFrame]:
+def calibration_errors(records: Records) -> dict[str, pd.DataFrame]:
     """Return the `geometric_means` of "ACE" and "ECE" (%), in the shape that `forest` draws."""
     frames = {}
     for name in ("ACE", "ECE"):
@@ -72,7 +72,7 @@ def expected(samples: Iterable[Uncertainty]) -> float:
     return 100 * float(np.exp(np.mean(logs)))
 
 
-def calibration(records: Sequence[dict]) -> Table:
+def calibration(records: Records) -> Table:
     """Build the table of calibration errors and proper scores per method."""
     scores = {
         metric: complete(score_frame(records, metric))

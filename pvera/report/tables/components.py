@@ -3,7 +3,7 @@
 Every method and variant has the equal tuning of docs/design.md. Pairs share data set and seed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.report.captions import caption_source
-from pvera.report.scores import largest_class, reached_max_epochs, score_frame
+from pvera.report.scores import Records, largest_class, reached_max_epochs, score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import mean_interval, over_repeats
 from pvera.report.table import (
@@ -201,7 +201,7 @@ def table(runs: Runs) -> Table:
     return Table("components", caption, {"": cells.rename(TITLES)}, data=data, source=source)
 
 
-def _median_epoch(records: Sequence[dict]) -> float:
+def _median_epoch(records: Records) -> float:
     """Return the median of the chosen epochs, which count from one."""
     return np.median([record["chosen"]["epoch"] + 1 for record in records if record["chosen"]])
 
@@ -243,7 +243,7 @@ CHANCE = 5
 SATURATED = 95
 
 
-def screening(root: Path, records: Sequence[dict]) -> pd.DataFrame:
+def screening(root: Path, records: Records) -> pd.DataFrame:
     """Return the numbers that decide whether a data set can tell methods apart.
 
     Args:
@@ -350,7 +350,7 @@ def by_accuracy(runs: Runs) -> str:
 # Equal tuning and the paper's
 
 
-def compare_tunings(equal: Sequence[dict], paper: Sequence[dict]) -> Table:
+def compare_tunings(equal: Records, paper: Records) -> Table:
     """Build the table of averages and ranks of the methods under equal and the paper's tuning."""
     statistics = {}
     for heading, records in (("Equal tuning", equal), ("The paper's tuning", paper)):

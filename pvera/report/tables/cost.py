@@ -11,7 +11,7 @@ from pvera.adapters import METHODS, Method
 from pvera.cost import GIGA
 from pvera.errors import InputError
 from pvera.report.published import Published
-from pvera.report.scores import score_frame
+from pvera.report.scores import Records, score_frame
 from pvera.report.table import Column, Table, fixed, thousands, title
 from pvera.report.tables.benchmark import accuracies
 from pvera.study.cost_records import MEASURES, SIZES, method_of
@@ -87,7 +87,7 @@ def of_paper(costs: pd.DataFrame, paper: Published) -> pd.DataFrame:
     return _points(costs, SIZES, "dinov2_b", accuracy, paper.configurations())
 
 
-def of_runs(costs: pd.DataFrame, records: Sequence[dict]) -> pd.DataFrame:
+def of_runs(costs: pd.DataFrame, records: Records) -> pd.DataFrame:
     """Return the same table of runs on one backbone: means over the members that they chose.
 
     Methods without a run are left out.

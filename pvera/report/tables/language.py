@@ -1,6 +1,5 @@
 """The language table (Appendix D): our scores and the paper's."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import pandas as pd
 from pvera.adapters import PAPER_METHODS
 from pvera.data import glue
 from pvera.report.captions import caption_source
-from pvera.report.scores import largest_class, score_frame
+from pvera.report.scores import Records, largest_class, score_frame
 from pvera.report.statistics import over_repeats
 from pvera.report.table import MARKED, Table, fixed, marks, pivot_text, title
 from pvera.report.tables.benchmark import comparisons, mean_and_std
@@ -18,7 +17,7 @@ from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
 
-def language(root: Path, records: Sequence[dict], published: pd.DataFrame) -> Table:
+def language(root: Path, records: Records, published: pd.DataFrame) -> Table:
     """Build the table of a language experiment on one encoder.
 
     Args:
@@ -52,7 +51,7 @@ def language(root: Path, records: Sequence[dict], published: pd.DataFrame) -> Ta
     return Table(name, caption, panels, data=data, source=source, in_paper=True)
 
 
-def _data(root: Path, records: Sequence[dict], published: pd.DataFrame) -> pd.DataFrame:
+def _data(root: Path, records: Records, published: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method and task: our scores, the majority class, the paper's scores."""
     data = comparisons(records, score)
     data["metric"] = [glue.GLUE[name].metric for name in data["dataset"]]
@@ -61,7 +60,7 @@ def _data(root: Path, records: Sequence[dict], published: pd.DataFrame) -> pd.Da
     return data.join(printed, on=["dataset", "method"])
 
 
-def _panel(data: pd.DataFrame, records: Sequence[dict]) -> pd.DataFrame:
+def _panel(data: pd.DataFrame, records: Records) -> pd.DataFrame:
     """Return our scores in Markdown: a row for the majority class, then one per method."""
     lowest = 100 * score_frame(records, score).groupby(level="dataset").min()
     lowest = data.join(lowest.stack().rename("lowest"), on=["dataset", "method"])["lowest"]
@@ -86,7 +85,7 @@ def score(record: dict) -> float:
     return record["test"][glue.GLUE[record["dataset"]].metric]
 
 
-def majority_class(root: Path, records: Sequence[dict]) -> dict[str, float]:
+def majority_class(root: Path, records: Records) -> dict[str, float]:
     """Return the `score` of always predicting the most frequent class, by task.
 
     It is that class's share of the test set; a correlation is 0.

@@ -35,8 +35,6 @@ SAMPLE_COUNTS = (4, 16)
 ONCE_PER_SEED = "An image counts once per seed, so the values are not independent."
 
 Runs = Sequence[Uncertainty]
-#: From adapters and a number of samples to a row per image.
-ImageValues = Callable[[Runs, int], pd.DataFrame]
 
 
 def ordered(runs: Runs) -> list[Uncertainty]:
@@ -59,38 +57,39 @@ def examples(runs: Runs) -> list[Example]:
 # Standard deviations of the scores, widths of the intervals
 
 
-def predictive_sds(runs: Runs, k: int) -> pd.DataFrame:
-    """Return the predictive standard deviation of each image, with k samples.
+def predictive_sds(runs: Runs) -> pd.DataFrame:
+    """Return the predictive standard deviation of each image.
 
     Returns:
-        A row per image and adapter: dataset, seed, value, and correct: whether most samples are.
+        A row per image, adapter and number of samples (draws): dataset, seed, value, and correct:
+        whether most samples are.
     """
-    return _image_values(runs, k, "sd", "most_samples_correct")
+    return _image_values(runs, "sd", "most_samples_correct")
 
 
-def interval_widths(runs: Runs, k: int) -> pd.DataFrame:
-    """Return the width of the 95 % interval of each image's mean score, with k samples.
+def interval_widths(runs: Runs) -> pd.DataFrame:
+    """Return the width of the 95 % interval of each image's mean score.
 
     Returns:
-        A row per image and adapter: dataset, seed, value, and correct: whether the class that most
-        samples predict is the label.
+        A row per image, adapter and number of samples (draws): dataset, seed, value, and correct:
+        whether the class that most samples predict is the label.
     """
-    return _image_values(runs, k, "width", "prediction_correct")
+    return _image_values(runs, "width", "prediction_correct")
 
 
-def _image_values(runs: Runs, k: int, value: str, correct: str) -> pd.DataFrame:
+def _image_values(runs: Runs, value: str, correct: str) -> pd.DataFrame:
     frames = []
     for run in ordered(runs):
-        estimates = run.estimates[k]
-        columns = {"value": getattr(estimates, value), "correct": getattr(estimates, correct)}
-        adapter = {"dataset": run.record["dataset"], "seed": run.record["seed"]}
-        frames.append(pd.DataFrame(columns | adapter))
+        for k, estimates in run.estimates.items():
+            columns = {
+                "draws": k,
+                "dataset": run.record["dataset"],
+                "seed": run.record["seed"],
+                "value": getattr(estimates, value),
+                "correct": getattr(estimates, correct),
+            }
+            frames.append(pd.DataFrame(columns))
     return pd.concat(frames)
-
-
-def by_sample_count(runs: Runs, values: ImageValues) -> dict[int, pd.DataFrame]:
-    """Return the values of images with each of `SAMPLE_COUNTS`."""
-    return {k: values(runs, k) for k in SAMPLE_COUNTS}
 
 
 def split_by_correct(images: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
@@ -104,26 +103,26 @@ def cliffs_delta(images: pd.DataFrame) -> float:
     return rank_sum(incorrect, correct).cliffs_delta
 
 
-def compare_correct(by_count: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
-    """Compare the values of correct and incorrect images.
+def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
+    """Compare the values of correct and incorrect images, with `SAMPLE_COUNTS`.
 
     Args:
-        by_count: Of `by_sample_count`.
+        images: Of `predictive_sds` or `interval_widths`.
 
     Returns:
         A row per number of samples (draws) and group, all data sets or one: right and wrong, the
         mean values of correct and of incorrect images, and the rank-sum test between them.
     """
     rows = []
-    for k, images in by_count.items():
-        groups = {ALL: images}
-        groups |= {title(name): part for name, part in images.groupby("dataset", sort=False)}
-        for name, part in groups.items():
+    for k in SAMPLE_COUNTS:
+        of_count = images[images["draws"] == k]
+        by_dataset = of_count.groupby("dataset", sort=False)
+        for name, part in [(ALL, of_count), *by_dataset]:
             correct, incorrect = split_by_correct(part)
             test = rank_sum(incorrect, correct)
             row = {
                 "draws": k,
-                "group": name,
+                "group": title(name),
                 "wrong_percent": 100 * len(incorrect) / len(part),
                 "right": correct.mean(),
                 "wrong": incorrect.mean(),
@@ -158,7 +157,7 @@ def _panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def spread(runs: Runs) -> Table:
     """Build the table behind the paper's violins."""
-    data = compare_correct(by_sample_count(runs, predictive_sds))
+    data = compare_correct(predictive_sds(runs))
     caption = (
         "Mean standard deviation of the highest softmax score over the samples, for correct and "
         "incorrect images. An image is correct where more than half of its samples are. p: "
@@ -173,7 +172,7 @@ def spread(runs: Runs) -> Table:
 
 def widths(runs: Runs, paper: Published) -> Table:
     """Build the table of interval widths: here and in the paper, and per data set."""
-    data = compare_correct(by_sample_count(runs, interval_widths))
+    data = compare_correct(interval_widths(runs))
     right, wrong = (float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect"))
     published = pd.DataFrame({"right": [right], "wrong": [wrong]}, ["Paper"])
     here = data[data["group"] == ALL].set_index("draws")[["right", "wrong"]]
@@ -243,7 +242,9 @@ def detection_table(runs: Runs) -> Table:
 
 
 @contrast
-def deltas(runs: Runs, values: ImageValues, k: int, pooled: bool = False) -> PairedDifferences:
+def deltas(
+    runs: Runs, values: Callable[[Runs], pd.DataFrame], k: int, pooled: bool = False
+) -> PairedDifferences:
     """Return Cliff's delta of incorrect against correct images with k samples.
 
     Args:
@@ -253,7 +254,7 @@ def deltas(runs: Runs, values: ImageValues, k: int, pooled: bool = False) -> Pai
         pooled: Over all adapters of a seed, as the paper pools them (Figure 5), instead of within
             each adapter.
     """
-    images = values(runs, k)
+    images = values(runs).query("draws == @k")
     if pooled:
         images = images.assign(dataset=ALL)
     return {"": images.groupby(["dataset", "seed"]).apply(cliffs_delta)}
@@ -265,7 +266,7 @@ def times_as_wide(runs: Runs, k: int) -> PairedDifferences:
 
     The paper compares these means over all images (Appendix C).
     """
-    images = interval_widths(runs, k).assign(dataset=ALL)
+    images = interval_widths(runs).query("draws == @k").assign(dataset=ALL)
     means = images.groupby(["dataset", "seed", "correct"])["value"].mean().unstack()
     means = means.reindex(columns=[True, False])
     return {"": np.log(means[False] / means[True])}
