@@ -1,11 +1,14 @@
 """Execute the notebooks in analysis/, two at a time.
 
-    python experiments/execute_notebooks.py                    on the committed results that analysis/report.yaml names
+    python experiments/execute_notebooks.py                    on the committed results
     python experiments/execute_notebooks.py --profile demo     on the results of one profile
 
-The first updates analysis/, results/tables and figures/. The second writes executed copies and figures to
-figures/<profile>, and tables to results/<profile>/tables. A notebook is skipped while its code, the library and its
-results are unchanged, and where it is named after an experiment that the profile has no results of.
+The first shows the profiles in analysis/report.yaml and updates analysis/, results/tables and
+figures/. The second writes executed copies and figures to figures/<profile>, and tables to
+results/<profile>/tables.
+
+A notebook is skipped while its code, the library and its results are unchanged. It is also skipped
+where it is named after an experiment without results in the profile.
 """
 
 import hashlib
@@ -22,9 +25,12 @@ from pvera.report.settings import read_report
 from pvera.report.tables.speed import TITLES
 from pvera.study.analysis_plan import ANALYSES
 
-#: Notebook -> the experiments that it shows, where it has another name than they.
+#: Notebook -> the experiments that it shows, where their names differ from its own.
 SHOWN_IN = {"rank_and_position": ["rank", "position"], "paper_tuning": ["paper_tuning"]}
-STAMP = "pvera"  # key of a notebook's metadata: the profile and the hash of what it was executed on
+#: Key of a notebook's metadata: the profile, and the hash of what it was executed on.
+STAMP = "pvera"
+#: Suffixes of the result files that notebooks read.
+READ = (".json", ".npz", ".csv")
 
 
 def main() -> None:
@@ -38,66 +44,90 @@ def main() -> None:
 
 
 def execute(root: Path, profile: str | None = None) -> None:
-    """Execute the notebooks that are out of date. InputError without results.
+    """Execute the notebooks that are out of date.
 
     Args:
         root: Folder of analysis/, results/ and figures/.
         profile: Whose results they show; without one, those of the report, in analysis/ itself.
+
+    Raises:
+        InputError: There are no results, or a notebook raised it.
     """
     results = root / "results"
-    names, tables, target_folder = read_report(root).profiles, results / "tables", root / "analysis"
-    if profile:
-        names, tables, target_folder = (
-            [profile],
-            results / profile / "tables",
-            root / "figures" / profile,
-        )
-        if not any((results / profile).rglob("*.json")):
-            command = shlex.join(["python", "experiments/train.py", "--profile", profile])
-            raise InputError(f"no results of {profile!r}: `{command}` makes them")
-    data, tables_exist = digest(root, names), tables.exists()
+    if profile is None:
+        notebooks = sorted((root / "analysis").glob("*.ipynb"))
+        inputs = digest(root, read_report(root).profiles)
+        tables, target = results / "tables", root / "analysis"
+    else:
+        require_results(results, profile)
+        notebooks = [
+            path
+            for path in sorted((root / "analysis").glob("*.ipynb"))
+            if has_results(results / profile, path.stem)
+        ]
+        inputs = digest(root, [profile])
+        tables, target = results / profile / "tables", root / "figures" / profile
 
     stale = []
-    for path in sorted((root / "analysis").glob("*.ipynb")):
-        if profile and not has_results(results / profile, path.stem):
-            continue
-        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in read_json(path)["cells"]]
-        stamp = {
-            "profile": profile,
-            "inputs": hashlib.sha256((data + repr(cells)).encode()).hexdigest(),
-        }
-        target = target_folder / path.name
-        if not (
-            tables_exist and target.exists() and read_json(target)["metadata"].get(STAMP) == stamp
-        ):
-            stale.append((path, target, {STAMP: stamp}))
+    for path in notebooks:
+        stamp = {"profile": profile, "inputs": with_cells(inputs, path)}
+        executed = target / path.name
+        if not (tables.exists() and has_stamp(executed, stamp)):
+            stale.append((path, executed, {STAMP: stamp}))
     if stale:
-        from pvera.report.execution import execute_all  # takes seconds to import
+        from pvera.report.execution import Job, execute_all  # takes seconds to import
 
-        execute_all(stale, profile)
+        execute_all([Job(*job) for job in stale], profile)
+
+
+def require_results(results: Path, profile: str) -> None:
+    """Raise InputError, with the command that makes them, where a profile has no results."""
+    if not any((results / profile).rglob("*.json")):
+        command = shlex.join(["python", "experiments/train.py", "--profile", profile])
+        raise InputError(f"no results of {profile!r}: `{command}` makes them")
 
 
 def has_results(results: Path, notebook: str) -> bool:
-    """Return whether a profile has results of the experiment that a notebook is named after, if it is."""
-    texts = [name for name in glue.GLUE if any(results.glob(f"*/*/{name}"))]
-    if texts or notebook == "language":
-        return bool(texts) and notebook == "language"
-    experiments = SHOWN_IN.get(notebook, [notebook] if notebook in {*TITLES, *ANALYSES} else [])
+    """Return whether a profile has results for a notebook.
+
+    Args:
+        results: Folder of the profile's results.
+        notebook: Its name. One that is not named after an experiment needs none.
+    """
+    has_texts = any(any(results.glob(f"*/*/{name}")) for name in glue.GLUE)
+    if has_texts or notebook == "language":
+        return has_texts and notebook == "language"
+
+    is_experiment = notebook in TITLES or notebook in ANALYSES
+    experiments = SHOWN_IN.get(notebook, [notebook] if is_experiment else [])
     return not experiments or any(any(results.glob(f"{name}*")) for name in experiments)
 
 
-def digest(root: Path, profiles: Sequence[str]) -> str:
-    """Return the SHA-256 of names and contents of what a notebook may read: the library and results.
+def has_stamp(executed: Path, stamp: dict) -> bool:
+    """Return whether an executed notebook exists and was executed on what `stamp` says."""
+    return executed.exists() and read_json(executed)["metadata"].get(STAMP) == stamp
 
-    Results are those of the profiles, the published ones, the costs of the paper's sizes, and the timings.
+
+def with_cells(inputs: str, notebook: Path) -> str:
+    """Return the SHA-256 of a notebook's cells, without outputs, and of the digest of its inputs."""
+    cells = read_json(notebook)["cells"]
+    sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    return hashlib.sha256((inputs + repr(sources)).encode()).hexdigest()
+
+
+def digest(root: Path, profiles: Sequence[str]) -> str:
+    """Return the SHA-256 of names and contents of all files that a notebook may read.
+
+    They are the library, and the results: of the profiles, the paper's printed numbers, the costs
+    of the paper's sizes, and the timings.
     """
     paths = [*(ROOT / "pvera").rglob("*.py")]
     for name in (*profiles, "published", "paper/cost", "performance"):
         for path in (root / "results" / name).rglob("*.*"):
-            if path.suffix in (".json", ".npz", ".csv") and not {"tables", "slurm"}.intersection(
-                path.parts
-            ):
+            is_output = not {"tables", "slurm"}.isdisjoint(path.parts)
+            if path.suffix in READ and not is_output:
                 paths.append(path)
+
     total = hashlib.sha256()
     for path in sorted(paths):
         total.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())

@@ -1,44 +1,60 @@
-"""The audit: is the paper consistent with itself? Every printed number that others determine is recomputed.
+"""The audit: is the paper consistent with itself?
 
-A *finding* is one printed thing, its value according to everything else that is printed, and a verdict. Rounding is
-taken in the paper's favour: a printed 71.4 stands for anything from 71.35 to 71.45 inclusive. Sentences, equations and
-suspicious cells were read by a person: results/published/by_hand.csv. notes.csv beside it holds remarks on computed
-findings; reasons in them are conjectures from patterns, since only the authors can know.
+Every printed number that others determine is recomputed. A *finding* is one printed thing, its
+value according to everything else that is printed, and a verdict. Rounding counts in the paper's
+favour: a printed 71.4 stands for anything from 71.35 to 71.45 inclusive.
+
+A person read the sentences, equations and suspicious cells (results/published/by_hand.csv).
+notes.csv in the same folder holds remarks on computed findings. Reasons in them are conjectures
+from patterns, since only the authors can know.
 """
 
 from collections.abc import Iterator
 from itertools import combinations, product
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pvera import backbones, cost
-from pvera.adapters import PVeRA, VeRA
+from pvera.adapters import METHODS, PVeRA, VeRA
 from pvera.data.glue import GLUE
 from pvera.data.tasks import TASKS
+from pvera.files import write_atomically
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import escape, listed, markdown_table, title
-from pvera.report.table import marks as earned
+from pvera.report.table import marks as earned_marks
 from pvera.report.tables.benchmark import averages
 from pvera.study.results import CATEGORIES
 
-HALF = 0.05  # half a unit of the last printed digit of an accuracy
+#: Half a unit of the last printed digit of an accuracy.
+HALF = 0.05
+#: Tolerance for sums of decimals.
 EPSILON = 1e-9
 
-FOLLOWS, ROUNDING, OPEN = "follows", "within rounding", "undecidable"
-CONTRADICTS, UNCHECKED = "does not follow", "not checkable"
-
+FOLLOWS = "follows"
+ROUNDING = "within rounding"
+OPEN = "undecidable"
+CONTRADICTS = "does not follow"
+UNCHECKED = "not checkable"
 VERDICTS = (FOLLOWS, ROUNDING, OPEN, CONTRADICTS, UNCHECKED)
+
+#: Backbone -> its detailed table.
+DETAILED = {backbone: f"{TABLES[backbone]} ({name})" for backbone, name in BACKBONES.items()}
 
 
 class Finding(NamedTuple):
-    """One printed thing, where the paper prints it, its recomputed value, and the verdict."""
+    """One printed thing and the verdict on it."""
 
+    #: Where the paper prints it.
     place: str
+    #: The thing.
     printed: str
+    #: Its value according to other printed numbers.
     recomputed: str
+    #: One of `VERDICTS`.
     verdict: str
 
 
@@ -46,14 +62,30 @@ Findings = Iterator[Finding]
 
 
 def near(printed: float, value: float, half: float, slack: float) -> str:
-    """Return the verdict on `printed`, precise to ± `half`, against `value`, which rounding can move by `slack`."""
-    gap = abs(printed - value) - EPSILON
-    return FOLLOWS if gap <= half else ROUNDING if gap <= half + slack else CONTRADICTS
+    """Return the verdict on a printed number.
+
+    Args:
+        printed: The number, precise to ± `half`.
+        value: The recomputed number.
+        half: Half a unit of the last printed digit.
+        slack: How far rounding can move `value`.
+    """
+    distance = abs(printed - value) - EPSILON
+    if distance <= half:
+        return FOLLOWS
+    return ROUNDING if distance <= half + slack else CONTRADICTS
 
 
 def above(difference: float, slack: float) -> str:
-    """Return the verdict on a difference that the paper calls positive and that rounding can move by `slack`."""
-    return FOLLOWS if difference > 0 else ROUNDING if difference > -slack - EPSILON else CONTRADICTS
+    """Return the verdict on a difference that the paper calls positive.
+
+    Args:
+        difference: The recomputed difference.
+        slack: How far rounding can move it.
+    """
+    if difference > 0:
+        return FOLLOWS
+    return ROUNDING if difference > -slack - EPSILON else CONTRADICTS
 
 
 def agree(same: bool, verdict: str = FOLLOWS) -> str:
@@ -61,18 +93,14 @@ def agree(same: bool, verdict: str = FOLLOWS) -> str:
     return verdict if same else CONTRADICTS
 
 
-def exact(place: str, printed, recomputed) -> Finding:
+def exact(place: str, printed: object, recomputed: object) -> Finding:
     """Return the finding on two things that must be equal."""
     return Finding(place, str(printed), str(recomputed), agree(printed == recomputed))
 
 
-def cell(table: str, row) -> str:
-    """Name the cell of a row with a method and a data set."""
+def cell(table: str, row: Any) -> str:
+    """Return the name of the cell of a row with a method and a data set."""
     return f"{table}, {title(row.method)} on {title(row.dataset)}"
-
-
-#: Backbone -> its detailed table.
-DETAILED = {backbone: f"{TABLES[backbone]} ({name})" for backbone, name in BACKBONES.items()}
 
 
 # Cells and averages
@@ -80,32 +108,39 @@ DETAILED = {backbone: f"{TABLES[backbone]} ({name})" for backbone, name in BACKB
 
 def check_cells(paper: Published) -> Findings:
     """Yield the findings on the main table against the detailed table of the same backbone."""
-    pairs = paper.main.merge(
-        paper.detailed[paper.detailed["backbone"] == "dinov2_b"], on=["method", "dataset"]
-    )
-    for row in pairs.rename(columns={"accuracy_x": "printed", "accuracy_y": "other"}).itertuples():
-        verdict = near(row.printed, row.other, 0, 2 * HALF)
-        if verdict == ROUNDING:  # unless no count of correct answers prints as both
-            n = SEEDS * TASKS[row.dataset].test_images
-            low, high = zip(
-                plausible_counts(row.printed, n), plausible_counts(row.other, n), strict=True
-            )
-            verdict = agree(max(low) <= min(high), ROUNDING)
-        yield Finding(
-            cell("Table 1", row), f"{row.printed:.1f}", f"{row.other:.1f} in Table 6", verdict
-        )
+    detailed = paper.detailed[paper.detailed["backbone"] == "dinov2_b"]
+    pairs = paper.main.merge(detailed, on=["method", "dataset"], suffixes=("", "_detailed"))
+    for row in pairs.itertuples():
+        verdict = near(row.accuracy, row.accuracy_detailed, 0, 2 * HALF)
+        if verdict == ROUNDING:
+            # It contradicts where no count of correct answers prints as both.
+            images = SEEDS * TASKS[row.dataset].test_images
+            least, most = plausible_counts(row.accuracy, images)
+            least_detailed, most_detailed = plausible_counts(row.accuracy_detailed, images)
+            overlap = max(least, least_detailed) <= min(most, most_detailed)
+            verdict = agree(overlap, ROUNDING)
+        recomputed = f"{row.accuracy_detailed:.1f} in Table 6"
+        yield Finding(cell("Table 1", row), f"{row.accuracy:.1f}", recomputed, verdict)
 
 
 def means(paper: Published) -> pd.DataFrame:
-    """Return the averages of the detailed tables: rows (backbone, method); columns "average" and each category."""
+    """Return the averages of the detailed tables.
+
+    Returns:
+        Rows (backbone, method); columns "average" and each category.
+    """
     category = {name: task.category for name, task in TASKS.items()}
     tables = {backbone: averages(paper.accuracies(backbone), category) for backbone in BACKBONES}
     return pd.concat(tables, names=["backbone", "method"]).dropna()
 
 
 def check_averages(paper: Published) -> Findings:
-    """Yield the findings on averages: the main table's from its cells, the text's from the detailed tables."""
-    detailed, main = means(paper)["average"], paper.accuracies().mean(axis=1)
+    """Yield the findings on averages.
+
+    Those of the main table follow from its cells, those of the text from the detailed tables.
+    """
+    detailed = means(paper)["average"]
+    main = paper.accuracies().mean(axis=1)
     for row in paper.averages.itertuples():
         other = detailed[row.backbone, row.method]
         value = other if row.source == "text" else main[row.method]
@@ -113,303 +148,345 @@ def check_averages(paper: Published) -> Findings:
         if recomputed != f"{other:.2f}":
             recomputed += f" ({other:.2f} from {TABLES[row.backbone]})"
         place = f"{row.source}, average of {title(row.method)}, {BACKBONES[row.backbone]}"
-        yield Finding(place, f"{row.average:.1f}", recomputed, near(row.average, value, HALF, HALF))
+        verdict = near(row.average, value, HALF, HALF)
+        yield Finding(place, f"{row.average:.1f}", recomputed, verdict)
 
 
 # Sentences about which method is best or second, and by how much
 
 
 def check_order(paper: Published) -> Findings:
-    """Yield the findings on sentences that compare methods by their averages, or on the data sets of the main table."""
-    average, leads = means(paper)["average"], {}
-    for backbone, name in BACKBONES.items():
-        pvera, others = average[backbone, "pvera"], average[backbone].drop("pvera")
-        leads[backbone] = pvera - others.max()
-        best = f"PVeRA {pvera:.2f}, best other {title(others.idxmax())} {others.max():.2f}"
-        yield Finding(
-            f"text, highest average, {name}", "PVeRA", best, above(leads[backbone], 2 * HALF)
+    """Yield the findings on sentences that compare methods."""
+    yield from check_highest(paper)
+    yield from check_second(paper)
+    yield from check_leads(paper)
+    yield from check_linear(paper)
+    yield check_wins(paper)
+
+
+def leads(paper: Published) -> dict[str, float]:
+    """Return how far PVeRA's average lies above the best other one, by backbone."""
+    average = means(paper)["average"]
+    return {
+        backbone: average[backbone, "pvera"] - average[backbone].drop("pvera").max()
+        for backbone in BACKBONES
+    }
+
+
+def check_highest(paper: Published) -> Findings:
+    """Yield whether PVeRA has the highest average on each backbone."""
+    average = means(paper)["average"]
+    for backbone, lead in leads(paper).items():
+        others = average[backbone].drop("pvera")
+        recomputed = (
+            f"PVeRA {average[backbone, 'pvera']:.2f}, "
+            f"best other {title(others.idxmax())} {others.max():.2f}"
         )
+        place = f"text, highest average, {BACKBONES[backbone]}"
+        yield Finding(place, "PVeRA", recomputed, above(lead, 2 * HALF))
+
+
+def check_second(paper: Published) -> Findings:
+    """Yield whether the methods that the text calls second best are."""
+    average = means(paper)["average"]
     for quote, backbone in (("second_s", "dinov2_s"), ("second_l", "dinov2_l")):
-        quoted, others = paper.quote(quote), average[backbone].drop("pvera")
+        quoted = paper.quote(quote)
+        others = average[backbone].drop("pvera")
         named = [key for key in others.index if title(key) in quoted.split(" and ")]
         behind = others.max() - others
         tied_as_printed = set(behind.index[behind <= HALF + EPSILON])
-        verdict = (
-            FOLLOWS if tied_as_printed == set(named) else above(-behind[named].max(), 2 * HALF)
-        )
-        first = listed(others.nlargest(3), "{:.2f}")
-        yield Finding(f"text, second best, {BACKBONES[backbone]}", quoted, first, verdict)
+        verdict = above(-behind[named].max(), 2 * HALF)
+        if tied_as_printed == set(named):
+            verdict = FOLLOWS
+        recomputed = listed(others.nlargest(3), "{:.2f}")
+        yield Finding(f"text, second best, {BACKBONES[backbone]}", quoted, recomputed, verdict)
+
+
+def check_leads(paper: Published) -> Findings:
+    """Yield whether PVeRA's lead is the largest on ViT-S and the smallest on ViT-L."""
+    lead = leads(paper)
+    recomputed = ", ".join(f"{BACKBONES[key]} {value:.2f}" for key, value in lead.items())
     for quote, backbone, sign in (("gap_s", "dinov2_s", 1), ("gap_l", "dinov2_l", -1)):
-        least = min(
-            sign * (leads[backbone] - lead) for other, lead in leads.items() if other != backbone
-        )
-        recomputed = ", ".join(f"{BACKBONES[b]} {lead:.2f}" for b, lead in leads.items())
+        others = [value for key, value in lead.items() if key != backbone]
+        least = min(sign * (lead[backbone] - other) for other in others)
         place = f"text, lead of PVeRA, {BACKBONES[backbone]}"
         yield Finding(place, paper.quote(quote), recomputed, above(least, 4 * HALF))
+
+
+def check_linear(paper: Published) -> Findings:
+    """Yield whether linear probing is good on natural images and the lowest elsewhere."""
     table = paper.accuracies()
     natural = table[[dataset for dataset in table if TASKS[dataset].category == "natural"]]
-    beaten = natural.lt(natural.loc["linear"]).sum(axis=1)[["bottleneck", "adaptformer"]]
-    recomputed = "above Bottleneck on {}, above AdaptFormer on {} of {} data sets".format(
-        *beaten, natural.shape[1]
+    below = natural.lt(natural.loc["linear"]).sum(axis=1)
+    bottleneck, adaptformer = below["bottleneck"], below["adaptformer"]
+    recomputed = (
+        f"above Bottleneck on {bottleneck}, above AdaptFormer on {adaptformer} "
+        f"of {natural.shape[1]} data sets"
     )
-    yield Finding(
-        "text, linear probing on natural images",
-        paper.quote("linear_natural"),
-        recomputed,
-        agree(beaten.all()),
-    )
+    verdict = agree(bottleneck > 0 and adaptformer > 0)
+    place = "text, linear probing on natural images"
+    yield Finding(place, paper.quote("linear_natural"), recomputed, verdict)
+
     lowest = means(paper).loc["dinov2_b"][list(CATEGORIES[1:])].idxmin()
-    recomputed = "lowest average: " + ", ".join(
-        f"{title(m)} ({category})" for category, m in lowest.items()
-    )
+    each = ", ".join(f"{title(method)} ({category})" for category, method in lowest.items())
     verdict = agree(set(lowest) == {"linear"})
-    yield Finding(
-        "text, linear probing under a larger shift",
-        paper.quote("linear_shift"),
-        recomputed,
-        verdict,
-    )
-    wins = (
-        table.rank(ascending=False, method="min")
-        .eq(1)
-        .sum(axis=1)
-        .sort_values(ascending=False, kind="stable")
-    )
+    place = "text, linear probing under a larger shift"
+    yield Finding(place, paper.quote("linear_shift"), f"lowest average: {each}", verdict)
+
+
+def check_wins(paper: Published) -> Finding:
+    """Return whether DoRA is best on as many data sets as the text says."""
+    ranks = paper.accuracies().rank(ascending=False, method="min")
+    wins = ranks.eq(1).sum(axis=1).sort_values(ascending=False, kind="stable")
     quoted = paper.quote("best_of_dora")
-    yield Finding(
-        "text, data sets on which DoRA is best",
-        quoted,
-        listed(wins, "{}"),
-        agree(int(quoted) == wins["dora"]),
-    )
+    verdict = agree(int(quoted) == wins["dora"])
+    return Finding("text, data sets on which DoRA is best", quoted, listed(wins, "{}"), verdict)
 
 
 def check_marks(paper: Published) -> Findings:
-    """Yield the findings on bold (best) and underlined (second) cells, given the printed numbers."""
-    values, printed = paper.accuracies(), paper.accuracies(column="mark")
-    average = paper.averages[paper.averages["source"] != "text"].set_index("method")
+    """Yield the findings on bold (best) and underlined (second) cells, given the numbers."""
+    values = paper.accuracies()
+    printed = paper.accuracies(column="mark")
     columns = {f"Table 1, {title(d)}": (values[d], printed[d]) for d in values}
+    average = paper.averages[paper.averages["source"] != "text"].set_index("method")
     columns["Table 1, Average"] = (average["average"], average["mark"])
     for task, rows in paper.language.set_index("method").groupby("task", sort=False):
         columns[f"Table 5, {task}"] = (rows["score"], rows["mark"])
+
     for place, (scores, marks) in columns.items():
-        expected = pd.Series(earned(scores), scores.index)
-        verdict = (
-            FOLLOWS
-            if expected.eq(marks).all()
-            else ROUNDING
-            if _breaks_ties(scores, marks)
-            else CONTRADICTS
-        )
-        yield Finding(place, _described(marks), _described(expected), verdict)
+        earned = pd.Series(earned_marks(scores), scores.index)
+        verdict = CONTRADICTS
+        if earned.eq(marks).all():
+            verdict = FOLLOWS
+        elif _breaks_ties(scores, marks):
+            verdict = ROUNDING
+        yield Finding(place, _described(marks), _described(earned), verdict)
 
 
 def _breaks_ties(scores: pd.Series, marks: pd.Series) -> bool:
     """Return whether unrounded numbers behind equal printed ones could earn these marks."""
-    best, second = (scores[marks == mark] for mark in ("best", "second"))
-    if best.empty or (len(best) == 1) != (len(second) > 0):
+    best, second = scores[marks == "best"], scores[marks == "second"]
+    has_second = len(second) > 0
+    if best.empty or (len(best) == 1) != has_second:
         return False
-    return best.eq(scores.max()).all() and second.eq(scores[marks != "best"].max()).all()
+    others = scores[marks != "best"]
+    return best.eq(scores.max()).all() and second.eq(others.max()).all()
 
 
 def _described(marks: pd.Series) -> str:
     """Return, for example, "best: PVeRA; second: DoRA and LoRA"."""
-    methods = {mark: marks.index[marks == mark] for mark in ("best", "second")}
-    return "; ".join(
-        f"{mark}: {' and '.join(map(title, keys))}" for mark, keys in methods.items() if len(keys)
-    )
+    parts = []
+    for mark in ("best", "second"):
+        methods = [title(key) for key in marks.index[marks == mark]]
+        if methods:
+            parts.append(f"{mark}: {' and '.join(methods)}")
+    return "; ".join(parts)
 
 
 # Stars and standard deviations
 
 
-def plausible_counts(percent, n):
-    """Return the least and greatest numbers of correct answers of n that print as `percent`; arrays or numbers."""
-    low, high = (n * (percent + side) / 100 for side in (-HALF, HALF))
-    return np.maximum(0, np.ceil(low - EPSILON)), np.minimum(n, np.floor(high + EPSILON))
+def plausible_counts(percent: Any, n: Any) -> tuple[Any, Any]:
+    """Return the least and the greatest count of n that prints as a percentage.
+
+    Args:
+        percent: The percentages; a number or an array, as `n`.
+        n: Number of answers.
+    """
+    least = np.ceil(n * (percent - HALF) / 100 - EPSILON)
+    most = np.floor(n * (percent + HALF) / 100 + EPSILON)
+    return np.maximum(0, least), np.minimum(n, most)
 
 
 def stars(paper: Published) -> pd.DataFrame:
-    """Return a row per number of the detailed tables and the language table that can have a star.
+    """Test each accuracy that can have a star, in the detailed tables and the language table.
 
-    table, method, dataset: where it is printed. accuracy, star; reference: PVeRA's accuracy. n: answers, NaN
-    where no binomial test applies. low, high: the range of p-values of the counts that print as these accuracies.
-    earned: whether it gets a star; None where rounding leaves that open.
+    Returns:
+        A row per accuracy: table, method and dataset say where it is printed. accuracy, star:
+        what is printed; reference: PVeRA's accuracy. n: answers, NaN where no binomial test
+        applies. low, high: the range of p-values of the counts that print as these accuracies.
+        earned: whether it gets a star; None where rounding leaves that open.
     """
-    language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
-    detailed = paper.detailed.assign(
-        table=paper.detailed["backbone"].map(DETAILED), block=paper.detailed["method"]
-    )
-    # The detailed tables are read by method, the language table by task.
-    blocks = (detailed, language.assign(table="Table 5", block=language["dataset"]))
-    rows = pd.concat(blocks, ignore_index=True)
-    rows = rows.loc[
-        rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable").index
-    ]
-    images = {name: task.test_images for name, task in TASKS.items()}
-    # CoLA's measure is a correlation, and a binomial test needs a share of correct answers.
-    images |= {task.title: task.dev for task in GLUE.values() if task.metric == "accuracy"}
-    rows = rows.assign(n=SEEDS * rows["dataset"].map(images))
-    reference = rows.loc[rows["method"] == "pvera", ["table", "dataset", "accuracy"]]
+    rows = _with_answers(paper)
+    is_pvera = rows["method"] == "pvera"
+    reference = rows.loc[is_pvera, ["table", "dataset", "accuracy"]]
     reference = reference.rename(columns={"accuracy": "reference"})
-    rows = rows[rows["method"] != "pvera"].merge(reference, on=["table", "dataset"])
-    (least, most), (lowest, highest) = (
-        plausible_counts(rows[name], rows["n"]) for name in ("accuracy", "reference")
-    )
-    rows["low"], rows["high"] = (
-        binomial_p_value(least, rows["n"], highest),
-        binomial_p_value(most, rows["n"], lowest),
-    )
-    rows["earned"] = np.select([rows["high"] < LEVEL, rows["low"] >= LEVEL], [True, False], None)
+    rows = rows[~is_pvera].merge(reference, on=["table", "dataset"])
+
+    least, most = plausible_counts(rows["accuracy"], rows["n"])
+    least_reference, most_reference = plausible_counts(rows["reference"], rows["n"])
+    rows["low"] = binomial_p_value(least, rows["n"], most_reference)
+    rows["high"] = binomial_p_value(most, rows["n"], least_reference)
+    rows["earned"] = None
+    rows.loc[rows["high"] < LEVEL, "earned"] = True
+    rows.loc[rows["low"] >= LEVEL, "earned"] = False
     return rows
 
 
-def exchanges(paper: Published) -> pd.DataFrame:
-    """Count the contradictory stars of each detailed table before and after two columns exchange their stars.
+def _with_answers(paper: Published) -> pd.DataFrame:
+    """Return the accuracies of both kinds of tables in reading order, with their answers n."""
+    detailed = paper.detailed.assign(table=paper.detailed["backbone"].map(DETAILED))
+    language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
+    language["table"] = "Table 5"
+    # The detailed tables are read by method, the language table by task.
+    detailed["block"] = detailed["method"]
+    language["block"] = language["dataset"]
+    rows = pd.concat([detailed, language], ignore_index=True)
+    order = rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable")
+    rows = rows.loc[order.index]
 
-    A printed star is one where it cannot be earned, a missing one where it must be earned.
+    images = {name: task.test_images for name, task in TASKS.items()}
+    # CoLA's measure is a correlation, and a binomial test needs a share of correct answers.
+    images |= {task.title: task.dev for task in GLUE.values() if task.metric == "accuracy"}
+    return rows.assign(n=SEEDS * rows["dataset"].map(images))
+
+
+def exchanges(paper: Published) -> pd.DataFrame:
+    """Count the contradictory stars of each detailed table if two columns exchange their stars.
+
+    A printed star contradicts where it cannot be earned, a missing one where it must be earned.
+
+    Returns:
+        A row per table and pair of columns: the counts before and after.
     """
-    rows, every = [], stars(paper)
+    rows = []
+    tested = stars(paper)
     for backbone in BACKBONES:
         printed = paper.accuracies(backbone, "star").drop("pvera")
-        earned = every[every["table"] == DETAILED[backbone]].pivot(
-            index="method", columns="dataset", values="earned"
-        )
+        of_table = tested[tested["table"] == DETAILED[backbone]]
+        earned = of_table.pivot(index="method", columns="dataset", values="earned")
         earned = earned.reindex_like(printed).stack(future_stack=True).dropna()
-        before = int(earned.ne(printed.stack(future_stack=True)[earned.index]).sum())
+
+        before = _differing(earned, printed)
         for first, second in combinations(printed.index, 2):
-            exchanged = printed.rename(index={first: second, second: first}).stack(
-                future_stack=True
-            )
-            after = int(earned.ne(exchanged[earned.index]).sum())
-            rows.append(
-                {
-                    "backbone": backbone,
-                    "one": first,
-                    "other": second,
-                    "before": before,
-                    "after": after,
-                }
-            )
+            exchanged = printed.rename(index={first: second, second: first})
+            pair = {"backbone": backbone, "one": first, "other": second}
+            rows.append(pair | {"before": before, "after": _differing(earned, exchanged)})
     return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
+
+
+def _differing(earned: pd.Series, printed: pd.DataFrame) -> int:
+    """Count the stars that are not as earned, by (method, dataset)."""
+    return int(earned.ne(printed.stack(future_stack=True)[earned.index]).sum())
 
 
 def check_stars(paper: Published) -> Findings:
     """Yield the findings on the stars of the detailed tables and of the language table."""
+    expected = {None: "star or none", True: "star", False: "no star"}
     for row in stars(paper).itertuples():
+        place = cell(row.table, row)
         printed = f"{row.accuracy:.1f}{'*' if row.star else ''} (PVeRA {row.reference:.1f})"
         if np.isnan(row.n):
-            yield Finding(cell(row.table, row), printed, "–", UNCHECKED)
+            yield Finding(place, printed, "–", UNCHECKED)
             continue
+
         # Below 1e-99 digits depend on the platform.
         texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in (row.low, row.high)]
-        given = {None: "star or none", True: "star", False: "no star"}[row.earned]
+        recomputed = f"{expected[row.earned]}: p {' to '.join(dict.fromkeys(texts))}"
         verdict = OPEN if row.earned is None else agree(row.earned == row.star)
-        yield Finding(
-            cell(row.table, row),
-            printed,
-            f"{given}: p {' to '.join(dict.fromkeys(texts))}",
-            verdict,
-        )
-    printed = sum(
-        table.loc[table["method"] == "pvera", "star"].sum()
-        for table in (paper.detailed, paper.language)
-    )
-    yield exact("stars of PVeRA itself", printed, 0)
+        yield Finding(place, printed, recomputed, verdict)
+
+    tables = (paper.detailed, paper.language)
+    of_pvera = sum(table.loc[table["method"] == "pvera", "star"].sum() for table in tables)
+    yield exact("stars of PVeRA itself", of_pvera, 0)
 
 
 def check_spreads(paper: Published) -> Findings:
-    """Yield the findings on whether three accuracies in [0, 100] can have this mean and standard deviation."""
+    """Yield whether three accuracies in [0, 100] can have each mean and standard deviation."""
     for row in paper.detailed.itertuples():
         total = SEEDS * row.accuracy
-        widest = float(np.std([min(100, max(0, total - 100 * i)) for i in range(SEEDS)], ddof=1))
+        # The largest spread has as many values at 100 as the total allows, and the rest in one.
+        extremes = [min(100, max(0, total - 100 * seed)) for seed in range(SEEDS)]
+        largest = float(np.std(extremes, ddof=1))
+        verdict = agree(row.std <= largest + 2 * HALF)
         printed = f"{row.accuracy:.1f} ± {row.std:.1f}"
-        verdict = agree(row.std <= widest + 2 * HALF)
-        yield Finding(cell(DETAILED[row.backbone], row), printed, f"at most {widest:.1f}", verdict)
+        place = cell(DETAILED[row.backbone], row)
+        yield Finding(place, printed, f"at most {largest:.1f}", verdict)
 
 
 # The grid table
 
 
 def check_grid(paper: Published) -> Findings:
-    """Yield the findings on the grid table: shares of its configurations, and its most chosen values.
+    """Yield the findings on the grid table: its shares, and its most chosen values.
 
     Shares are possible if whole numbers print as them and sum to the number of configurations.
     """
     total = int(paper.quote("configurations"))
     for method, rows in paper.grid.groupby("method", sort=False):
-        options = [
-            [k for k in range(total + 1) if abs(100 * k / total - p) <= 0.5 + EPSILON]
-            for p in rows["percent"]
-        ]
-        counts = next((counts for counts in product(*options) if sum(counts) == total), None)
-        printed = ", ".join(f"{p} %" for p in rows["percent"])
-        recomputed = (
-            ", ".join(f"{k}/{total}" for k in counts)
-            if counts
-            else f"no counts that sum to {total}"
-        )
-        yield Finding(f"Table 4, {title(method)}", printed, recomputed, agree(counts is not None))
+        counts = _counts(rows["percent"], total)
+        recomputed = f"no counts that sum to {total}"
+        if counts is not None:
+            recomputed = ", ".join(f"{count}/{total}" for count in counts)
+        printed = ", ".join(f"{percent} %" for percent in rows["percent"])
+        verdict = agree(counts is not None)
+        yield Finding(f"Table 4, {title(method)}", printed, recomputed, verdict)
+
     for method, quote in (("lora", "lora_rank"), ("vera", "vera_learning_rate")):
         rows = paper.grid[paper.grid["method"] == method]
         most = rows.loc[rows["percent"].idxmax(), "value"]
-        yield exact(f"text, most chosen value of {title(method)}", paper.quote(quote), f"{most:g}")
+        place = f"text, most chosen value of {title(method)}"
+        yield exact(place, paper.quote(quote), f"{most:g}")
 
 
-# Trained parameters and operations, counted on this package's models
+def _counts(percents: pd.Series, total: int) -> tuple[int, ...] | None:
+    """Return whole numbers that print as these percentages of their sum, or None."""
+    shares = [100 * count / total for count in range(total + 1)]
+    options = [
+        [count for count, share in enumerate(shares) if abs(share - percent) <= 0.5 + EPSILON]
+        for percent in percents
+    ]
+    return next((counts for counts in product(*options) if sum(counts) == total), None)
+
+
+# Trainable parameters and operations, counted on this package's models
 
 
 def adapter_sizes(paper: Published) -> pd.DataFrame:
-    """Return the mean number of trained parameters of each method on ViT-B, weighted by the grid's shares.
+    """Return the mean number of trainable parameters of each method on ViT-B.
 
-    times: the same as a multiple of PVeRA's.
+    Returns:
+        A row per method: parameters, weighted by the shares of the grid table; times, the same
+        as a multiple of PVeRA's.
     """
-    vit, rows = backbones.shapes("dinov2_b"), {}
+    vit = backbones.shapes("dinov2_b")
+    sizes = {}
     for key, members in paper.configurations().items():
-        methods, percents = zip(*members, strict=True)
-        rows[key] = np.average(
-            [cost.trained_parameters(vit, method) for method in methods], weights=percents
-        )
-    table = pd.DataFrame({"parameters": pd.Series(rows)})
+        counts = [cost.trained_parameters(vit, method) for method, _ in members]
+        sizes[key] = np.average(counts, weights=[percent for _, percent in members])
+    table = pd.DataFrame({"parameters": pd.Series(sizes)})
     return table.assign(times=table["parameters"] / table.at["pvera", "parameters"])
 
 
 def check_sizes(paper: Published) -> Findings:
-    """Yield the findings on the trained parameters in the ablation tables and the text, counted on ViT-B.
-
-    Orders of magnitude, in the plural, count from 10^1.5.
-    """
-    vit, trained = backbones.shapes("dinov2_b"), cost.trained_parameters
+    """Yield the findings on trainable parameters in the ablation tables and the text, on ViT-B."""
+    vit = backbones.shapes("dinov2_b")
     for row in paper.rank.itertuples():
-        yield exact(f"Table 2, r = {row.rank}", row.parameters, trained(vit, PVeRA(rank=row.rank)))
+        counted = cost.trained_parameters(vit, PVeRA(rank=row.rank))
+        yield exact(f"Table 2, r = {row.rank}", row.parameters, counted)
     for row in paper.position.itertuples():
-        yield exact(
-            f"Table 3, {row.targets.upper()}",
-            row.parameters,
-            trained(vit, PVeRA(targets=row.targets)),
-        )
+        counted = cost.trained_parameters(vit, PVeRA(targets=row.targets))
+        yield exact(f"Table 3, {row.targets.upper()}", row.parameters, counted)
+
     times = adapter_sizes(paper)["times"].drop(["pvera", "linear"])
     recomputed = f"times PVeRA's: {listed(times, '{:.1f}')}"
+    # "Orders of magnitude", in the plural, count from 10^1.5.
     verdict = agree((np.log10(times) >= 1.5).mean() > 1 / 2)
-    yield Finding(
-        "text, PVeRA against most other adapters", paper.quote("size"), recomputed, verdict
-    )
+    place = "text, PVeRA against most other adapters"
+    yield Finding(place, paper.quote("size"), recomputed, verdict)
 
 
 def check_costs(paper: Published) -> Findings:
-    """Yield the findings on the percentages of operations that PVeRA and VeRA add to ViT-B/14, counted by torch."""
+    """Yield the findings on the operations (%) that PVeRA and VeRA add to ViT-B/14."""
     vit = backbones.shapes("dinov2_b")
     for method in (PVeRA(), VeRA()):
-        printed, counted = float(paper.quote(f"flops_{method.key}")), cost.count(vit, method)
+        printed = float(paper.quote(f"flops_{method.key}"))
+        counted = cost.count(vit, method)
         base = counted.backbone_multiply_adds
         percent = 100 * ((counted.sampled or counted.inference) - base) / base
         recomputed = f"{percent:.2f} % of {base / cost.GIGA:.2f} G multiply-adds"
-        yield Finding(
-            f"text, {method.title} on ViT-B/14",
-            f"{printed} %",
-            recomputed,
-            near(printed, percent, HALF, 0),
-        )
+        verdict = near(printed, percent, HALF, 0)
+        yield Finding(f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, verdict)
 
 
 # The two ablation tables
@@ -417,27 +494,26 @@ def check_costs(paper: Published) -> Findings:
 
 def check_ablations(paper: Published) -> Findings:
     """Yield the findings on the two ablation tables, against one another and against the text."""
-    rank, position = paper.rank.set_index("rank"), paper.position.set_index("targets")
-    r, targets = (
-        int(paper.quote("position_table_rank")),
-        _letters(paper.quote("rank_table_targets")),
-    )
+    rank = paper.rank.set_index("rank")
+    position = paper.position.set_index("targets")
+    shared_rank = int(paper.quote("position_table_rank"))
+    shared_targets = _letters(paper.quote("rank_table_targets"))
     for column in ("loss", "parameters"):
-        place = f"Table 2 r = {r}, Table 3 {targets.upper()}: {column}"
-        yield exact(place, rank.at[r, column], position.at[targets, column])
+        place = f"Table 2 r = {shared_rank}, Table 3 {shared_targets.upper()}: {column}"
+        yield exact(place, rank.at[shared_rank, column], position.at[shared_targets, column])
+
     yield exact("text, best rank", int(paper.quote("best_rank")), rank["loss"].idxmin())
-    yield exact(
-        "text, best position", _letters(paper.quote("best_targets")), position["loss"].idxmin()
-    )
+    best_targets = _letters(paper.quote("best_targets"))
+    yield exact("text, best position", best_targets, position["loss"].idxmin())
     close = paper.quote("close_ranks")
     nearest = rank["loss"].nsmallest(2 + close.count(",")).index[1:]
     yield exact("text, ranks nearly as good", close, ", ".join(map(str, sorted(nearest))))
+
     quoted = paper.quote("ablation_datasets").lower()
     datasets = [name for name, task in TASKS.items() if task.title.lower() in quoted]
-    per_category = [
-        sum(TASKS[dataset].category == category for dataset in datasets) for category in CATEGORIES
-    ]
-    yield exact("text, data sets per category", "2, 2, 2", ", ".join(map(str, per_category)))
+    categories = [TASKS[dataset].category for dataset in datasets]
+    counts = ", ".join(str(categories.count(category)) for category in CATEGORIES)
+    yield exact("text, data sets per category", "2, 2, 2", counts)
     yield exact("text, data sets", int(paper.quote("ablation_count")), len(datasets))
 
 
@@ -462,26 +538,41 @@ CHECKS = {
 
 
 def audit(paper: Published) -> pd.DataFrame:
-    """Return all findings, one row each with its note: those of `CHECKS`, and those read by hand after their kind."""
+    """Return all findings with their notes: those of `CHECKS`, and those read by hand.
+
+    Findings of one kind of check stand together, the computed ones first.
+    """
     kinds = [pd.DataFrame(check(paper)).assign(check=kind) for kind, check in CHECKS.items()]
     computed = pd.concat(kinds).merge(paper.notes, "left", ["check", "place"])
-    findings = pd.concat([computed, paper.by_hand], ignore_index=True)[list(paper.by_hand)].fillna(
-        ""
-    )
-    return pd.concat(
-        [of_kind for _, of_kind in findings.groupby("check", sort=False)], ignore_index=True
-    )
+    findings = pd.concat([computed, paper.by_hand], ignore_index=True)
+    findings = findings[list(paper.by_hand)].fillna("")
+    grouped = findings.groupby("check", sort=False)
+    return pd.concat([of_kind for _, of_kind in grouped], ignore_index=True)
 
 
 def summary(findings: pd.DataFrame) -> pd.DataFrame:
     """Count the findings of each check (rows) by verdict (columns)."""
     table = pd.crosstab(findings["check"], findings["verdict"], margins=True, margins_name="all")
-    table = table.reindex(
-        index=[*findings["check"].unique(), "all"], columns=VERDICTS, fill_value=0
-    )
+    checks = [*findings["check"].unique(), "all"]
+    table = table.reindex(index=checks, columns=VERDICTS, fill_value=0)
     return table.rename_axis(index="check", columns=None)
 
 
+#: Key of a method, data set or backbone -> its title.
+NAMES = BACKBONES | {key: named.title for key, named in (METHODS | TASKS).items()}
+
+
 def table(data: pd.DataFrame) -> str:
-    """Return a table in Markdown, without its index."""
-    return markdown_table(list(map(escape, data)), data.astype(str).map(escape).to_numpy())
+    """Return a table in Markdown, without its index, with titles instead of keys."""
+    titles = data.rename(columns=NAMES).astype(object).map(lambda cell: str(_titled(cell)))
+    rows = titles.map(escape).to_numpy()
+    return markdown_table([escape(column) for column in titles], rows)
+
+
+def _titled(cell: Any) -> Any:
+    return NAMES.get(cell, cell) if isinstance(cell, str) else cell
+
+
+def write(findings: pd.DataFrame, folder: Path) -> None:
+    """Write the findings to <folder>/audit.csv."""
+    write_atomically(folder / "audit.csv", findings.to_csv(index=False, lineterminator="\n"))

@@ -1,8 +1,7 @@
-"""The registry of claims, the paper's and our own, judged on a report's results for the page and the notebooks."""
+"""The registry of claims, the paper's and our own, and their verdicts on the results of a report."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,47 +18,32 @@ from pvera.report.tables import ablations, components, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as samples
 from pvera.report.tables.verdicts import (
-    FIELDS,
     RULE,
-    SCOPES,
-    SHOWN,
     UNTESTABLE,
     Claim,
+    Judgement,
+    Measure,
+    judge,
     lead,
-    scope_cell,
+    not_tested,
 )
 
-#: What contrasts take, by setting.
+#: What contrasts compare, by setting.
 Results = Mapping[Setting, Any]
 
-
-@dataclass(frozen=True)
-class Topic:
-    """Claims that share their results.
-
-    Attributes:
-        place: In the paper.
-        notebook: That shows them.
-        command: That makes the results.
-        load: Returns what contrasts take, by setting.
-    """
-
-    place: str
-    notebook: str
-    command: str
-    load: Callable[[ResultFiles], Results]
+# What claims are judged on
 
 
 def load_accuracy(files: ResultFiles) -> Results:
     """Return test accuracies (%) per component."""
-    return {setting: components.values(runs) for setting, runs in components.load(files).items()}
+    loaded = components.load(files)
+    return {setting: components.values(runs) for setting, runs in loaded.items()}
 
 
 def load_calibration(files: ResultFiles) -> Results:
-    """Return how far ACE (points) lies below zero, per component: the higher, the better."""
-    return {
-        setting: -components.values(runs, "ace") for setting, runs in components.load(files).items()
-    }
+    """Return ACE (points) per component with a minus sign: the higher, the better."""
+    loaded = components.load(files)
+    return {setting: -components.values(runs, "ace") for setting, runs in loaded.items()}
 
 
 def load_official(files: ResultFiles) -> Results:
@@ -67,30 +51,27 @@ def load_official(files: ResultFiles) -> Results:
     return {setting: 100 * score_frame(runs) for setting, runs in files.read("official").items()}
 
 
-def load_ablation(files: ResultFiles, hyperparameter: str) -> Results:
-    """Return the best validation losses of each value of a hyperparameter."""
-    runs = ablations.read(files, hyperparameter)
-    return {
-        setting: ablations.losses(of_setting, hyperparameter)
-        for setting, of_setting in runs.items()
-    }
+def load_position(files: ResultFiles) -> Results:
+    """Return the best validation losses of each choice of target projections."""
+    loaded = ablations.read(files, "targets")
+    return {setting: ablations.losses(runs, "targets") for setting, runs in loaded.items()}
 
 
 def load_tasks(files: ResultFiles) -> Results:
     """Return how well the samples find the errors of each data set."""
-    analysed = files.read("uncertainty", analyses.load_analyses)
-    return {setting: samples.by_task(of_setting) for setting, of_setting in analysed.items()}
+    loaded = files.read("uncertainty", analyses.load_analyses)
+    return {setting: samples.by_task(analysed) for setting, analysed in loaded.items()}
 
 
 def load_samples(files: ResultFiles) -> Results:
-    """Return the samples of adapters, in settings whose analyses hold one pass too."""
+    """Return the samples of adapters, with the predictions of one pass."""
     return files.read("uncertainty", analyses.load_uncertainty)
 
 
 def load_out_of_distribution(files: ResultFiles) -> Results:
     """Return the comparisons of latents in and out of distribution."""
-    values = files.read("out_of_distribution", ood.load_values)
-    return {setting: ood.comparisons(of_setting) for setting, of_setting in values.items()}
+    loaded = files.read("out_of_distribution", ood.load_values)
+    return {setting: ood.comparisons(values) for setting, values in loaded.items()}
 
 
 def load_focus(files: ResultFiles) -> Results:
@@ -99,200 +80,314 @@ def load_focus(files: ResultFiles) -> Results:
 
 
 def load_text(files: ResultFiles) -> Results:
-    """Return scores on GLUE, of tasks with trainings on all their texts these alone, and of the majority class (%)."""
+    """Return scores (%) on GLUE, and those of the majority class.
+
+    Where a task has trainings on all its texts, they alone count.
+    """
     full = files.read("full_sets", text=True)
     scores = {}
-    for setting, runs in files.read("benchmark", text=True).items():
-        on_all_texts = full.get(setting, [])
-        there = {run["dataset"] for run in on_all_texts}
-        group = [run for run in runs if run["dataset"] not in there] + on_all_texts
-        frame = 100 * score_frame(group, language.score)
-        shares = language.majority_class(files.root, group)
-        scores[setting] = frame.assign(
-            majority=100 * frame.index.get_level_values("dataset").map(shares)
-        )
+    for setting, benchmark in files.read("benchmark", text=True).items():
+        runs = full.get(setting, [])
+        on_all_texts = {run["dataset"] for run in runs}
+        runs = [run for run in benchmark if run["dataset"] not in on_all_texts] + runs
+
+        frame = 100 * score_frame(runs, language.score)
+        majority = language.majority_class(files.root, runs)
+        datasets = frame.index.get_level_values("dataset")
+        scores[setting] = frame.assign(majority=100 * datasets.map(majority))
     return scores
 
 
+# The registry
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What the claims on one subject share."""
+
+    #: Where the paper has it.
+    place: str
+    #: The notebook that shows the claims.
+    notebook: str
+    #: The command that makes the results.
+    command: str
+    #: Returns what contrasts compare.
+    load: Callable[[ResultFiles], Results]
+
+
 TOPICS = {
-    "Accuracy": Topic("Table 1", "components", "train.py", load_accuracy),
-    "Calibration": Topic("Section 4.3, Figure 4", "calibration", "train.py", load_calibration),
+    "Accuracy": Topic(
+        place="Table 1",
+        notebook="components",
+        command="train.py",
+        load=load_accuracy,
+    ),
+    "Calibration": Topic(
+        place="Section 4.3, Figure 4",
+        notebook="calibration",
+        command="train.py",
+        load=load_calibration,
+    ),
     "Official protocol": Topic(
-        "Table 1", "protocol", "train.py --experiments official", load_official
+        place="Table 1",
+        notebook="protocol",
+        command="train.py --experiments official",
+        load=load_official,
     ),
     "Position": Topic(
-        "Table 3",
-        "position",
-        "train.py --experiments position",
-        partial(load_ablation, hyperparameter="targets"),
+        place="Table 3",
+        notebook="position",
+        command="train.py --experiments position",
+        load=load_position,
     ),
     "Uncertainty by task": Topic(
-        "Section 4.3, Figure 5", "uncertainty", "analyse.py --experiments uncertainty", load_tasks
+        place="Section 4.3, Figure 5",
+        notebook="uncertainty",
+        command="analyse.py --experiments uncertainty",
+        load=load_tasks,
     ),
     "Uncertainty": Topic(
-        "Section 4.3, Figure 5", "uncertainty", "analyse.py --experiments uncertainty", load_samples
+        place="Section 4.3, Figure 5",
+        notebook="uncertainty",
+        command="analyse.py --experiments uncertainty",
+        load=load_samples,
     ),
     "Intervals": Topic(
-        "Appendix C", "intervals", "analyse.py --experiments uncertainty", load_samples
+        place="Appendix C",
+        notebook="intervals",
+        command="analyse.py --experiments uncertainty",
+        load=load_samples,
     ),
     "Out of distribution": Topic(
-        "Section 4.4, Figure 6",
-        "out_of_distribution",
-        "analyse.py --experiments out_of_distribution",
-        load_out_of_distribution,
+        place="Section 4.4, Figure 6",
+        notebook="out_of_distribution",
+        command="analyse.py --experiments out_of_distribution",
+        load=load_out_of_distribution,
     ),
     "Latents": Topic(
-        "Section 4.4, Figure 7", "latents", "analyse.py --experiments focus", load_focus
+        place="Section 4.4, Figure 7",
+        notebook="latents",
+        command="analyse.py --experiments focus",
+        load=load_focus,
     ),
-    "Text": Topic("Appendix D, Table 5", "language", "train.py --profile text", load_text),
+    "Text": Topic(
+        place="Appendix D, Table 5",
+        notebook="language",
+        command="train.py --profile text",
+        load=load_text,
+    ),
 }
 
-OTHERS = tuple(name for name in PAPER_METHODS if name != "pvera")
+#: The place of a claim that is not the paper's.
 OURS = "not in the paper"
+#: The paper's methods that PVeRA is compared with.
+OTHERS = tuple(name for name in PAPER_METHODS if name != "pvera")
 
-_accuracy = partial(Claim, "Accuracy", effect="{signed} points")
-_calibration = partial(Claim, "Calibration", effect="ACE lower by {signed} points")
-_spread = partial(Claim, "Uncertainty", digits=2, effect="Cliff's delta {signed}")
-_out = partial(Claim, "Out of distribution", digits=3, units="models")
+POINTS = Measure("{signed} points")
+ACE = Measure("ACE lower by {signed} points")
+NATS = Measure("{signed} nats", digits=3)
+AUROC = Measure("AUROC {signed}", digits=3)
+ABOVE_CHANCE = Measure("AUROC − ½: {signed}", digits=3)
+CLIFFS_DELTA = Measure("Cliff's delta {signed}", digits=2)
+#: Differences of logarithms read as ratios.
+RATIO = Measure("{size} times as wide", digits=2, convert=lambda log: float(np.exp(log)))
 
 CLAIMS = (
-    _accuracy("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA")),
-    _accuracy(
-        "The noise makes PVeRA more accurate (β = 0)",
-        components.gap("noise − no noise (β = 0)"),
+    Claim(
+        topic="Accuracy",
+        text="PVeRA is more accurate than VeRA",
+        contrast=components.gap("PVeRA − VeRA"),
+        measure=POINTS,
+    ),
+    Claim(
+        topic="Accuracy",
+        text="The noise makes PVeRA more accurate (β = 0)",
+        contrast=components.gap("noise − no noise (β = 0)"),
+        measure=POINTS,
         place=OURS,
     ),
-    _accuracy(
-        "PVeRA is more accurate than VeRA with latent dropout",
-        components.gap("PVeRA − VeRA with latent dropout"),
+    Claim(
+        topic="Accuracy",
+        text="PVeRA is more accurate than VeRA with latent dropout",
+        contrast=components.gap("PVeRA − VeRA with latent dropout"),
+        measure=POINTS,
         margin=1,
         place=OURS,
     ),
-    _accuracy(
-        "VeRA is more accurate with latent dropout",
-        components.gap("VeRA with latent dropout − VeRA"),
+    Claim(
+        topic="Accuracy",
+        text="VeRA is more accurate with latent dropout",
+        contrast=components.gap("VeRA with latent dropout − VeRA"),
+        measure=POINTS,
         place=OURS,
         page=False,
     ),
-    _accuracy(
-        "Learning σ makes PVeRA more accurate than a fixed noise scale, σ = 1 (β = 0)",
-        components.gap("σ learned − σ = 1 (β = 0)"),
+    Claim(
+        topic="Accuracy",
+        text="Learning σ makes PVeRA more accurate than a fixed noise scale, σ = 1 (β = 0)",
+        contrast=components.gap("σ learned − σ = 1 (β = 0)"),
+        measure=POINTS,
         margin=1,
         place=OURS,
     ),
-    _accuracy(
-        "The KL term makes PVeRA more accurate",
-        components.gap("with KL term − without"),
+    Claim(
+        topic="Accuracy",
+        text="The KL term makes PVeRA more accurate",
+        contrast=components.gap("with KL term − without"),
+        measure=POINTS,
         margin=1,
         place=OURS,
     ),
-    _accuracy("PVeRA has the highest average", lead("pvera", *OTHERS)),
-    _accuracy(
-        "PVeRA has the highest average, VeRA with latent dropout among the methods",
-        lead("pvera", *OTHERS, "latent_dropout"),
+    Claim(
+        topic="Accuracy",
+        text="PVeRA has the highest average",
+        contrast=lead("pvera", *OTHERS),
+        measure=POINTS,
+    ),
+    Claim(
+        topic="Accuracy",
+        text="PVeRA has the highest average, VeRA with latent dropout among the methods",
+        contrast=lead("pvera", *OTHERS, "latent_dropout"),
+        measure=POINTS,
         place=OURS,
         page=False,
     ),
-    _calibration("PVeRA is better calibrated than VeRA", components.gap("PVeRA − VeRA")),
-    _calibration(
-        "PVeRA is better calibrated than VeRA with latent dropout",
-        components.gap("PVeRA − VeRA with latent dropout"),
+    Claim(
+        topic="Calibration",
+        text="PVeRA is better calibrated than VeRA",
+        contrast=components.gap("PVeRA − VeRA"),
+        measure=ACE,
+    ),
+    Claim(
+        topic="Calibration",
+        text="PVeRA is better calibrated than VeRA with latent dropout",
+        contrast=components.gap("PVeRA − VeRA with latent dropout"),
+        measure=ACE,
         place=OURS,
     ),
     Claim(
-        "Official protocol",
-        "PVeRA is more accurate than VeRA under the official protocol",
-        lead("pvera", "vera"),
-        "{signed} points",
+        topic="Official protocol",
+        text="PVeRA is more accurate than VeRA under the official protocol",
+        contrast=lead("pvera", "vera"),
+        measure=POINTS,
     ),
     Claim(
-        "Position",
-        "QV has the lowest loss",
-        ablations.lower("targets", ["qv"], ablations.PAPER["targets"]),
-        "{signed} nats",
-        3,
+        topic="Position",
+        text="QV has the lowest loss",
+        contrast=ablations.lower("targets", ["qv"], ablations.PAPER["targets"]),
+        measure=NATS,
     ),
     Claim(
-        "Uncertainty by task",
-        "The predictive standard deviation of 16 samples marks errors",
-        samples.marks_errors,
+        topic="Uncertainty by task",
+        text="The predictive standard deviation of 16 samples marks errors",
+        contrast=samples.marks_errors,
     ),
     Claim(
-        "Uncertainty",
-        "16 samples find incorrect predictions better than the score of one pass",
-        samples.gain(16),
-        "AUROC {signed}",
-        3,
+        topic="Uncertainty",
+        text="16 samples find incorrect predictions better than the score of one pass",
+        contrast=samples.gain(16),
+        measure=AUROC,
         place=OURS,
     ),
-    _spread(
-        "Over all images, incorrect predictions have the higher predictive standard deviation, 16 samples",
-        samples.deltas(samples.predictive_sds, 16, pooled=True),
+    Claim(
+        topic="Uncertainty",
+        text="Over all images, incorrect predictions have the higher predictive standard deviation, "
+        "16 samples",
+        contrast=samples.deltas(samples.predictive_sds, 16, pooled=True),
+        measure=CLIFFS_DELTA,
         units="seeds",
         page=False,
     ),
     Claim(
-        "Intervals",
-        "Over all images, incorrect predictions have the wider intervals, 16 samples (paper: 2.65 times as wide)",
-        samples.times_as_wide(16),
-        "{size} times as wide",
-        2,
-        convert=lambda log_ratio: float(np.exp(log_ratio)),
+        topic="Intervals",
+        text="Over all images, incorrect predictions have the wider intervals, 16 samples "
+        "(paper: 2.65 times as wide)",
+        contrast=samples.times_as_wide(16),
+        measure=RATIO,
         units="seeds",
         page=False,
     ),
-    _out(
-        "PVeRA's values are lower in distribution (norm)",
-        ood.separation("norm"),
-        "AUROC − ½: {signed}",
+    Claim(
+        topic="Out of distribution",
+        text="PVeRA's values are lower in distribution (norm)",
+        contrast=ood.separation("norm"),
+        measure=ABOVE_CHANCE,
+        units="models",
     ),
-    _out(
-        "PVeRA's values separate better than VeRA's (norm)",
-        ood.separation("norm", "vera"),
-        "AUROC {signed}",
+    Claim(
+        topic="Out of distribution",
+        text="PVeRA's values separate better than VeRA's (norm)",
+        contrast=ood.separation("norm", "vera"),
+        measure=AUROC,
+        units="models",
         page=False,
     ),
     Claim(
-        "Latents",
-        "PVeRA's latents focus more on the object in an image than VeRA's",
-        latents.more_focused("vera"),
-        "AUROC {signed}",
-        3,
+        topic="Latents",
+        text="PVeRA's latents focus more on the object in an image than VeRA's",
+        contrast=latents.more_focused("vera"),
+        measure=AUROC,
     ),
     Claim(
-        "Text",
-        "PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
-        language.ahead("GLUE", "vera"),
-        "{signed} points",
+        topic="Text",
+        text="PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
+        contrast=language.ahead("GLUE", "vera"),
+        measure=POINTS,
         page=False,
     ),
 )
 
+#: Column of the rows of `judged` -> its title in a notebook.
+SHOWN = {
+    "reading": "Effect",
+    "fixed_tasks": "Fixed tasks",
+    "random_tasks": "Random tasks",
+    "scale": "Scale",
+}
+#: Columns of a topic, before those of a judgement, in claims.csv.
+TOPIC_COLUMNS = ["topic", "place", "notebook", "setting"]
+#: Further columns of `judged` that no CSV file has.
+TEXT_COLUMNS = ["page", "fixed_tasks", "random_tasks"]
+
 
 def judged(files: ResultFiles, *notebooks: str) -> pd.DataFrame:
-    """Judge the claims of some notebooks, or all, in every setting with results.
+    """Judge claims in every setting with results.
+
+    Args:
+        files: The result files.
+        notebooks: Those whose claims are judged; without names, all.
 
     Returns:
-        A row per claim and setting: topic, place, notebook, setting (None without results), `FIELDS` and digits. A
-        claim without results is not tested, with the command that makes them.
+        A row per claim and setting: `TOPIC_COLUMNS` (setting None without results), the columns of
+        `Judgement.row`, and `TEXT_COLUMNS`. A claim without results is not tested; its reading has
+        the command that makes them.
     """
     rows = []
     for name, topic in TOPICS.items():
         if notebooks and topic.notebook not in notebooks:
             continue
-        missing = f"no results: python experiments/{topic.command}"
-        for setting, data in (topic.load(files) or {None: None}).items():
-            for claim in CLAIMS:
-                if claim.topic == name:
-                    place = {
-                        "topic": name,
-                        "notebook": topic.notebook,
-                        "setting": setting,
-                        "page": claim.page,
-                    }
-                    place["place"] = claim.place or topic.place
-                    rows.append(place | claim.judge(data, missing))
+        of_topic = [claim for claim in CLAIMS if claim.topic == name]
+        results = topic.load(files)
+        for setting, data in results.items():
+            rows += [_row(topic, setting, judge(claim, data)) for claim in of_topic]
+        if not results:
+            reason = f"no results: python experiments/{topic.command}"
+            rows += [_row(topic, None, not_tested(claim, reason)) for claim in of_topic]
     return pd.DataFrame(rows)
+
+
+def _row(topic: Topic, setting: Setting | None, judgement: Judgement) -> dict[str, Any]:
+    claim = judgement.claim
+    return {
+        "topic": claim.topic,
+        "place": claim.place or topic.place,
+        "notebook": topic.notebook,
+        "setting": setting,
+        **judgement.row(),
+        "page": claim.page,
+        "fixed_tasks": judgement.fixed_tasks.write(claim.measure.digits),
+        "random_tasks": judgement.random_tasks.write(claim.measure.digits),
+    }
 
 
 def tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
@@ -301,13 +396,13 @@ def tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
     rows = rows[rows["setting"].notna()]
     built = {}
     for setting in dict.fromkeys(rows["setting"]):
-        part = rows[rows["setting"] == setting].drop(columns="setting")
+        part = rows[rows["setting"] == setting]
+        cells = part.set_index("claim")[list(SHOWN)].rename(columns=SHOWN)
         built[setting] = Table(
             f"claims_{notebook}",
             "The claims, judged. docs/synthetic.md says how intervals and verdicts are made.",
-            {"": part.set_index("claim")},
-            SHOWN,
-            part[list(FIELDS)],
+            {"": cells.replace("", NOTHING)},
+            data=part.drop(columns=[*TOPIC_COLUMNS, *TEXT_COLUMNS]),
         )
     return built
 
@@ -316,54 +411,56 @@ def page(rows: pd.DataFrame, columns: list[str], notebooks: str) -> str:
     """Return the page of claims without its title.
 
     Args:
-        rows: Of `judged`.
+        rows: Rows of `judged`.
         columns: The profiles that have a column.
-        notebooks: Their folder, as seen from the page.
+        notebooks: Folder of the notebooks, as seen from the page.
     """
     rows = rows[rows["page"] & rows["setting"].notna()]
     rows = rows[[setting.profile in columns for setting in rows["setting"]]]
     if rows.empty:
         return f"{RULE}\n"
-    links = (
-        "["
-        + rows["claim"]
-        + f"]({notebooks}"
-        + rows["notebook"]
-        + ".ipynb) ("
-        + rows["place"]
-        + ")"
-    )
-    rows = rows.assign(link=links, column=[setting.title for setting in rows["setting"]])
 
-    ordered = [claim.text for claim in CLAIMS if claim.text in set(rows["claim"])]
-    cells = pivot_text(rows, "link", "column", _cell)
-    by_claim = rows.drop_duplicates("claim").set_index("claim")["link"]
-    cells = cells.reindex(by_claim[ordered])
+    links = [
+        f"[{row.claim}]({notebooks}{row.notebook}.ipynb) ({row.place})" for row in rows.itertuples()
+    ]
+    rows = rows.assign(link=links, column=[setting.title for setting in rows["setting"]])
+    # In the order of the registry, whichever setting has the claim first.
+    ordered = rows.drop_duplicates("claim").set_index("claim")["link"]
+    ordered = ordered[[claim.text for claim in CLAIMS if claim.text in ordered]]
+    cells = pivot_text(rows, "link", "column", _cell).reindex(ordered)
+
     header = ["Claim", *cells.columns]
     body = [[link, *cells.loc[link]] for link in cells.index]
     note = (
-        f"{NOTHING}: not asked there. Intervals are not corrected for the number of claims. Further claims stand in "
-        "the notebooks, to which the links lead."
+        f"{NOTHING}: not asked there. Intervals are not corrected for the number of claims. "
+        "Further claims stand in the notebooks, to which the links lead."
     )
     return "\n\n".join([markdown_table(header, body), RULE, note]) + "\n"
 
 
 def _cell(row: pd.Series) -> str:
-    """Return effect, scale, and the verdict of each scope that has one, in lines."""
+    """Return effect, scale, and the verdict of each scope that applies, in lines."""
     if row["seeds_verdict"] == UNTESTABLE:
         return f"{UNTESTABLE}: {row['reading']}"
     lines = [f"{row['reading']} ({row['scale']})"]
-    for scope, heading in SCOPES.items():
-        cell = scope_cell(row, scope)
-        if cell != NOTHING:
-            lines.append(f"{heading.lower()}: {cell}")
+    for scope in ("fixed_tasks", "random_tasks"):
+        if row[scope] != NOTHING:
+            lines.append(f"{SHOWN[scope].lower()}: {row[scope]}")
     return "<br>".join(lines)
 
 
 def write(rows: pd.DataFrame, columns: list[str], folder: Path, notebooks: str) -> None:
-    """Write the page and the rows of `judged` to <folder>/claims.{md,csv}; other arguments: as in `page`."""
+    """Write the page and the rows of `judged` to <folder>/claims.md and claims.csv.
+
+    Args:
+        rows: Rows of `judged`.
+        columns: The profiles that have a column on the page.
+        folder: Of both files.
+        notebooks: Folder of the notebooks, as seen from the page.
+    """
     write_atomically(folder / "claims.md", f"# The claims\n\n{page(rows, columns, notebooks)}")
+
     titles = [setting.title if setting else "" for setting in rows["setting"]]
-    data = rows.assign(setting=titles)[["topic", "place", "notebook", "setting", *FIELDS]]
+    data = rows.assign(setting=titles).drop(columns=TEXT_COLUMNS)
     numbers = data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     write_atomically(folder / "claims.csv", numbers)

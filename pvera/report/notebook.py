@@ -1,47 +1,49 @@
-"""The page behind every notebook in analysis/: it finds results, writes and shows tables, saves and shows figures."""
+"""What the notebooks in analysis/ share: reading results, and showing tables and figures."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from IPython import display
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 
 from pvera.report import claims, plots
+from pvera.report.published import Published, load
 from pvera.report.settings import ResultFiles, Setting, read_profiles, read_report
 from pvera.report.table import Table
 
-WIDTH = 510  # pixels of a figure of one column
+#: Width of a figure of one column, in pixels.
+WIDTH = 510
 
 
 @dataclass(frozen=True)
 class Page:
-    """A notebook executed on the results of the report's profiles, or of one.
+    """A notebook that shows the results of the report's profiles, or of one."""
 
-    Attributes:
-        files: The result files.
-        columns: The profiles that have a column on the page of claims.
-        published: Folder of the paper's printed numbers.
-        tables: Folder of the tables.
-        figures: Folder of the figures.
-    """
-
+    #: The result files.
     files: ResultFiles
+    #: Profiles that have a column on the page of claims.
     columns: list[str]
+    #: Folder of the paper's printed numbers.
     published: Path
+    #: Folder of the tables.
     tables: Path
+    #: Folder of the figures.
     figures: Path
 
     @classmethod
     def here(cls) -> "Page":
         """Return the page of the profile that PVERA_PROFILE names, by default of the report's.
 
-        It sets figures' defaults. Its folders are in the nearest one above the notebook that holds pyproject.toml.
+        Folders lie in the nearest folder above the notebook that holds pyproject.toml. Sets
+        matplotlib's defaults.
         """
-        matplotlib.rcParams.update(plots.DEFAULTS)
+        matplotlib.rcParams.update(plots.DEFAULTS)  # type: ignore[arg-type]
         folders = [Path.cwd(), *Path.cwd().parents]
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
         results, figures = root / "results", root / "figures"
@@ -49,7 +51,8 @@ class Page:
         name = os.environ.get("PVERA_PROFILE")
         if name:
             names = columns = [name]
-            tables, figures = results / name / "tables", figures / name
+            tables = results / name / "tables"
+            figures = figures / name
         else:
             report = read_report(root)
             names, columns = report.profiles, report.claims
@@ -57,7 +60,12 @@ class Page:
         files = ResultFiles(results, read_profiles(root, names))
         return cls(files, columns, results / "published", tables, figures)
 
-    def read(self, experiment: str, **options) -> dict[Setting, list]:
+    @cached_property
+    def paper(self) -> Published:
+        """The paper's printed numbers."""
+        return load(self.published)
+
+    def read(self, experiment: str, **options: Any) -> dict[Setting, list]:
         """Read the results of an experiment by setting, see `ResultFiles.read`."""
         return self.files.read(experiment, **options)
 
@@ -67,59 +75,70 @@ class Page:
 
     def missing(self, script: str = "train", options: str = "") -> None:
         """Show the command that makes results that are missing."""
-        command = f"python experiments/{script}.py --profile {self.files.profiles[0].name} {options}".strip()
+        profile = self.files.profiles[0].name
+        command = f"python experiments/{script}.py --profile {profile} {options}".strip()
         self.say(f"No results yet: `{command}` makes them, if the profile lists them.")
+
+    def introduce(
+        self, parts: Mapping[Setting, Any], describe: Callable[[Any], str], script: str = "train"
+    ) -> None:
+        """Describe the results of each setting; without any, name the script that makes them."""
+        for setting, results in parts.items():
+            self.say(f"*{setting.title}.* {describe(results)}")
+        if not parts:
+            self.missing(script)
 
     def show(self, table: Table, setting: Setting | None = None, source: bool = False) -> None:
         """Write a table in all formats and show it.
 
         Args:
             table: The table.
-            setting: What it shows; its title begins the caption and its suffix ends the name of the files.
-            source: Show the runs behind it too.
+            setting: Its title begins the caption, and its suffix ends the name of the files.
+            source: Show the runs behind the table too.
         """
         if setting:
-            table = replace(
-                table, name=setting.named(table.name), caption=f"{setting.title}: {table.caption}"
-            )
+            caption = f"{setting.title}: {table.caption}"
+            table = replace(table, name=setting.named(table.name), caption=caption)
         table.write(self.tables)
         self.say(table.markdown(source))
 
-    def introduce(
-        self, parts: dict[Setting, Any], describe: Callable[[Any], str], script: str = "train"
-    ) -> None:
-        """Describe the results of each setting, or that `script` makes them."""
-        for setting, of_setting in parts.items():
-            self.say(f"*{setting.title}.* {describe(of_setting)}")
-        if not parts:
-            self.missing(script)
+    def show_each(self, parts: Mapping[Setting, Any], build: Callable[[Any], Table]) -> None:
+        """Build a table of the results of each setting and show it."""
+        for setting, results in parts.items():
+            self.show(build(results), setting)
 
-    def show_each(self, parts: dict[Setting, Any], build: Callable[[Any], Table]) -> None:
-        """Build a table of the results in each setting and show it."""
-        for setting, of_setting in parts.items():
-            self.show(build(of_setting), setting)
+    def draw(
+        self, figure: Figure, name: str, setting: Setting | None = None, width: int = WIDTH
+    ) -> None:
+        """Save a figure as PNG and PDF and show it.
+
+        Args:
+            figure: The figure.
+            name: Of the files.
+            setting: Its title stands above the figure's key, or above the figure.
+            width: In pixels.
+        """
+        if setting:
+            name = setting.named(name)
+            if figure.legends:
+                figure.legends[0].set_title(setting.title, FontProperties(size=8))
+            else:
+                figure.suptitle(setting.title, fontsize=8)
+        path, *_ = plots.save(figure, self.figures, name)
+        display.display(display.Image(path, width=width))
 
     def draw_each(
-        self, parts: dict[Setting, Any], build: Callable[[Any], Figure], name: str, **options
+        self,
+        parts: Mapping[Setting, Any],
+        build: Callable[[Any], Figure],
+        name: str,
+        **options: Any,
     ) -> None:
-        """Build a figure of the results in each setting and show it; options: of `draw`."""
-        for setting, of_setting in parts.items():
-            self.draw(build(of_setting), name, setting, **options)
+        """Build a figure of the results of each setting and show it; options: of `draw`."""
+        for setting, results in parts.items():
+            self.draw(build(results), name, setting, **options)
 
     def show_claims(self, notebook: str) -> None:
         """Show the judged claims of a notebook, a table per setting."""
         for setting, table in claims.tables(self.files, notebook).items():
             self.show(table, setting)
-
-    def draw(
-        self, figure: Figure, name: str, setting: Setting | None = None, width: int = WIDTH
-    ) -> None:
-        """Save a figure as PNG and PDF and show it; the title of its setting stands above it, or above its key."""
-        if setting:
-            name = setting.named(name)
-            if figure.legends:
-                figure.legends[0].set_title(setting.title, {"size": 8})
-            else:
-                figure.suptitle(setting.title, fontsize=8)
-        path, *_ = plots.save(figure, self.figures, name)
-        display.display(display.Image(path, width=width))

@@ -1,12 +1,12 @@
-"""Settings: the data sets of one profile on one backbone, which a table or a panel of a figure shows.
+"""Settings: the data sets of one profile on one backbone, which a table or a figure shows.
 
-analysis/report.yaml names the profiles of the committed report; a user's own profile is a report of one.
+analysis/report.yaml names the profiles of the committed report. A user's own profile is a report
+of one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pvera.report.scores import by_backbone
 from pvera.report.table import title
@@ -15,31 +15,25 @@ from pvera.study.profiles import Profile, Settings, load_yaml
 
 
 class ReportConfig(Settings):
-    """What analysis/report.yaml holds.
+    """What analysis/report.yaml holds."""
 
-    Attributes:
-        profiles: Their results stand side by side, in this order.
-        claims: Those that have a column on the page of claims.
-    """
-
+    #: Profiles whose results the notebooks show, in this order.
     profiles: list[str]
+    #: Those that have a column on the page of claims.
     claims: list[str]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The data sets of one profile on one backbone.
+    """The data sets of one profile on one backbone."""
 
-    Attributes:
-        profile: Name of the profile.
-        backbone: Its key, such as "dinov2_b".
-        title: In captions and figures.
-        suffix: Of file names, empty in a report of one setting.
-    """
-
+    #: Name of the profile.
     profile: str
+    #: Key of the backbone, such as "dinov2_b".
     backbone: str
+    #: In captions and figures.
     title: str
+    #: Of file names; empty in a report of one setting.
     suffix: str
 
     def named(self, name: str) -> str:
@@ -49,43 +43,37 @@ class Setting:
 
 @dataclass(frozen=True)
 class ResultFiles:
-    """The result files of a report's profiles.
+    """The result files of a report's profiles."""
 
-    Attributes:
-        root: Folder of the results.
-        profiles: Of the report, in its order.
-    """
-
+    #: Folder of the results.
     root: Path
+    #: The profiles, in the report's order.
     profiles: tuple[Profile, ...]
 
     def read(
         self, experiment: str, load: Callable = results.load_runs, text: bool = False
     ) -> dict[Setting, list]:
-        """Read the results of an experiment, or of an analysis, in every setting that has some.
+        """Read the results of an experiment in every setting that has some.
 
         Args:
-            experiment: Its name, or its folder.
-            load: From root, profile and folder to a list of records, or of tuples that begin with one.
-            text: Of the profiles on texts, or of those on images.
+            experiment: Name of an experiment or an analysis, or its folder.
+            load: From root, profile and folder to records, or to tuples that begin with one.
+            text: Read the profiles on texts, instead of those on images.
 
         Returns:
-            The results by setting.
+            What `load` returns, by setting.
         """
-        parts = {}
+        parts: dict[Setting, list] = {}
         for profile in self.profiles:
-            if profile.text != text:
-                continue
-            loaded = load(self.root, profile.name, folder_of(profile, experiment))
-            parts |= self.by_setting(profile, loaded)
+            if profile.text == text:
+                loaded = load(self.root, profile.name, folder_of(profile, experiment))
+                parts |= self.by_setting(profile, loaded)
         return parts
 
     def by_setting(self, profile: Profile, loaded: Iterable) -> dict[Setting, list]:
         """Group the results of one profile by setting."""
-        return {
-            self.setting(profile, backbone): group
-            for backbone, group in by_backbone(loaded).items()
-        }
+        groups = by_backbone(loaded)
+        return {self.setting(profile, backbone): group for backbone, group in groups.items()}
 
     def setting(self, profile: Profile, backbone: str) -> Setting:
         """Return the setting of a profile and one of its backbones."""
@@ -99,7 +87,7 @@ class ResultFiles:
 
 
 def folder_of(profile: Profile, experiment: str) -> str:
-    """Return the folder of an experiment's results; of an analysis, or a shared folder, its own name."""
+    """Return the folder of an experiment's results; an analysis has its own name."""
     listed = profile.experiments.get(experiment)
     return (listed and listed.folder) or experiment
 
@@ -112,5 +100,4 @@ def read_profiles(root: Path, names: Sequence[str]) -> tuple[Profile, ...]:
 def read_report(root: Path) -> ReportConfig:
     """Read analysis/report.yaml of the repository at `root`."""
     path = root / "analysis" / "report.yaml"
-    content: Any = load_yaml(path)
-    return ReportConfig.build(content, path)
+    return ReportConfig.build(load_yaml(path), path)

@@ -1,4 +1,4 @@
-"""Statistics of the analyses: arrays in, numbers out; scipy and statsmodels do the tests."""
+"""Tests, intervals and effect sizes of the analyses: arrays in, numbers out."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -9,173 +9,246 @@ import pandas as pd
 from scipy.stats import binom, mannwhitneyu, t
 from statsmodels.stats.power import TTestPower
 
-LEVEL = 0.05  # of tests; intervals have the others
+#: Significance level of tests; intervals have the confidence 1 − LEVEL.
+LEVEL = 0.05
+#: Power at which an effect counts as detectable.
+POWER = 0.8
 
 
 def binomial_p_value(correct, n, reference_correct):
-    """Return the one-sided p-value of the detailed tables: is a method's accuracy below the reference's?
+    """Return the one-sided p-value of the paper's stars: is an accuracy below the reference's?
 
-    correct: the method's correct answers, pooled over seeds. n: seeds × test images. reference_correct: PVeRA's
-    correct answers on the same n. All may be arrays. The p-value is P(X ≤ correct) for X ~ Binomial(n,
-    reference_correct / n).
+    It is P(X ≤ correct) for X ~ Binomial(n, reference_correct / n). The paper takes the reference
+    accuracy as known, and the answers of several seeds to one image as independent. Both make the
+    test anti-conservative.
 
-    A reference of 0 gives p-value 1. A reference of n gives p-value 0 for any error. The test takes the reference
-    accuracy as known and the answers of several seeds to one image as independent; both make it anti-conservative.
+    Args:
+        correct: Correct answers of the method, pooled over seeds; a number or an array, as all.
+        n: Seeds × test images.
+        reference_correct: PVeRA's correct answers on the same n.
+
+    Returns:
+        The p-value; 1 for a reference of 0, and 0 for a reference of n and any error.
     """
     return binom.cdf(correct, n, reference_correct / n)
 
 
-# Intervals of means, most of them of paired differences
-
-POWER = 0.8  # of a difference that counts as one that could be shown
+# Intervals of mean paired differences
 
 
 class Interval(NamedTuple):
-    """The interval low, high of one mean, and the interval `bounds` of the smallest true mean of all contrasts.
+    """The confidence interval of one mean, and of the smallest of several true means."""
 
-    The second judges them all; for one contrast it is the contrast's own.
-    """
-
+    #: Lower end for the one mean.
     low: float
+    #: Upper end for the one mean.
     high: float
+    #: Both ends for the smallest true mean, which decides on all contrasts.
     bounds: tuple[float, float]
 
 
 class Effect(NamedTuple):
-    """The smallest of several mean paired differences, with its intervals.
+    """The smallest of several mean paired differences.
 
-    name: the contrast that has it. mean: its mean over units, after averaging each unit over its repeats. others: for
-    other units; these: for other repeats of these units. detectable: the true mean that the interval for other units
-    separates from zero in 80 of 100 samples, given the observed spread; NaN for several contrasts. units, repeats: how
-    many there are, most often data sets and seeds.
+    Differences form an array (units, seeds); most often a unit is a data set.
     """
 
+    #: The contrast with the smallest mean.
     name: str
+    #: Its mean over units, after averaging each unit over its seeds.
     mean: float
-    others: Interval
-    these: Interval
-    detectable: float
+    #: Interval for a random sample of units.
+    over_units: Interval
+    #: Interval for these units and other seeds.
+    over_seeds: Interval
+    #: See `minimum_detectable_effect`; NaN for several contrasts.
+    minimum_detectable_effect: float
+    #: Number of units.
     units: int
-    repeats: int
+    #: Number of seeds.
+    seeds: int
+
+
+#: From differences (units, seeds) and a level to half the width of the mean's interval.
+HalfWidth = Callable[[np.ndarray, float], float]
 
 
 def weakest_contrast(contrasts: Mapping[str, np.ndarray]) -> Effect:
-    """Return the smallest mean of the contrasts, which must be positive for all of them to be.
+    """Return the smallest mean of several contrasts; all are positive where it is.
 
-    contrasts: name -> differences (units, repeats), NaN where one of the pair is missing; a unit without any pair does
-    not count. Of the interval of the smallest true mean, the lower bound is the lowest of the contrasts' own: the true
-    smallest lies below its own bound as rarely as any. The upper bound is the lowest of upper bounds that Bonferroni
-    corrects for the number of contrasts, since any of them may lie too low. Bounds are NaN where a contrast has fewer
-    than two units, or repeats.
+    Args:
+        contrasts: Name -> differences (units, seeds), NaN where one of a pair is missing. A unit
+            without any pair does not count.
+
+    Returns:
+        The effect; bounds are NaN where a contrast has fewer than two units, or seeds.
     """
-    kept = {name: gaps[~np.isnan(gaps).all(1)] for name, gaps in contrasts.items()}
-    means = {name: float(np.nanmean(gaps, 1).mean()) for name, gaps in kept.items()}
+    complete = {name: d[~np.isnan(d).all(axis=1)] for name, d in contrasts.items()}
+    means = {name: float(np.nanmean(d, axis=1).mean()) for name, d in complete.items()}
     name = min(means, key=means.__getitem__)
-
-    def interval(half_width: Callable[[np.ndarray, float], float]) -> Interval:
-        half = half_width(kept[name], LEVEL)
-        lows = [means[contrast] - half_width(gaps, LEVEL) for contrast, gaps in kept.items()]
-        highs = [
-            means[contrast] + half_width(gaps, LEVEL / len(kept)) for contrast, gaps in kept.items()
-        ]
-        return Interval(
-            means[name] - half, means[name] + half, (float(np.min(lows)), float(np.min(highs)))
-        )
-
-    gaps = kept[name]
-    able = detectable(gaps) if len(kept) == 1 else float("nan")
-    repeats = int((~np.isnan(gaps)).any(0).sum())
+    differences = complete[name]
+    detectable = minimum_detectable_effect(differences) if len(complete) == 1 else float("nan")
     return Effect(
-        name, means[name], interval(over_units), interval(over_repeats), able, len(gaps), repeats
+        name,
+        means[name],
+        over_units=_interval(complete, means, name, half_width_over_units),
+        over_seeds=_interval(complete, means, name, half_width_over_seeds),
+        minimum_detectable_effect=detectable,
+        units=len(differences),
+        seeds=int((~np.isnan(differences)).any(axis=0).sum()),
     )
 
 
-def over_repeats(differences: np.ndarray, level: float = LEVEL) -> float:
-    """Return half the width of the interval of the mean of differences (units, repeats), given other repeats.
+def _interval(
+    contrasts: Mapping[str, np.ndarray],
+    means: Mapping[str, float],
+    name: str,
+    half_width: HalfWidth,
+) -> Interval:
+    """Return the interval of the contrast `name`, and that of the smallest true mean of all.
 
-    The units are fixed, most often data sets. With the variance s² of the n repeats of a unit, that of the mean over U
-    units is Σ (s²/n) / U². Student's t with Satterthwaite's degrees of freedom accounts for the few repeats behind each
-    s. NaN where a unit has one repeat; zero without any spread.
+    The lower bound is the lowest of the contrasts' own (intersection-union test, Berger, 1982): the
+    smallest true mean lies below its own bound as rarely as any. The upper bound is corrected for
+    the number of contrasts (Bonferroni), since any of their upper ends may lie too low.
     """
-    repeats = (~np.isnan(differences)).sum(1)
+    corrected = LEVEL / len(contrasts)
+    lows = [means[key] - half_width(d, LEVEL) for key, d in contrasts.items()]
+    highs = [means[key] + half_width(d, corrected) for key, d in contrasts.items()]
+    half = half_width(contrasts[name], LEVEL)
+    bounds = float(np.min(lows)), float(np.min(highs))
+    return Interval(means[name] - half, means[name] + half, bounds)
+
+
+def half_width_over_seeds(differences: np.ndarray, level: float = LEVEL) -> float:
+    """Return half the width of the interval of a mean over fixed units, given other seeds.
+
+    Args:
+        differences: (units, seeds), NaN where a pair is missing.
+        level: One minus the confidence.
+
+    Returns:
+        The half width; NaN where a unit has one seed, zero without any spread.
+    """
+    seeds = (~np.isnan(differences)).sum(axis=1)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # NaN is the result for one repeat, and for no spread
-        variance = np.nanstd(differences, axis=1, ddof=1).astype(float) ** 2 / repeats
-        total = variance.sum()
-        freedom = total**2 / (variance**2 / (repeats - 1)).sum() if total else 1
-    return float(t.ppf(1 - level / 2, freedom) * np.sqrt(total) / len(differences))
+        # NaN is the result for one seed.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        # Variance of a unit's mean: s² / n.
+        variances = np.nanstd(differences, axis=1, ddof=1).astype(float) ** 2 / seeds
+        total = variances.sum()
+        # Satterthwaite (1946): (Σ vᵤ)² / Σ vᵤ² / (nᵤ − 1) degrees of freedom.
+        freedom = total**2 / (variances**2 / (seeds - 1)).sum() if total else 1
+
+    # Standard error of the mean over U units: √(Σ vᵤ) / U.
+    standard_error = np.sqrt(total) / len(differences)
+    return float(t.ppf(1 - level / 2, freedom) * standard_error)
 
 
-def over_units(differences: np.ndarray, level: float = LEVEL) -> float:
-    """Return half the width of the interval of the mean of differences (units, repeats), given other units.
+def half_width_over_units(differences: np.ndarray, level: float = LEVEL) -> float:
+    """Return half the width of the interval of a mean, given other units.
 
-    It is Student's t over the units' means, but no less than other repeats imply: a few means can agree by luck, more
-    closely than their own noise lets them. Röver, Knapp and Friede (2015) bound the error of a meta-analysis so. NaN
-    for fewer than two units.
+    Args:
+        differences: (units, seeds), NaN where a pair is missing.
+        level: One minus the confidence.
+
+    Returns:
+        The half width; NaN for fewer than two units.
     """
-    means = np.nanmean(differences, 1)
+    means = np.nanmean(differences, axis=1)
     if len(means) < 2:
         return float("nan")
-    half = t.ppf(1 - level / 2, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means))
-    return float(np.fmax(half, over_repeats(differences, level)))
+
+    # Student's t over the units' means.
+    standard_error = means.std(ddof=1) / np.sqrt(len(means))
+    half = t.ppf(1 - level / 2, len(means) - 1) * standard_error
+    # A few means can agree by luck, more closely than their own noise allows. So Röver, Knapp and
+    # Friede (2015) bound the standard error of a meta-analysis from below.
+    return float(np.fmax(half, half_width_over_seeds(differences, level)))
 
 
 def mean_interval(
-    values: pd.DataFrame, over: Callable[[np.ndarray], float] = over_units
+    values: pd.DataFrame, half_width: Callable[[np.ndarray], float] = half_width_over_units
 ) -> dict[str, float]:
-    """Return mean, low and high: the mean over units (rows) of their means over repeats (columns), with its interval.
+    """Return a mean over units of their means over seeds, with its interval.
 
-    over: `over_units` or `over_repeats`. A unit without a value does not count.
+    Args:
+        values: A row per unit, a column per seed. A unit without a value does not count.
+        half_width: `half_width_over_units` or `half_width_over_seeds`.
+
+    Returns:
+        Its "mean", "low" and "high".
     """
     values = values.dropna(how="all")
-    mean, half = values.mean(axis=1).mean(), over(values.to_numpy())
+    mean = values.mean(axis=1).mean()
+    half = half_width(values.to_numpy())
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def over_datasets(values: pd.DataFrame) -> pd.DataFrame:
-    """Return the `mean_interval` of each column (rows); values: rows with the levels dataset and seed."""
-    parts = [mean_interval(column.unstack("seed", sort=False)) for _, column in values.items()]
-    return pd.DataFrame(parts, values.columns, ["mean", "low", "high"])
+    """Return the `mean_interval` over data sets of each column.
+
+    Args:
+        values: Rows have the levels dataset and seed.
+
+    Returns:
+        A row per column of `values`, with the columns mean, low and high.
+    """
+    intervals = [mean_interval(column.unstack("seed", sort=False)) for _, column in values.items()]
+    return pd.DataFrame(intervals, values.columns, ["mean", "low", "high"])
 
 
-def detectable(differences: np.ndarray) -> float:
-    """Return the true mean that the interval of differences (units, repeats) separates from zero with power `POWER`.
+def minimum_detectable_effect(differences: np.ndarray) -> float:
+    """Return the true mean that the interval over units separates from zero with power `POWER`.
 
-    NaN for fewer than two units.
+    It is that of a t-test (Cohen, 1988), in standard deviations of the units' means, times the
+    standard deviation that the interval implies.
+
+    Args:
+        differences: (units, seeds), NaN where a pair is missing.
+
+    Returns:
+        The effect; NaN for fewer than two units.
     """
     units = len(differences)
     if units < 2:
         return float("nan")
-    standardised = float(np.squeeze(TTestPower().solve_power(nobs=units, alpha=LEVEL, power=POWER)))
-    return standardised * np.sqrt(units) * over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
+
+    solution = TTestPower().solve_power(nobs=units, alpha=LEVEL, power=POWER)
+    standardised = float(np.squeeze(solution))
+    standard_error = half_width_over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
+    return standardised * np.sqrt(units) * standard_error
 
 
 # Ranks: the order of numbers, not their scale
 
 
 class RankSum(NamedTuple):
-    """The outcome of `rank_sum` for samples x and y.
+    """The outcome of `rank_sum` for samples x and y."""
 
-    superiority: P(x > y) + ½ P(x = y) of a random pair, the area under the ROC curve; ½ means no effect.
-    """
-
+    #: One-sided.
     p_value: float
+    #: P(x > y) + ½ P(x = y) of a random pair, the area under the ROC curve; ½ means no effect.
     superiority: float
 
     @property
     def cliffs_delta(self) -> float:
-        """P(x > y) − P(x < y), also called rank-biserial correlation."""
+        """P(x > y) − P(x < y) (Cliff, 1993), also called rank-biserial correlation."""
         return 2 * self.superiority - 1
 
 
 def rank_sum(x: np.ndarray, y: np.ndarray) -> RankSum:
-    """Return the unpaired Wilcoxon rank-sum (Mann-Whitney) test: does x (n,) tend to be greater than y (m,)?
+    """Test whether x tends to be greater than y (unpaired; Wilcoxon, 1945; Mann and Whitney, 1947).
 
-    The p-value is exact where a sample has at most eight values and there are no ties, else it is the normal
-    approximation corrected for ties and continuity (scipy's "auto"). With thousands of images tiny effects are
-    significant and p-values underflow to zero: report the effect size too. NaN for an empty sample.
+    The p-value is exact where a sample has at most eight values and there are no ties. Otherwise it
+    is the normal approximation with corrections for ties and continuity (scipy's "auto"). With
+    thousands of images tiny effects are significant: report the effect size too.
+
+    Args:
+        x: Sample (n,).
+        y: Sample (m,).
+
+    Returns:
+        The p-value and the effect size; NaN for an empty sample.
     """
     if not len(x) or not len(y):
         return RankSum(np.nan, np.nan)

@@ -13,7 +13,7 @@ from pvera.adapters import PAPER_METHODS
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, largest_class, reached_max_epochs, score_frame
 from pvera.report.settings import ResultFiles, Setting
-from pvera.report.statistics import mean_interval, over_repeats
+from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import (
     Column,
     Table,
@@ -157,7 +157,7 @@ def contrast_frames(runs: Runs, names: Iterable[str] = CONTRASTS) -> dict[str, p
             continue
         differences = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
         seeds = differences.droplevel("category").add_prefix("seed")
-        mean = mean_interval(differences, over_repeats)
+        mean = mean_interval(differences, half_width_over_seeds)
 
         units = pooled(differences).dropna(how="all")
         if len(units) > 2:  # the interval over two data sets would span the figure
@@ -215,7 +215,7 @@ def differences(runs: Runs) -> Table:
             pairs = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
             by_dataset = pairs.mean(axis=1).to_dict()
             name = f"{TITLES[first]} − {TITLES[second]}"
-            rows[name] = by_dataset | mean_interval(pairs, over_repeats)
+            rows[name] = by_dataset | mean_interval(pairs, half_width_over_seeds)
     data = pd.DataFrame(rows).T.rename_axis("difference")
 
     columns = {

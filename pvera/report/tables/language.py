@@ -9,7 +9,7 @@ from pvera.adapters import PAPER_METHODS
 from pvera.data import glue
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, largest_class, score_frame
-from pvera.report.statistics import over_repeats
+from pvera.report.statistics import half_width_over_seeds
 from pvera.report.table import MARKED, Table, fixed, marks, pivot_text, title
 from pvera.report.tables.benchmark import comparisons, mean_and_std
 from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast, lead
@@ -129,5 +129,5 @@ def ahead(scores: pd.DataFrame, which: str, *over: str) -> PairedDifferences:
 
 def _is_learned(above: pd.Series) -> bool:
     """Return whether the interval over seeds lies above zero; one seed, without any, counts."""
-    half_width = over_repeats(above.to_numpy()[None])
+    half_width = half_width_over_seeds(above.to_numpy()[None])
     return bool(np.isnan(half_width) or half_width < above.mean())

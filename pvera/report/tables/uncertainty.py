@@ -16,7 +16,7 @@ from pvera.report.analyses import estimates as estimates_of
 from pvera.report.captions import caption_source
 from pvera.report.published import Published
 from pvera.report.scores import dataset_order
-from pvera.report.statistics import mean_interval, over_repeats, rank_sum
+from pvera.report.statistics import half_width_over_seeds, mean_interval, rank_sum
 from pvera.report.table import Column, Table, fixed, interval, signed, title
 from pvera.report.tables.verdicts import (
     CONTRADICTED,
@@ -309,7 +309,7 @@ def by_task(analysed: Analysed) -> pd.DataFrame:
     for name, part in pd.DataFrame(rows).groupby("dataset"):
         seeds = part.set_index("seed")["auroc"].to_frame().T
         task = {"error": part["error"].mean(), "seeds": len(part)}
-        tasks[name] = task | mean_interval(seeds, over_repeats)
+        tasks[name] = task | mean_interval(seeds, half_width_over_seeds)
     return pd.DataFrame.from_dict(tasks, orient="index").sort_values("error").rename_axis("dataset")
 
 

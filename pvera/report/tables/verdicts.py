@@ -1,47 +1,35 @@
-"""Claims, judged by intervals of paired differences over seeds (fixed tasks) and over data sets (random tasks)."""
+"""Verdicts on claims, by intervals of paired differences.
+
+An interval over seeds is for fixed tasks, one over data sets for random tasks.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.report.statistics import Effect, Interval, weakest_contrast
-from pvera.report.table import NOTHING, Column, fixed, interval, signed, title
+from pvera.report.statistics import Interval, weakest_contrast
+from pvera.report.table import NOTHING, fixed, interval, signed, title
 
-#: The scale of a claim about counts.
-EXACT = "counts, exact"
-VERDICTS = ("supported", "contradicted", "equivalent", "inconclusive", "not tested")
-SUPPORTED, CONTRADICTED, EQUIVALENT, INCONCLUSIVE, UNTESTABLE = VERDICTS
+SUPPORTED = "supported"
+CONTRADICTED = "contradicted"
+EQUIVALENT = "equivalent"
+INCONCLUSIVE = "inconclusive"
+UNTESTABLE = "not tested"
 
 RULE = (
-    "Differences are paired by data set and seed, with 95 % intervals. *Fixed tasks*: over seeds, on these data sets. "
-    "*Random tasks*: if these data sets were a random sample of tasks, where those of the same images count as one. "
-    "An effect above zero speaks for the claim: it is *supported* where the interval lies above zero, *contradicted* "
-    "where it lies below, and *inconclusive* otherwise. Two variants are *equivalent* where the interval lies within "
-    "±1 point. Where several comparisons decide, such as the highest of eight, the interval is that of the closest "
-    "one, and the verdict is stricter: it is corrected for their number. Test images stay; docs/design.md says what "
-    "others would add."
+    "Differences are paired by data set and seed, with 95 % intervals. *Fixed tasks*: over seeds, "
+    "on these data sets. *Random tasks*: if these data sets were a random sample of tasks, where "
+    "those of the same images count as one. An effect above zero speaks for the claim: it is "
+    "*supported* where the interval lies above zero, *contradicted* where it lies below, and "
+    "*inconclusive* otherwise. Two variants are *equivalent* where the interval lies within "
+    "±1 point. Where several comparisons decide, such as the highest of eight, the interval is "
+    "that of the closest one, and the verdict is stricter: it is corrected for their number. Test "
+    "images stay; docs/design.md says what others would add."
 )
-#: What an interval is over -> the title of its column.
-SCOPES = {"seeds": "Fixed tasks", "tasks": "Random tasks"}
-#: The columns of a judged claim in CSV files, and their values before it is judged.
-FIELDS: dict[str, Any] = {
-    "claim": "",
-    "reading": "",
-    "scale": "",
-    "difference": np.nan,
-    "seeds_verdict": None,
-    "seeds_low": np.nan,
-    "seeds_high": np.nan,
-    "tasks_verdict": None,
-    "tasks_low": np.nan,
-    "tasks_high": np.nan,
-    "minimum_detectable_effect": np.nan,
-}
 
 
 class Untestable(Exception):
@@ -49,149 +37,221 @@ class Untestable(Exception):
 
 
 class Answer(NamedTuple):
-    """The text of an exact count, and the verdict on a claim about it."""
+    """A verdict that a count of data sets gives, instead of an interval."""
 
+    #: The count in words.
     reading: str
+    #: One of the verdicts above.
     verdict: str
-    scale: str = EXACT
+    #: What was counted.
+    scale: str
+
+
+#: Name of a comparison -> differences by data set and seed, NaN where a run is missing.
+PairedDifferences = dict[str, pd.Series]
+#: From results to differences that must all be positive on average, or to a count's answer.
+Contrast = Callable[[Any], PairedDifferences | Answer]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How effects and intervals are written."""
+
+    #: Text with the {signed} mean, or its {size}.
+    text: str = "{signed}"
+    #: Decimals.
+    digits: int = 1
+    #: From a difference to the unit of the text; keeps the order.
+    convert: Callable[[float], float] = float
+
+    def write(self, mean: float) -> str:
+        """Return the text for a mean."""
+        size = fixed(abs(mean), self.digits)
+        return self.text.format(size=size, signed=signed(mean, self.digits))
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A line of the registry.
+    """A sentence, and the comparison that decides on it."""
 
-    Attributes:
-        topic: A key of `claims.TOPICS`.
-        text: The claim.
-        contrast: From the topic's results to name -> paired differences by data set and seed, NaN where a run is
-            missing, or to an `Answer`. The claim holds if all differences are positive on average. It raises
-            `Untestable` where results are missing.
-        effect: How the smallest mean reads, with its {signed} value or its {size}.
-        digits: Decimals of the effect and its intervals.
-        convert: A difference in the units of the words, where they are others; it keeps the order.
-        units: What is replicated: "data sets"; "models", of which each sees other data sets; or "seeds", for a claim
-            about these data sets alone.
-        margin: Where the interval lies within ± this, the two are equivalent.
-        place: Where the paper has it, if it is not the topic's place.
-        page: Whether it stands on the page of claims, or in its notebook alone.
-    """
-
+    #: A key of `claims.TOPICS`.
     topic: str
+    #: The sentence.
     text: str
-    contrast: Callable[[Any], "PairedDifferences | Answer"]
-    effect: str = "{signed}"
-    digits: int = 1
-    convert: Callable[[float], float] = float
+    #: From the topic's results to what decides; raises `Untestable` where results are missing.
+    contrast: Contrast
+    #: How the effect is written.
+    measure: Measure = Measure()
+    #: The sample: "data sets"; "models", each with other data sets; or "seeds" on fixed data sets.
     units: str = "data sets"
+    #: Two variants are equivalent where the interval lies within ± this.
     margin: float = 0
+    #: Where the paper has it, if not where the topic stands.
     place: str = ""
+    #: Whether it stands on the page of claims, or in its notebook alone.
     page: bool = True
 
-    def judge(self, data, missing: str = "") -> dict:
-        """Return the row of `FIELDS`, with `digits`.
 
-        Args:
-            data: The topic's results, None where there are none.
-            missing: Says so then.
-        """
-        row = FIELDS | {"claim": self.text, "digits": self.digits}
-        try:
-            if data is None:
-                raise Untestable(missing)
-            outcome = self.contrast(data)
-            if isinstance(outcome, Answer):
-                return row | {
-                    "reading": outcome.reading,
-                    "scale": outcome.scale,
-                    "seeds_verdict": outcome.verdict,
-                }
-            return row | self._judged(outcome)
-        except Untestable as reason:
-            return row | {"reading": str(reason), "seeds_verdict": UNTESTABLE}
+class Verdict(NamedTuple):
+    """The verdict in one scope, with the interval behind it."""
 
-    def _judged(self, differences: "PairedDifferences") -> dict:
-        by_seed = {
-            name: gaps.unstack("seed", sort=False)
-            if "seed" in gaps.index.names
-            else gaps.to_frame()
-            for name, gaps in differences.items()
-        }
-        if any(gaps.isna().all(axis=None) for gaps in by_seed.values()):
-            raise Untestable("no runs to compare")
+    #: None where the scope does not apply.
+    word: str | None = None
+    #: Lower end, NaN without an interval.
+    low: float = np.nan
+    #: Upper end.
+    high: float = np.nan
 
-        if self.units == "seeds":  # their spread is all that there is
-            effect = weakest_contrast({name: gaps.T.to_numpy() for name, gaps in by_seed.items()})
-            scopes = {"seeds": effect.others}
-            detectable = np.nan
-        else:
-            effect = weakest_contrast({name: gaps.to_numpy() for name, gaps in by_seed.items()})
-            sample = weakest_contrast(
-                {name: pooled(gaps).to_numpy() for name, gaps in by_seed.items()}
-            )
-            of_seeds = self.units == "data sets" and by_seed[effect.name].columns.name == "seed"
-            scopes = ({"seeds": effect.these} if of_seeds else {}) | {"tasks": sample.others}
-            detectable = self.convert(sample.detectable)
-        scopes = {
-            scope: estimate
-            for scope, estimate in scopes.items()
-            if not np.isnan(estimate.bounds).any()
-        }
-        if not scopes:
-            raise Untestable(f"fewer than two {self.units}: no interval")
+    def write(self, digits: int) -> str:
+        """Return the verdict and its interval as text."""
+        if self.word is None:
+            return NOTHING
+        if np.isnan(self.low):
+            return self.word
+        return f"{self.word} {interval(None, self.low, self.high, digits)}"
 
-        row = {
-            "reading": self._read(effect),
-            "scale": self._scale(effect),
-            "difference": self.convert(effect.mean),
-        }
-        for scope, estimate in scopes.items():
-            row |= self._bounds(scope, estimate)
-        return row | {"minimum_detectable_effect": detectable}
 
-    def _read(self, effect: Effect) -> str:
-        mean = self.convert(effect.mean)
-        text = self.effect.format(
-            size=fixed(abs(mean), self.digits), signed=signed(mean, self.digits)
-        )
-        return f"{effect.name}: {text}" if effect.name else text
+@dataclass(frozen=True)
+class Judgement:
+    """A claim with its effect and verdicts."""
 
-    def _scale(self, effect: Effect) -> str:
-        text = f"{effect.units} {self.units if effect.units > 1 else self.units.removesuffix('s')}"
-        if self.units == "seeds":
-            return text
-        return f"{text}, {effect.repeats} seed{'s' if effect.repeats > 1 else ''}"
+    #: The claim.
+    claim: Claim
+    #: The effect in words, or why the claim is not tested.
+    reading: str
+    #: Numbers of units and seeds.
+    scale: str = ""
+    #: The effect.
+    difference: float = np.nan
+    #: Over seeds, on these data sets.
+    fixed_tasks: Verdict = Verdict()
+    #: Over data sets as a sample.
+    random_tasks: Verdict = Verdict()
+    #: Of the random tasks.
+    minimum_detectable_effect: float = np.nan
 
-    def _bounds(self, scope: str, estimate: Interval) -> dict:
+    def row(self) -> dict[str, Any]:
+        """Return the columns of the CSV files."""
         return {
-            f"{scope}_verdict": verdict(estimate.bounds, self.margin),
-            f"{scope}_low": self.convert(estimate.low),
-            f"{scope}_high": self.convert(estimate.high),
+            "claim": self.claim.text,
+            "reading": self.reading,
+            "scale": self.scale,
+            "difference": self.difference,
+            "seeds_verdict": self.fixed_tasks.word,
+            "seeds_low": self.fixed_tasks.low,
+            "seeds_high": self.fixed_tasks.high,
+            "tasks_verdict": self.random_tasks.word,
+            "tasks_low": self.random_tasks.low,
+            "tasks_high": self.random_tasks.high,
+            "minimum_detectable_effect": self.minimum_detectable_effect,
         }
 
 
-#: Data sets of the same images: as a sample they are one unit.
+def judge(claim: Claim, results: Any) -> Judgement:
+    """Judge a claim on its topic's results; without enough of them it is not tested."""
+    try:
+        outcome = claim.contrast(results)
+        if isinstance(outcome, Answer):
+            counted = Verdict(outcome.verdict)
+            return Judgement(claim, outcome.reading, outcome.scale, fixed_tasks=counted)
+        return compare(claim, outcome)
+    except Untestable as reason:
+        return not_tested(claim, str(reason))
+
+
+def not_tested(claim: Claim, reason: str) -> Judgement:
+    """Return the judgement on a claim without results."""
+    return Judgement(claim, reason, fixed_tasks=Verdict(UNTESTABLE))
+
+
+def compare(claim: Claim, differences: PairedDifferences) -> Judgement:
+    """Judge a claim by the intervals of the smallest mean difference.
+
+    Raises:
+        Untestable: A comparison has no pair, or there is no interval.
+    """
+    frames = {name: _by_seed(series) for name, series in differences.items()}
+    if any(frame.isna().all(axis=None) for frame in frames.values()):
+        raise Untestable("no runs to compare")
+
+    if claim.units == "seeds":
+        # Seeds are the sample; there is no other spread.
+        frames = {name: frame.T for name, frame in frames.items()}
+        effect = weakest_contrast(_arrays(frames))
+        fixed, random = _verdict(claim, effect.over_units), Verdict()
+        detectable = np.nan
+    else:
+        effect = weakest_contrast(_arrays(frames))
+        sample = weakest_contrast(_arrays({n: pooled(f) for n, f in frames.items()}))
+        has_seeds = frames[effect.name].columns.name == "seed"
+        fixed = Verdict()
+        if claim.units == "data sets" and has_seeds:
+            fixed = _verdict(claim, effect.over_seeds)
+        random = _verdict(claim, sample.over_units)
+        detectable = claim.measure.convert(sample.minimum_detectable_effect)
+    if fixed.word is None and random.word is None:
+        raise Untestable(f"fewer than two {claim.units}: no interval")
+
+    difference = claim.measure.convert(effect.mean)
+    reading = claim.measure.write(difference)
+    if effect.name:
+        reading = f"{effect.name}: {reading}"
+    scale = _count(effect.units, claim.units)
+    if claim.units != "seeds":
+        scale += f", {_count(effect.seeds, 'seeds')}"
+    return Judgement(claim, reading, scale, difference, fixed, random, detectable)
+
+
+def _by_seed(differences: pd.Series) -> pd.DataFrame:
+    """Return differences as (units, seeds), with one column where they have no seeds."""
+    if "seed" in differences.index.names:
+        return differences.unstack("seed", sort=False)
+    return differences.to_frame()
+
+
+def _arrays(frames: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:
+    return {name: frame.to_numpy() for name, frame in frames.items()}
+
+
+def _verdict(claim: Claim, interval: Interval) -> Verdict:
+    """Return the verdict that an interval gives; none without bounds."""
+    if np.isnan(interval.bounds).any():
+        return Verdict()
+    convert = claim.measure.convert
+    word = verdict(interval.bounds, claim.margin)
+    return Verdict(word, convert(interval.low), convert(interval.high))
+
+
+def _count(number: int, units: str) -> str:
+    return f"{number} {units if number > 1 else units.removesuffix('s')}"
+
+
+#: Data set -> the images that it shares with others. In a sample they count as one unit.
 SAME_IMAGES = {
-    "clevr_count": "clevr", "clevr_dist": "clevr", "dsprites_loc": "dsprites", "dsprites_ori": "dsprites",
-    "smallnorb_azi": "smallnorb", "smallnorb_ele": "smallnorb",
-}  # fmt: skip
+    "clevr_count": "clevr",
+    "clevr_dist": "clevr",
+    "dsprites_loc": "dsprites",
+    "dsprites_ori": "dsprites",
+    "smallnorb_azi": "smallnorb",
+    "smallnorb_ele": "smallnorb",
+}
 
 
-def unit(dataset: str) -> str:
-    """Return the unit of a sample to which a data set belongs."""
-    return SAME_IMAGES.get(dataset, dataset)
-
-
-def pooled(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Return differences (units, repeats) with the mean of data sets of the same images in their place."""
-    if "dataset" not in gaps.index.names:
-        return gaps
-    return gaps.groupby(gaps.index.get_level_values("dataset").map(unit)).mean()
+def pooled(differences: pd.DataFrame) -> pd.DataFrame:
+    """Return differences (units, seeds) with one mean for data sets of the same images."""
+    if "dataset" not in differences.index.names:
+        return differences
+    datasets = differences.index.get_level_values("dataset")
+    return differences.groupby(datasets.map(lambda name: SAME_IMAGES.get(name, name))).mean()
 
 
 def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
-    """Return the verdict on a claim that an effect with these bounds is positive.
+    """Return the verdict on the claim that an effect is positive.
 
-    An interval without width decides nothing: that few differences are equal does not say how much they vary.
+    Args:
+        bounds: Both ends of its interval. One without width decides nothing: a few equal
+            differences do not tell how much they vary.
+        margin: The effect is equivalent to zero where the interval lies within ± this.
     """
     low, high = bounds
     if np.isclose(low, high, rtol=0, atol=1e-12):
@@ -203,54 +263,31 @@ def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
     return CONTRADICTED if high < 0 else INCONCLUSIVE
 
 
-# Contrasts of scores (rows category, dataset and seed, columns methods)
-
-PairedDifferences = dict[str, pd.Series]
-Contrast = Callable[[Any], PairedDifferences]
-
-
 def contrast(compute: Callable[..., PairedDifferences]) -> Callable[..., Contrast]:
-    """Turn a function of (results, options) into one of the options alone, which returns the function of results."""
-    return lambda *options, **named: lambda results: compute(results, *options, **named)
+    """Make a function of results and options a function of the options that returns a contrast."""
+
+    def with_options(*options, **named) -> Contrast:
+        return lambda results: compute(results, *options, **named)
+
+    return with_options
 
 
 @contrast
-def lead(
-    scores: pd.DataFrame, method: str, *over: str, lowest: bool = False, sign: str = "−"
-) -> PairedDifferences:
-    """Return how far `method` lies above each of `over`, by default all other methods of the paper.
+def lead(scores: pd.DataFrame, method: str, *others: str) -> PairedDifferences:
+    """Return how far a method lies above others.
 
-    lowest: how far it lies below. sign: "/" for logarithms. `Untestable` without one of the methods that are named, or
-    without another.
+    Args:
+        scores: Rows (category, dataset, seed), columns methods.
+        method: The method.
+        others: The others; by default all methods of the paper that have scores.
+
+    Raises:
+        Untestable: A named method has no scores, or there is no other one.
     """
-    others = over or tuple(name for name in PAPER_METHODS if name in scores and name != method)
+    others = others or tuple(name for name in PAPER_METHODS if name in scores and name != method)
     for name in (method, *others):
         if name not in scores:
             raise Untestable(f"no runs of {title(name)}")
     if not others:
-        raise Untestable(f"no method beside {title(method)}")
-    pairs = [(other, method) if lowest else (method, other) for other in others]
-    return {f"{title(high)} {sign} {title(low)}": scores[high] - scores[low] for high, low in pairs}
-
-
-below = partial(lead, lowest=True)
-
-
-# Shown
-
-
-def scope_cell(row: pd.Series, scope: str) -> str:
-    """Return the verdict and the interval of a scope."""
-    word, low, high = (row[f"{scope}_{name}"] for name in ("verdict", "low", "high"))
-    if pd.isna(low):
-        return NOTHING if pd.isna(word) else word
-    return f"{word} {interval(None, low, high, row['digits'])}"
-
-
-#: How judged claims are shown.
-SHOWN = {
-    "reading": Column("Effect", lambda row: row["reading"]),
-    "seeds_low": Column(SCOPES["seeds"], partial(scope_cell, scope="seeds")),
-    "tasks_low": Column(SCOPES["tasks"], partial(scope_cell, scope="tasks")),
-    "scale": Column("Scale", lambda row: row["scale"] or NOTHING),
-}
+        raise Untestable(f"no other method than {title(method)}")
+    return {f"{title(method)} − {title(other)}": scores[method] - scores[other] for other in others}
