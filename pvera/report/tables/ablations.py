@@ -226,35 +226,31 @@ def _caption(ours: pd.DataFrame, best: str) -> str:
 
 
 @contrast
-def lower(
-    values: pd.DataFrame, hyperparameter: str, better: list, worse: list
-) -> PairedDifferences:
-    """Return how far each value of `better` lies below each other one of `worse`.
+def lower(values: pd.DataFrame, hyperparameter: str, value: Any, *others: Any) -> PairedDifferences:
+    """Return how far a value lies below others; all are values of the paper.
 
     Args:
         values: The `losses`.
         hyperparameter: "rank" or "targets".
-        better: Values of the paper.
-        worse: Values of the paper.
+        value: The value.
+        others: The others, by default all.
 
     Raises:
         Untestable: The grid has no counterpart of a value, or most of its trainings learned
             nothing.
     """
+    others = others or tuple(other for other in PAPER[hyperparameter] if other != value)
     pairs = counterparts(values, hyperparameter)
-    for value in (*better, *worse):
-        if value not in pairs:
-            raise Untestable(f"no counterpart of {value_title(value)} in the grid")
-        share = failed(values).mean()[pairs[value]]
+    shares = failed(values).mean()
+    for printed in (value, *others):
+        if printed not in pairs:
+            raise Untestable(f"no counterpart of {value_title(printed)} in the grid")
+        name, share = value_title(pairs[printed]), shares[pairs[printed]]
         if share > 0.5:
-            name = value_title(pairs[value])
             raise Untestable(f"{name} learned nothing in {100 * share:.0f} % of trainings")
 
-    differences = {}
-    for first in better:
-        for second in worse:
-            if first != second:
-                low, high = pairs[first], pairs[second]
-                name = f"{value_title(high)} − {value_title(low)}"
-                differences[name] = values[high] - values[low]
-    return differences
+    low = pairs[value]
+    return {
+        f"{value_title(high)} − {value_title(low)}": values[high] - values[low]
+        for high in (pairs[other] for other in others)
+    }

@@ -10,9 +10,9 @@ from pvera.data import glue
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, largest_class, score_frame
 from pvera.report.statistics import half_width_over_seeds
-from pvera.report.table import MARKED, Table, fixed, marks, pivot_text, title
+from pvera.report.table import MARKED, Table, fixed, marks, pivot_text
 from pvera.report.tables.benchmark import comparisons, mean_and_std
-from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast, lead
+from pvera.report.tables.verdicts import Contrast, Untestable, lead
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
@@ -97,37 +97,37 @@ def majority_class(root: Path, records: Records) -> dict[str, float]:
     }
 
 
-@contrast
-def ahead(scores: pd.DataFrame, which: str, *over: str) -> PairedDifferences:
-    """Return PVeRA's leads (points of the reported score) over methods, on tasks with learning.
+def learned_tasks(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores on the tasks that LoRA has learned.
 
-    A task that LoRA has not learned is left out: its interval over seeds reaches the majority
-    class.
+    Its interval over seeds lies above the majority class there.
 
     Args:
         scores: Per method and of the "majority" class (%).
-        which: One task, or "GLUE" for all.
-        over: The other methods, by default all of the paper.
 
     Raises:
-        Untestable: There are no runs, or nothing was learned.
+        Untestable: LoRA has learned none.
     """
-    tasks = scores
-    if which != "GLUE":
-        tasks = scores[scores.index.isin([which], level="dataset")]
-    if tasks.empty:
-        raise Untestable(f"no runs on {title(which)}")
-
-    if "lora" in tasks:
-        above = tasks["lora"] - tasks["majority"]
-        learned = above.groupby(level="dataset", sort=False).transform(_is_learned)
-        tasks = tasks[learned]
-        if tasks.empty:
-            raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
-    return lead("pvera", *over)(tasks.dropna(axis=1, how="all"))
+    if "lora" not in scores:
+        return scores
+    above = scores["lora"] - scores["majority"]
+    learned = above.groupby(level="dataset", sort=False).transform(_above_zero)
+    if not learned.any():
+        raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
+    return scores[learned]
 
 
-def _is_learned(above: pd.Series) -> bool:
+def _above_zero(differences: pd.Series) -> bool:
     """Return whether the interval over seeds lies above zero; one seed, without any, counts."""
-    half_width = half_width_over_seeds(above.to_numpy()[None])
-    return bool(np.isnan(half_width) or half_width < above.mean())
+    half_width = half_width_over_seeds(differences.to_numpy()[None])
+    return bool(np.isnan(half_width) or half_width < differences.mean())
+
+
+def ahead(*others: str) -> Contrast:
+    """Return the contrast of PVeRA's leads (points of the reported score) on `learned_tasks`.
+
+    Args:
+        others: The other methods, by default all of the paper.
+    """
+    leads = lead("pvera", *others)
+    return lambda scores: leads(learned_tasks(scores).dropna(axis=1, how="all"))
