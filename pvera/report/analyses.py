@@ -74,6 +74,7 @@ def estimates(arrays: dict[str, np.ndarray]) -> dict[int, uncertainty.Estimates]
     for i, k in enumerate(arrays["draws"].tolist()):
         fields = {}
         for name, stored in uncertainty.STORED.items():
+            # Stored in 16 bits, (counts, N); statistics need more.
             kind = np.int64 if stored == np.int16 else np.float64
             fields[name] = arrays[name][i].astype(kind)
         by_count[k] = uncertainty.Estimates(labels, **fields)

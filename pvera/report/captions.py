@@ -17,12 +17,12 @@ def caption_source(results: Iterable) -> str:
     """Describe the runs behind a table, for its caption.
 
     Args:
-        results: Records of trainings or of analyses on one backbone, or tuples that begin with
-            one.
+        results: Records of trainings or of analyses on one backbone, or tuples that begin
+            with one.
 
     Returns:
-        Sentences: profile, protocol, seeds, data sets and limits; then which runs are missing or
-        diverged.
+        Sentences: profile, protocol, seeds, data sets and limits; then which runs are
+        missing or diverged.
     """
     records = [record_of(result) for result in results]
     first = records[0]
@@ -34,6 +34,7 @@ def caption_source(results: Iterable) -> str:
         *_limits(records),
     ]
 
+    # An analysis has no members and no scores.
     is_training = "members" in first
     missing, diverged = _without_score(records) if is_training else ([], [])
     sentences = [
@@ -64,6 +65,7 @@ def _limits(records: list[dict]) -> list[str]:
 def _data(records: list[dict]) -> list[str]:
     """Return the data sets, their copy, and how it differs from VTAB-1k, as phrases."""
     names = list(dict.fromkeys(record["dataset"] for record in records))
+    # What `vtab.check` found, once per data set.
     findings = dict.fromkeys(
         f"{title(record['dataset'])} {', '.join(record['data_differs'])}"
         for record in records
@@ -86,7 +88,8 @@ def _data(records: list[dict]) -> list[str]:
 def _without_score(records: list[dict]) -> tuple[list[Cell], list[Cell]]:
     """Return the runs that are missing, and those that diverged.
 
-    A method that has no run on a data set, or with a seed, was not asked there: none is missing.
+    A method that has no run on a data set, or with a seed, was not asked there: none is
+    missing.
     """
     scores = score_frame(records)
     recorded = {(record["method"], record["dataset"], record["seed"]) for record in records}

@@ -196,20 +196,20 @@ CLAIMS = (
     Claim(
         topic="Accuracy",
         text="PVeRA is more accurate than VeRA",
-        contrast=components.gap("PVeRA − VeRA"),
+        contrast=components.difference("PVeRA − VeRA"),
         measure=POINTS,
     ),
     Claim(
         topic="Accuracy",
         text="The noise makes PVeRA more accurate (β = 0)",
-        contrast=components.gap("noise − no noise (β = 0)"),
+        contrast=components.difference("noise − no noise (β = 0)"),
         measure=POINTS,
         place=OURS,
     ),
     Claim(
         topic="Accuracy",
         text="PVeRA is more accurate than VeRA with latent dropout",
-        contrast=components.gap("PVeRA − VeRA with latent dropout"),
+        contrast=components.difference("PVeRA − VeRA with latent dropout"),
         measure=POINTS,
         margin=1,
         place=OURS,
@@ -217,7 +217,7 @@ CLAIMS = (
     Claim(
         topic="Accuracy",
         text="VeRA is more accurate with latent dropout",
-        contrast=components.gap("VeRA with latent dropout − VeRA"),
+        contrast=components.difference("VeRA with latent dropout − VeRA"),
         measure=POINTS,
         place=OURS,
         page=False,
@@ -225,7 +225,7 @@ CLAIMS = (
     Claim(
         topic="Accuracy",
         text="Learning σ makes PVeRA more accurate than a fixed noise scale, σ = 1 (β = 0)",
-        contrast=components.gap("σ learned − σ = 1 (β = 0)"),
+        contrast=components.difference("σ learned − σ = 1 (β = 0)"),
         measure=POINTS,
         margin=1,
         place=OURS,
@@ -233,7 +233,7 @@ CLAIMS = (
     Claim(
         topic="Accuracy",
         text="The KL term makes PVeRA more accurate",
-        contrast=components.gap("with KL term − without"),
+        contrast=components.difference("with KL term − without"),
         measure=POINTS,
         margin=1,
         place=OURS,
@@ -255,13 +255,13 @@ CLAIMS = (
     Claim(
         topic="Calibration",
         text="PVeRA is better calibrated than VeRA",
-        contrast=components.gap("PVeRA − VeRA"),
+        contrast=components.difference("PVeRA − VeRA"),
         measure=ACE,
     ),
     Claim(
         topic="Calibration",
         text="PVeRA is better calibrated than VeRA with latent dropout",
-        contrast=components.gap("PVeRA − VeRA with latent dropout"),
+        contrast=components.difference("PVeRA − VeRA with latent dropout"),
         measure=ACE,
         place=OURS,
     ),

@@ -21,6 +21,7 @@ def frame(files: ResultFiles) -> pd.DataFrame:
     rows = []
     for profile in files.profiles:
         for folder in sorted((files.root / profile.name).glob("*/")):
+            # Records of analyses have no members.
             records = results.read_all(files.root, profile.name, folder.name)
             rows += [row(record) for record in records if "members" in record]
     return pd.DataFrame(rows)
@@ -43,6 +44,7 @@ def _choice(record: dict) -> dict:
     """Return the cells about the chosen member."""
     member = chosen_member(record)
     grid = record["chosen"]["grid"]
+    # Target projections are no number; the experiment's name tells them.
     values = [f"{name}={value:g}" for name, value in grid.items() if name != "targets"]
     return {
         "chosen": ", ".join(values),

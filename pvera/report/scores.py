@@ -34,6 +34,7 @@ def record_of(result: dict | tuple) -> dict:
 def dataset_order(record: dict) -> tuple[int, int, str]:
     """Return a key that sorts records by category, then in the paper's order, then by name."""
     name = record["dataset"]
+    # Data sets of one's own follow those of the paper, by name.
     known = list(TASKS)
     index = known.index(name) if name in TASKS else len(known)
     return KINDS.index(record["category"]), index, name
@@ -70,8 +71,8 @@ def score_frame(
         metric: A key of the record's "test", or a function of the record.
 
     Returns:
-        Rows `ROWS`: by category, then data sets in the paper's order, each with every seed.
-        Columns methods in their usual order.
+        Rows `ROWS`: by category, then data sets in the paper's order, each with every
+        seed. Columns methods in their usual order.
     """
     scores = {}
     for record in records:
@@ -82,8 +83,10 @@ def score_frame(
             scores[row] = metric(record)
         else:
             scores[row] = record["test"][metric]
+    # From one row per run to a column per method.
     frame = pd.Series(scores, dtype=float).rename_axis([*ROWS, "method"]).unstack()
 
+    # Every data set has every seed, so that missing runs are NaN.
     ordered = sorted(records, key=dataset_order)
     datasets = dict.fromkeys((record["category"], record["dataset"]) for record in ordered)
     seeds = sorted({record["seed"] for record in records})
@@ -101,7 +104,8 @@ def means_by_seed(scores: pd.DataFrame) -> pd.DataFrame:
     """Return each method's mean over data sets, in the shape that `plots.forest` draws.
 
     Returns:
-        Rows methods; columns mean, over all seeds, and seed<k>. NaN where a run is missing.
+        Rows methods; columns mean, over all seeds, and seed<k>. NaN where a run is
+        missing.
     """
     seeds = scores.groupby(level="seed").mean(skipna=False).T.add_prefix("seed")
     return seeds.assign(mean=mean_over_seeds(scores).mean(skipna=False))
@@ -113,7 +117,9 @@ def complete(scores: pd.DataFrame) -> pd.DataFrame:
     Raises:
         InputError: There are none.
     """
-    whole = scores.groupby(level="dataset").transform("count").all(axis=1)
+    # Runs of each data set and method, (rows, methods); zero where a method has none.
+    counts = scores.groupby(level="dataset").transform("count")
+    whole = counts.all(axis=1)
     if not whole.any():
         raise InputError("there is no data set on which every method has a run")
     return scores[whole]

@@ -73,6 +73,7 @@ class Table:
     def printed_panels(self) -> dict[str, pd.DataFrame]:
         """Return the panels as they are printed: titles, row labels, and cells in Markdown."""
         printed = {}
+        # Panels have letters if there are several.
         for letter, (heading, frame) in zip(ascii_lowercase, self.panels.items(), strict=False):
             cells = format_frame(frame, self.columns) if self.columns else frame
             cells = cells.rename(index=title, columns=title).rename_axis(index=None)
@@ -87,6 +88,7 @@ class Table:
         Args:
             source: Add the runs behind the table.
         """
+        # A star in a caption is a star, no emphasis.
         first, stop, rest = self.caption.replace("*", STAR).partition(". ")
         parts = [f"**{first}{stop.strip()}**"] if first else []
         for heading, frame in self.printed_panels().items():
@@ -109,6 +111,7 @@ class Table:
                 lowest = frame.columns.nlevels - 1
                 style.map_index(lambda _: "rotatebox:{90}--rwrap;", axis=1, level=lowest)
 
+            # A heading begins with "(a) " if there are several panels.
             letter = heading[1:2]
             panel = style.to_latex(
                 column_format="l" + "c" * len(frame.columns),
@@ -210,7 +213,8 @@ def pivot_text(
         cell: From a row of `data` to its text.
 
     Returns:
-        The table, its rows and columns in order of appearance; `NOTHING` where `data` has no row.
+        The table, its rows and columns in order of appearance; `NOTHING` where `data` has
+        no row.
     """
     written = data.assign(text=[cell(row) for _, row in data.iterrows()])
     cells = written.pivot(index=rows, columns=columns, values="text")
@@ -294,6 +298,7 @@ def grid_value(value: Any) -> str:
     if isinstance(value, int) or value <= 0:
         return f"{value:g}"
 
+    # value = digit · 10^exponent, if it has one digit; 1e-9 makes up for rounding.
     exponent = int(np.floor(np.log10(value) + 1e-9))
     digit = round(value / 10.0**exponent)
     has_one_digit = np.isclose(value, digit * 10.0**exponent)

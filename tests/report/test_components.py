@@ -98,7 +98,7 @@ def test_saturated_is_judged_by_the_worst_of_the_three(root, monkeypatch):
 
 
 def test_differences(root):
-    text = components.differences(load(root)).markdown()
+    text = components.differences_table(load(root)).markdown()
     for row in (
         "| PVeRA − VeRA | +5.0 | +10.0 | +7.5 [7.5, 7.5] |",
         "| VeRA, latent dropout (p = 0.5) − VeRA | +3.0 | +8.0 | +5.5 [5.5, 5.5] |",

@@ -219,7 +219,7 @@ def test_the_script_counts_missing_configurations_once(folder):
 
 def test_costs_of_the_papers_grid_by_hand(costs, paper):
     """LoRA's ranks 32, 64, 128 with shares of 26, 35 and 39 %; 12 layers, q and v, A and B of 768 × r."""
-    points = cost_tables.of_paper(costs, paper)
+    points = cost_tables.paper_points(costs, paper)
     mean = (26 * 32 + 35 * 64 + 39 * 128) / 100
     assert points.at["lora", "adapter_parameters"] == pytest.approx(12 * 2 * 2 * 768 * mean)
     assert points.at["lora", "layer_training"] == pytest.approx(2 * 2 * 257 * 768 * mean)
@@ -244,7 +244,7 @@ def test_costs_of_runs_are_means_over_their_choices(costs):
         record("lora", LoRA(rank=4), 6), record("lora", LoRA(rank=16), 8, seed=1),
         record("pvera", PVeRA(rank=32), 9), record("pvera", PVeRA(rank=32), 0, seed=1, chosen=None),
     ]  # fmt: skip
-    points = cost_tables.of_runs(costs, runs)
+    points = cost_tables.run_points(costs, runs)
     assert list(points.index) == ["lora", "pvera"]
     assert points.at["lora", "adapter_parameters"] == 4 * 2 * 2 * 96 * 10
     assert points.at["lora", "accuracy"] == pytest.approx(70)

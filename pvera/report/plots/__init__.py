@@ -1,7 +1,7 @@
 """Figures of numbers that `pvera.report.tables` computed.
 
-Most are forests: a row per method, data set or switch, and one shape of frame, see `forest`.
-Functions that take Axes draw on them; `save` writes PNG and PDF.
+Most are forests: a row per method, data set or switch, and one shape of frame, see
+`forest`. Functions that take Axes draw on them; `save` writes PNG and PDF.
 """
 
 import io
@@ -78,6 +78,7 @@ def panels(
     rows = -(-n // columns)
     figure = Figure(figsize=(width, extra + height * rows))
     axes = figure.subplots(rows, columns, squeeze=False, **options).ravel()
+    # The last row may have fewer axes; those above the gap show their labels.
     for unused, above in zip(axes[n:], axes[n - columns :], strict=False):
         unused.set_visible(False)
         above.tick_params(labelbottom=True)
@@ -89,8 +90,9 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
 
     Args:
         ax: The axes.
-        frame: Columns mean, a marker; low and high, the ends of a line; seed<k>, a dot each. It may
-            lack all but mean. Its index holds methods, or labels that `look` knows.
+        frame: Columns mean, a marker; low and high, the ends of a line; seed<k>, a dot
+            each. It may lack all but mean. Its index holds methods, or labels that `look`
+            knows.
         look: From a label to its style, without a title where the label stays as it is.
 
     Returns:
@@ -101,11 +103,13 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
         looks = look(name)
         if "low" in frame:
             ax.plot([row["low"], row["high"]], [y, y], color=looks.colour, linewidth=1.8)
+        # Seeds lie below the mean and hide no interval.
         below = np.full(len(seeds), y + 0.36)
         ax.plot(row[seeds], below, "o", color=looks.colour, markersize=2, mew=0)
         dot(ax, row["mean"], y, looks)
 
     ax.set_yticks(range(len(frame)), [look(name).title or name for name in frame.index])
+    # The first line is on top.
     ax.set_ylim(len(frame) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")

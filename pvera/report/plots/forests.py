@@ -24,19 +24,22 @@ STROKE = Style("", "black", "|")
 def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     """Draw contrasts of methods and variants: a column each, a block of rows per setting.
 
-    Small dots are seeds, large ones their means. A block ends in the mean over data sets, with its
-    95 % intervals: thick over seeds and, of three data sets or more, thin over data sets.
+    Small dots are seeds, large ones their means. A block ends in the mean over data sets,
+    with its 95 % intervals: thick over seeds and, of three data sets or more, thin over
+    data sets.
 
     Args:
-        settings: Title of a setting -> its `components.contrast_frames`; the contrasts are drawn
-            that every setting has.
+        settings: Title of a setting -> its `components.contrast_frames`; the contrasts
+            are drawn that every setting has.
     """
-    frames = list(settings.values())
-    names = [name for name in frames[0] if all(name in others for others in frames)]
+    first, *others = settings.values()
+    names = [name for name in first if all(name in frames for frames in others)]
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
     # A panel is as high as its forest has lines.
-    lines = [len(of_setting[names[0]]) for of_setting in frames for _ in range(rows)]
+    lines = []
+    for frames in settings.values():
+        lines += [len(frames[names[0]])] * rows
     figure, axes = panels(
         len(names) * len(settings),
         columns,
@@ -48,11 +51,11 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         height_ratios=lines,
     )
     remaining = iter(axes)
-    for heading, of_setting in settings.items():
+    for heading, frames in settings.items():
         for i, name in enumerate(names):
             ax = next(remaining)
-            _contrast(ax, of_setting[name])
-            if of_setting is frames[0]:
+            _contrast(ax, frames[name])
+            if frames is first:
                 ax.set_title(_in_lines(name), fontsize=7)
             if i % columns == 0:
                 _block_title(ax, heading)
@@ -109,7 +112,8 @@ def look(switch: str) -> Style:
 def effects(frames: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the effects of the protocols' switches: a panel per metric.
 
-    Dots are pairs of data set and seed, averaged over methods. A loss on another scale is left out.
+    Dots are pairs of data set and seed, averaged over methods. A loss on another scale is
+    left out.
 
     Args:
         frames: Of `protocol.effect_frames`.

@@ -28,8 +28,8 @@ OTHER = "#BBBBBB"
 def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: str) -> Figure:
     """Draw violins of the values on a model's own data set (in colour) and on others.
 
-    A row per method, a column per model. Brackets show the significance that the values are lower
-    on the model's own.
+    A row per method, a column per model. Brackets show the significance that the values
+    are lower on the model's own.
 
     Args:
         values: A row per image, of `tables.out_of_distribution.image_values`.
@@ -95,19 +95,20 @@ def maps(latents: Latents) -> Figure:
 
     PVeRA has its mean, two samples, and both minus the mean.
     """
-    record, arrays = latents[0]
-    groups = [PictureRows({"Image": arrays["pixels"]}, "black", {})]
-    for of_method, its_arrays in sorted(latents, key=lambda run: run[0]["method"] != "vera"):
-        groups += _latent_rows(of_method["method"], its_arrays["mu"], its_arrays["draws"][:2])
+    first, shown = latents[0]
+    groups = [PictureRows({"Image": shown["pixels"]}, "black", {})]
+    for record, arrays in sorted(latents, key=lambda run: run[0]["method"] != "vera"):
+        groups += _latent_rows(record["method"], arrays["mu"], arrays["draws"][:2])
 
-    images = len(arrays["pixels"])
+    images = len(shown["pixels"])
     rows = sum(len(group.rows) for group in groups)
+    # Square pictures beside labels and colour bars of 1.4 inches.
     size = (COLUMN - 1.4) / images
     layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.02)
     figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows), layout=layout)
     grid = figure.subplots(rows, images, squeeze=False)
-    for ax, label in zip(grid[0], arrays["labels"], strict=True):
-        ax.set_title(class_name(record["dataset"], int(label)), fontsize=6.5, pad=2)
+    for ax, label in zip(grid[0], shown["labels"], strict=True):
+        ax.set_title(class_name(first["dataset"], int(label)), fontsize=6.5, pad=2)
     remaining = iter(grid)
     for group in groups:
         _pictures(figure, remaining, group)
@@ -119,8 +120,8 @@ def maps(latents: Latents) -> Figure:
 def _latent_rows(method: str, mean: np.ndarray, samples: np.ndarray) -> list[PictureRows]:
     """Return the rows of a method.
 
-    Samples have the scale of their mean, as in the paper's Figure 7; samples minus the mean have
-    one that is centred at zero.
+    Samples have the scale of their mean, as in the paper's Figure 7; samples minus the
+    mean have one that is centred at zero.
 
     Args:
         method: Its key.

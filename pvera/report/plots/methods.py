@@ -31,8 +31,8 @@ def accuracies(frames: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw average accuracies, over all data sets and per category: a `forest` each.
 
     Args:
-        frames: Of `benchmark.average_frames`. A seed with a missing run has no dot, a method with a
-            missing data set no mean.
+        frames: Of `benchmark.average_frames`. A seed with a missing run has no dot, a
+            method with a missing data set no mean.
     """
     methods = max(len(frame) for frame in frames.values())
     figure, axes = panels(len(frames), 2, COLUMN, 0.4 + 0.14 * methods, 0.4, sharey=True)
@@ -54,7 +54,7 @@ class CostPanel:
 
     title: str
     label: str
-    #: Columns of `tables.cost.of_runs`: one, or those in training, with the mean, and merged.
+    #: Columns of `tables.cost.run_points`: one, or those in training, with the mean, and merged.
     columns: tuple[str, ...]
 
     def unit(self, points: pd.DataFrame) -> tuple[float, str]:
@@ -83,7 +83,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
     """Draw the accuracy (%) of each method against its costs, in four panels.
 
     Args:
-        points: Of `tables.cost.of_paper` or `of_runs`.
+        points: Of `tables.cost.paper_points` or `run_points`.
     """
     figure, axes = panels(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
     for ax, panel in zip(axes, COSTS, strict=True):
@@ -115,8 +115,8 @@ def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, look: Style) -> Non
 
     Args:
         ax: The axes.
-        costs: One, or those in training, where PVeRA samples, with the mean (a stroke), and of the
-            merged model (hollow), NaN for a method that cannot be merged.
+        costs: One, or those in training, where PVeRA samples, with the mean (a stroke),
+            and of the merged model (hollow), NaN for a method that cannot be merged.
         accuracy: The height of the line.
         look: Of the method.
     """
@@ -136,6 +136,7 @@ def _logarithmic(ax: Axes, trained: pd.Series) -> None:
 
     Below it is linear: linear probing has no adapter parameters.
     """
+    # Ticks at zero and at powers of ten.
     powers = np.log10(trained[trained > 0]).astype(int)
     decades = 10.0 ** np.arange(powers.min(), powers.max() + 1)
     ax.set_xscale("symlog", linthresh=decades[0])

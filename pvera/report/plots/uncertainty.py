@@ -1,7 +1,7 @@
 """Figures of the samples of PVeRA (Section 4.3, Appendix C).
 
-They show predictive standard deviations and interval widths, the detection of errors, and images
-with their intervals.
+They show predictive standard deviations and interval widths, the detection of errors, and
+images with their intervals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,8 @@ def detection(aurocs: pd.DataFrame) -> Figure:
     """Draw the AUROC for detecting incorrect predictions by number of samples.
 
     Args:
-        aurocs: Of `tables.uncertainty.detection`; lines are means, bands the range of seeds.
+        aurocs: Of `tables.uncertainty.detection`; lines are means, bands the range of
+            seeds.
     """
     seeds = aurocs.groupby(["way", "draws", "seed"])["auroc"].mean()
     figure, (ax,) = panels(1, 1, COLUMN, 2.1, 0)
@@ -89,6 +90,7 @@ def detection(aurocs: pd.DataFrame) -> Figure:
             linewidth=1.2,
             label=predictor,
         )
+    # One pass has no number of samples: a horizontal line.
     single = seeds[SINGLE].mean()
     ax.axhline(single, color="0.25", linestyle="--", linewidth=0.8, label=SINGLE)
     ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8, label="chance")
@@ -203,10 +205,12 @@ def teaser(images: Sequence[Example]) -> Figure:
 
 def _scores(ax: Axes, example: Example) -> None:
     """Draw a dot per sample and class, and the interval above the predicted class, the first."""
+    # (samples, classes) -> classes from the highest mean score to the lowest.
     ranked = np.argsort(-example.scores.mean(0), kind="stable")
     others = [label for label in ranked if label != example.predicted]
     classes = [example.predicted, *others[:2]]
     colours = [CORRECT if example.correct else INCORRECT, "0.55", "0.55"]
+    # Samples lie side by side, so that equal scores can be seen.
     jitter = np.linspace(-0.16, 0.16, len(example.scores))
     for y, (label, colour) in enumerate(zip(classes, colours, strict=False)):
         scores = example.scores[:, label]

@@ -26,6 +26,7 @@ def violins(
 
     It reaches from the lowest to the highest value.
     """
+    # One label per value, as seaborn wants.
     names = np.repeat(labels, [len(values) for values in groups])
     seaborn.violinplot(
         x=names,
@@ -49,6 +50,7 @@ def violins(
 
 def bracket(ax: Axes, left: float, right: float, height: float, text: str) -> None:
     """Draw a line between two violins at `height`, a share of the axes' height, with a text."""
+    # x in the violins' positions, y as a share of the axes' height.
     transform = ax.get_xaxis_transform()
     low = height - 0.02
     ax.plot(

@@ -1,7 +1,7 @@
 """The ablations of PVeRA's rank and position (Tables 2 and 3): best validation losses, in pairs.
 
-All values train on the same data sets with the same seeds, so differences are taken within a data
-set and seed. Their intervals are those of a mean over data sets.
+All values train on the same data sets with the same seeds, so differences are taken
+within a data set and seed. Their intervals are those of a mean over data sets.
 """
 
 from collections.abc import Hashable, Iterable
@@ -57,12 +57,14 @@ def losses(records: Records, hyperparameter: str) -> pd.DataFrame:
     """Return the best validation losses of one experiment, the lowest over learning rates.
 
     Returns:
-        Rows (category, dataset, seed), columns values; NaN where a run is missing or diverged.
+        Rows (category, dataset, seed), columns values; NaN where a run is missing or
+        diverged.
     """
     by_value: dict[Any, list[dict]] = {}
     for record in records:
         by_value.setdefault(value_of(record, hyperparameter), []).append(record)
     order = PAPER["targets"].index if hyperparameter == "targets" else None
+    # Each value is trained by one method, so its frame has one column.
     columns = {
         value: score_frame(by_value[value], lowest_loss).iloc[:, 0]
         for value in sorted(by_value, key=order)
@@ -84,9 +86,10 @@ def above(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
     """Return how far the `losses` of each value lie above those of `reference`.
 
     Returns:
-        Rows values, columns mean, low and high, of the pairs that have every value: the 95 %
-        interval over data sets, NaN for `reference` itself.
+        Rows values, columns mean, low and high, of the pairs that have every value: the
+        95 % interval over data sets, NaN for `reference` itself.
     """
+    # Pairs of data set and seed, (pairs, values).
     whole = values.dropna()
     differences = over_datasets(whole.sub(whole.get(reference, np.nan), axis=0))
     is_point = differences["low"] == differences["high"]
@@ -97,8 +100,10 @@ def above(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
 def failed(values: pd.DataFrame) -> pd.DataFrame:
     """Mark the trainings that learned nothing.
 
-    Their best loss is above `LEARNED` of log C, the loss of equal scores for all C classes.
+    Their best loss is above `LEARNED` of log C, the loss of equal scores for all C
+    classes.
     """
+    # The number of classes of one's own data is not in the records.
     classes = [
         TASKS[name].classes if name in TASKS else np.inf
         for name in values.index.get_level_values("dataset")
@@ -236,8 +241,8 @@ def lower(values: pd.DataFrame, hyperparameter: str, value: Any, *others: Any) -
         others: The others, by default all.
 
     Raises:
-        Untestable: The grid has no counterpart of a value, or most of its trainings learned
-            nothing.
+        Untestable: The grid has no counterpart of a value, or most of its trainings
+            learned nothing.
     """
     others = others or tuple(other for other in PAPER[hyperparameter] if other != value)
     pairs = counterparts(values, hyperparameter)

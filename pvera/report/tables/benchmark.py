@@ -1,7 +1,7 @@
 """Tables of the benchmark, and the same numbers in the paper.
 
-They are accuracies (Table 1), standard deviations and stars (Tables 6 to 8), and grid choices
-(Table 4).
+They are accuracies (Table 1), standard deviations and stars (Tables 6 to 8), and grid
+choices (Table 4).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -94,12 +94,13 @@ def comparisons(
         metric: Of mean and standard deviation (%), as in `score_frame`.
 
     Returns:
-        Columns dataset, category, method, seeds, mean, std, p_value, significantly_lower. The test
-        (`binomial_p_value`) is of accuracies and pools the seeds that both methods have; p_value is
-        NaN for PVeRA itself and without common seeds.
+        Columns dataset, category, method, seeds, mean, std, p_value, significantly_lower.
+        The test (`binomial_p_value`) is of accuracies and pools the seeds that both
+        methods have; p_value is NaN for PVeRA itself and without common seeds.
     """
     scores = 100 * score_frame(records, metric)
     by_dataset = scores.groupby(level=["dataset", "category"], sort=False)
+    # Each is (data sets, methods), and becomes a column.
     statistics = {"seeds": by_dataset.count(), "mean": by_dataset.mean(), "std": by_dataset.std()}
     stacked = {name: part.stack(future_stack=True) for name, part in statistics.items()}
     data = pd.concat(stacked, axis=1).join(_p_values(records))
@@ -115,6 +116,7 @@ def _p_values(records: Records) -> pd.Series:
     is_reference = answers["method"] == REFERENCE
     reference = answers.loc[is_reference, ["dataset", "seed", "correct"]]
 
+    # A row per run of another method whose seed PVeRA has too.
     pairs = answers[~is_reference].merge(
         reference, on=["dataset", "seed"], suffixes=("", "_reference")
     )
@@ -128,9 +130,10 @@ def grid_choices(records: Records) -> pd.DataFrame:
     """Count how often each value of a grid was chosen.
 
     Returns:
-        A row per method, hyperparameter and value of its grid. chosen: runs that chose the value.
-        runs: those that chose among the values; one that inherits the value of another's search
-        does not count. fixed: the grid has a single value. share: chosen of runs.
+        A row per method, hyperparameter and value of its grid. chosen: runs that chose
+        the value. runs: those that chose among the values; one that inherits the value of
+        another's search does not count. fixed: the grid has a single value. share: chosen
+        of runs.
     """
     found = [key for record in records for member in record["members"] for key in member["grid"]]
     rows = []
@@ -147,6 +150,7 @@ def grid_choices(records: Records) -> pd.DataFrame:
 def _value_counts(method: str, key: str, searches: list[dict]) -> list[tuple]:
     """Return a row of `grid_choices` per value of one method's hyperparameter."""
     values = {member["grid"][key] for run in searches for member in run["members"]}
+    # A run with one member inherits the value that another run's search chose.
     is_fixed = len(values) == 1
     if not is_fixed:
         searches = [run for run in searches if len(run["members"]) > 1]
@@ -223,8 +227,8 @@ def grid(records: Records, searches: Records = ()) -> Table:
 
     Args:
         records: The runs of the benchmark.
-        searches: Runs that chose each method's own hyperparameter before, if any; those on other
-            data sets do not count.
+        searches: Runs that chose each method's own hyperparameter before, if any; those
+            on other data sets do not count.
     """
     datasets = {record["dataset"] for record in records}
     searches = [search for search in searches if search["dataset"] in datasets]
@@ -252,9 +256,9 @@ def grid(records: Records, searches: Records = ()) -> Table:
 def compare_with_paper(records: Records, paper: Published) -> Table:
     """Build the main table here, in the paper, and their difference.
 
-    Runs on a published backbone and VTAB-1k's own data are compared cell by cell. Others are
-    compared with ViT-B/14 by averages and ranks alone, on the data sets that the two share, or on
-    all where they share none.
+    Runs on a published backbone and VTAB-1k's own data are compared cell by cell. Others
+    are compared with ViT-B/14 by averages and ranks alone, on the data sets that the two
+    share, or on all where they share none.
 
     Raises:
         InputError: There is no run of the paper's methods.
@@ -271,6 +275,7 @@ def compare_with_paper(records: Records, paper: Published) -> Table:
     by_cell = same_data and records[0]["backbone"] in BACKBONES
     backbone = records[0]["backbone"] if by_cell else "dinov2_b"
 
+    # Ours may have data sets that the paper lacks.
     category = {name: TASKS[name].category for name in DATASETS}
     category |= {dataset: name for name, dataset, _ in scores.index}
     ours = accuracies(scores)[shared if by_cell else datasets]
@@ -294,6 +299,7 @@ def _summary(table: pd.DataFrame, category: Mapping[str, str], with_datasets: bo
     """Return averages and the mean rank of accuracies, after the accuracies if asked for."""
     rank: pd.Series | float = np.nan
     if table.notna().all(axis=None):
+        # Ranks within each data set, then their mean.
         rank = table.rank(ascending=False).mean(axis=1)
     shown = table if with_datasets else table[[]]
     return shown.join(averages(table, category)).assign(rank=rank)
@@ -347,6 +353,7 @@ def published_leads(paper: Published) -> Table:
     leads = {}
     for backbone in TABLES:
         scores = pd.concat({0: paper.accuracies(backbone).T}, names=["seed", "dataset"])
+        # The paper prints means over seeds, which count as one seed.
         others = scores.drop(columns=REFERENCE)
         leads[backbone] = over_datasets(-others.sub(scores[REFERENCE], axis=0))
     data = pd.concat(leads, names=["backbone", "method"]).rename(columns={"mean": "lead"})

@@ -1,6 +1,7 @@
 """What in PVeRA helps: the methods, and variants between VeRA and PVeRA, in pairs.
 
-Every method and variant has the equal tuning of docs/design.md. Pairs share data set and seed.
+Every method and variant has the equal tuning of docs/design.md. Pairs share data set and
+seed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -90,6 +91,7 @@ def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
             records = variants[name].get(setting, [])
             groups[name] = [record for record in records if record["method"] == method]
 
+        # Where methods cannot be told apart, differences would only shrink the mean.
         reasons = screening(files.root, benchmark)["left out"]
         left_out = set(reasons[reasons != ""].index)
         kept = {}
@@ -122,7 +124,7 @@ def are_different(runs: Runs, first: str, second: str) -> bool:
 
 
 @contrast
-def gap(accuracies: pd.DataFrame, name: str) -> PairedDifferences:
+def difference(accuracies: pd.DataFrame, name: str) -> PairedDifferences:
     """Return the contrast `name` of `CONTRASTS` on `values`.
 
     Raises:
@@ -145,9 +147,9 @@ def contrast_frames(runs: Runs, names: Iterable[str] = CONTRASTS) -> dict[str, p
         names: Of `CONTRASTS`; those without runs are left out.
 
     Returns:
-        Contrast -> rows data sets, then `MEAN`; columns mean, low, high and seed<k>. low, high:
-        the interval over seeds, of `MEAN` alone; low_tasks, high_tasks: the one over data sets, if
-        they are three or more.
+        Contrast -> rows data sets, then `MEAN`; columns mean, low, high and seed<k>. low,
+        high: the interval over seeds, of `MEAN` alone; low_tasks, high_tasks: the one
+        over data sets, if they are three or more.
     """
     accuracies = values(runs)
     frames = {}
@@ -155,6 +157,7 @@ def contrast_frames(runs: Runs, names: Iterable[str] = CONTRASTS) -> dict[str, p
         first, second = CONTRASTS[name]
         if not are_different(runs, first, second):
             continue
+        # (data sets, seeds), as in the table of differences.
         differences = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
         seeds = differences.droplevel("category").add_prefix("seed")
         mean = mean_interval(differences, half_width_over_seeds)
@@ -178,6 +181,7 @@ def table(runs: Runs) -> Table:
         "runs": by_dataset.count(),
         "ace": aces,
     }
+    # Each is (data sets, components), and becomes a column of a row per component and data set.
     stacked = {name: frame.T.stack(future_stack=True) for name, frame in statistics.items()}
     data = pd.concat(stacked, axis=1).rename_axis(["component", "dataset"]).reset_index()
 
@@ -206,12 +210,13 @@ def _median_epoch(records: Records) -> float:
     return np.median([record["chosen"]["epoch"] + 1 for record in records if record["chosen"]])
 
 
-def differences(runs: Runs) -> Table:
+def differences_table(runs: Runs) -> Table:
     """Build the table of the differences `COMPARED`: a column per data set, and their mean."""
     accuracies = values(runs).droplevel("category")
     rows: dict[str, dict] = {}
     for first, second in COMPARED:
         if are_different(runs, first, second):
+            # (data sets, seeds), NaN where one of the two has no run.
             pairs = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
             by_dataset = pairs.mean(axis=1).to_dict()
             name = f"{TITLES[first]} − {TITLES[second]}"
@@ -251,13 +256,14 @@ def screening(root: Path, records: Records) -> pd.DataFrame:
         records: The runs of the benchmark.
 
     Returns:
-        Rows data sets; columns test accuracies (%) of `SCREENING` with seed 0, "largest class", its
-        share (%), and "left out": "chance", "saturated" or "". Without a row where one of them is
-        not trained; empty without predictions.
+        Rows data sets; columns test accuracies (%) of `SCREENING` with seed 0, "largest
+        class", its share (%), and "left out": "chance", "saturated" or "". Without a row
+        where one of them is not trained; empty without predictions.
     """
     records = [
         record for record in records if record["method"] in SCREENING and record["seed"] == 0
     ]
+    # Labels are stored with the predictions, which a clone may lack.
     with_labels = [
         record
         for record in records
@@ -329,13 +335,14 @@ def choices(runs: Runs, own: Mapping[str, list[dict]]) -> Table:
 
 
 def by_accuracy(runs: Runs) -> str:
-    """Say what PVeRA − VeRA is on validation images if loss, or accuracy, chooses epoch and rate."""
+    """Say what PVeRA − VeRA is on validation images if loss, or accuracy, chooses."""
     columns = {}
     for record in [*runs["vera"], *runs["pvera"]]:
         if record["seed"] == 0 and record["chosen"]:
             curves = [member["curve"]["validation_accuracy"] for member in record["members"]]
             chosen = record["chosen"]
             by_loss = curves[chosen["member"]][chosen["epoch"]]
+            # Over all epochs of all learning rates.
             best = max(max(curve) for curve in curves)
             columns[record["method"], record["dataset"]] = {"loss": by_loss, "accuracy": best}
     accuracies = 100 * pd.DataFrame(columns)

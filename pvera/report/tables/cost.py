@@ -75,19 +75,19 @@ def _giga(name: str, row: pd.Series) -> str:
     return fixed(row[name] / GIGA, max(0, 3 - whole_digits))
 
 
-def of_paper(costs: pd.DataFrame, paper: Published) -> pd.DataFrame:
+def paper_points(costs: pd.DataFrame, paper: Published) -> pd.DataFrame:
     """Return the paper's averages (%) on ViT-B/14 and the counted costs of its configurations.
 
     Returns:
-        Rows methods, columns accuracy and `MEASURES`. merged is NaN for methods that cannot be
-        merged. Where the paper searched a grid, costs are means weighted by the shares of its
-        choices, as in Figure 3.
+        Rows methods, columns accuracy and `MEASURES`. merged is NaN for methods that
+        cannot be merged. Where the paper searched a grid, costs are means weighted by the
+        shares of its choices, as in Figure 3.
     """
     accuracy = paper.accuracies("dinov2_b").mean(axis=1)
     return _points(costs, SIZES, "dinov2_b", accuracy, paper.configurations())
 
 
-def of_runs(costs: pd.DataFrame, records: Records) -> pd.DataFrame:
+def run_points(costs: pd.DataFrame, records: Records) -> pd.DataFrame:
     """Return the same table of runs on one backbone: means over the members that they chose.
 
     Methods without a run are left out.
@@ -95,6 +95,7 @@ def of_runs(costs: pd.DataFrame, records: Records) -> pd.DataFrame:
     accuracy = accuracies(score_frame(records))["average"]
     chosen: dict[str, list[tuple[Method, float]]] = {}
     for record in records:
+        # The configuration that a run chose counts once per run.
         if record["chosen"]:
             member = record["config"]["members"][record["chosen"]["member"]]
             method = method_of({"method": record["method"], "hyperparameters": member["method"]})
@@ -109,7 +110,7 @@ def _points(
     accuracy: pd.Series,
     chosen: Mapping[str, Sequence[tuple[Method, float]]],
 ) -> pd.DataFrame:
-    """Return accuracies beside mean costs.
+    """Return accuracies with mean costs.
 
     Args:
         costs: Counted costs of configurations.
@@ -123,6 +124,7 @@ def _points(
         raise InputError(
             "no cost is counted for this profile and backbone; run experiments/cost.py"
         )
+    # A configuration is a method with its hyperparameters.
     by_configuration = costs.set_index("configuration")
     rows = {}
     for name in METHODS:
@@ -135,6 +137,7 @@ def _points(
                 raise InputError(
                     f"{method} has no counted cost: it is in none of the profile's grids"
                 )
+        # (configurations, measures), which become one mean each.
         counts = by_configuration.loc[methods, list(MEASURES)].astype(float)
         means = np.average(counts, 0, weights)
         rows[name] = {"accuracy": accuracy[name], **dict(zip(MEASURES, means, strict=True))}

@@ -30,6 +30,7 @@ def language(root: Path, records: Records, published: pd.DataFrame) -> Table:
     data = _data(root, records, published)
     panels = {"Here": _panel(data, records)}
 
+    # The paper's panel shows the same methods and tasks as ours.
     shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(published["dataset"])]
     if len(shared):
         printed = published.dropna(subset="dataset").rename(columns={"score": "mean"})
@@ -62,9 +63,11 @@ def _data(root: Path, records: Records, published: pd.DataFrame) -> pd.DataFrame
 
 def _panel(data: pd.DataFrame, records: Records) -> pd.DataFrame:
     """Return our scores in Markdown: a row for the majority class, then one per method."""
+    # The worst seed of each method, on each task.
     lowest = 100 * score_frame(records, score).groupby(level="dataset").min()
     lowest = data.join(lowest.stack().rename("lowest"), on=["dataset", "method"])["lowest"]
     beats_majority = lowest > data["majority"]
+    # The best two methods of each task.
     mark = data.groupby("dataset")["mean"].transform(
         lambda means: pd.Series(marks(means), means.index)
     )
@@ -81,7 +84,7 @@ def _cell(row: pd.Series) -> str:
 
 
 def score(record: dict) -> float:
-    """Return the score that the paper reports for a run's task: accuracy or Matthews correlation."""
+    """Return the score that the paper reports for a task: accuracy or Matthews correlation."""
     return record["test"][glue.GLUE[record["dataset"]].metric]
 
 

@@ -1,6 +1,7 @@
 """Latents over the patches of an image (Section 4.4).
 
-They are compared with samples from their distribution, and by how well they find the object.
+They are compared with samples from their distribution, and by how well they find the
+object.
 """
 
 from collections.abc import Sequence
@@ -55,15 +56,17 @@ def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
 
     Returns:
         spread: root mean square of sample minus mean, in standard deviations of the mean.
-        correlation: within an image, averaged over images and samples. NaN without samples.
+        correlation: within an image, averaged over images and samples. NaN without
+        samples.
     """
     if not len(samples):
         return {"spread": np.nan, "correlation": np.nan}
     distance = np.sqrt(np.square(samples - mean).mean())
+    # One per sample and image.
     correlations = []
     for sample in samples:
-        for of_sample, of_mean in zip(sample, mean, strict=True):
-            correlations.append(np.corrcoef(of_sample.ravel(), of_mean.ravel())[0, 1])
+        for values, means in zip(sample, mean, strict=True):
+            correlations.append(np.corrcoef(values.ravel(), means.ravel())[0, 1])
     return {"spread": distance / mean.std(), "correlation": np.mean(correlations)}
 
 
@@ -71,8 +74,8 @@ def focus(analyses: Latents) -> pd.DataFrame:
     """Return the mean AUROC over images of each adapter.
 
     Args:
-        analyses: Of experiment focus. x A is that of PVeRA; VeRA's differs in its random numbers
-            alone.
+        analyses: Of experiment focus. x A is that of PVeRA; VeRA's differs in its random
+            numbers alone.
 
     Returns:
         Rows (dataset, seed), columns methods and `FROZEN`.
@@ -80,6 +83,7 @@ def focus(analyses: Latents) -> pd.DataFrame:
     rows = []
     for record, arrays in analyses:
         adapter = {"dataset": record["dataset"], "seed": record["seed"]}
+        # NaN for an image without an object.
         adapted = np.nanmean(arrays["adapted"])
         rows.append(adapter | {"method": record["method"], "auroc": adapted})
         if record["method"] == "pvera":

@@ -41,9 +41,9 @@ def comparisons(runs: Sequence[Analysed]) -> pd.DataFrame:
     """Compare the values in and out of distribution.
 
     Returns:
-        One row per adapter, other data set (tested) and kind. mean_in, mean_out: mean values.
-        p_value: of the one-sided rank-sum test that the values in distribution are lower.
-        cliffs_delta: its effect size. auroc: of detection by high values.
+        One row per adapter, other data set (tested) and kind. mean_in, mean_out: mean
+        values. p_value: of the one-sided rank-sum test that the values in distribution
+        are lower. cliffs_delta: its effect size. auroc: of detection by high values.
     """
     rows = []
     for record, arrays in runs:
@@ -130,8 +130,10 @@ def out_of_distribution_table(runs: Sequence[Analysed]) -> Table:
 
 def _panel(part: pd.DataFrame) -> pd.DataFrame:
     """Return a row per model of the comparisons of one method and kind."""
+    # Mean over the other data sets and seeds.
     by_model = part.assign(lower=part["p_value"] < LEVEL).groupby("model", sort=False)
     panel = by_model[["mean_in", "mean_out", "auroc"]].mean()
+    # A list per model, an AUROC for each seed.
     seeds = part.groupby(["model", "seed"], sort=False)["auroc"].mean()
     panel["by_seed"] = seeds.groupby(level="model", sort=False).agg(list)
     panel["lower"] = by_model["lower"].sum()
@@ -143,8 +145,8 @@ def _panel(part: pd.DataFrame) -> pd.DataFrame:
 def separation(data: pd.DataFrame, kind: str, over: str = "") -> PairedDifferences:
     """Return PVeRA's AUROC above that of `over` or ½, mean over the other data sets.
 
-    The paper finds PVeRA's values significantly lower and VeRA's not, which does not show that the
-    two differ (Gelman and Stern 2006); their difference is judged instead.
+    The paper finds PVeRA's values significantly lower and VeRA's not, which does not show
+    that the two differ (Gelman and Stern 2006); their difference is judged instead.
 
     Args:
         data: The `comparisons`.

@@ -1,9 +1,10 @@
 """The effect of each difference between the protocols, measured one switch at a time, in pairs.
 
-A pair is two runs of the same data set, method and seed that differ in one switch and nothing else.
-Its difference is the switched run minus the corrected one. `own_draws` changes nothing but the
-random numbers of a run without a grid, so its differences measure chance. `joint_stop` has no
-effect on such a run, so both runs of its pairs search the full grid (`protocol.Variant`).
+A pair is two runs of the same data set, method and seed that differ in one switch and
+nothing else. Its difference is the switched run minus the corrected one. `own_draws`
+changes nothing but the random numbers of a run without a grid, so its differences measure
+chance. `joint_stop` has no effect on such a run, so both runs of its pairs search the
+full grid (`protocol.Variant`).
 """
 
 from collections.abc import Callable, Mapping
@@ -82,14 +83,15 @@ def differences(runs: Runs) -> pd.DataFrame:
     """Return the differences of pairs.
 
     Returns:
-        One row per pair: switch, method, dataset, seed, and the difference in each of `METRICS`,
-        NaN where one of the two runs diverged.
+        One row per pair: switch, method, dataset, seed, and the difference in each of
+        `METRICS`, NaN where one of the two runs diverged.
     """
     values = {switch: _values(records) for switch, records in runs.items()}
     pairs = {}
     for switch, switched in values.items():
         if switch not in REFERENCES:
             corrected = values[VARIANTS[switch].reference]
+            # Pairs of which both runs are there.
             shared = switched.index[switched.index.isin(corrected.index)]
             pairs[switch] = (switched - corrected).loc[shared]
     return pd.concat(pairs, names=["switch"]).reset_index()
@@ -113,19 +115,20 @@ def summary(pairs: pd.DataFrame) -> pd.DataFrame:
         pairs: The `differences`.
 
     Returns:
-        pairs: the number of data sets and seeds. mean, low, high: the mean over them, after
-        averaging over methods, and a 95 % t-interval over both sources of variation. noise: the
-        bound within which the mean of as many independent runs of the same methods stays in 95 of
-        100 cases when their random numbers alone change; NaN without such runs. comparable: whether
-        both runs of a pair measure the metric on one scale; the loss of two softmaxes is on
-        another. beyond: whether a comparable effect exceeds the noise and its interval, if there is
-        one, leaves out zero.
+        pairs: the number of data sets and seeds. mean, low, high: the mean over them,
+        after averaging over methods, and a 95 % t-interval over both sources of
+        variation. noise: the bound within which the mean of as many independent runs of
+        the same methods stays in 95 of 100 cases when their random numbers alone change;
+        NaN without such runs. comparable: whether both runs of a pair measure the metric
+        on one scale; the loss of two softmaxes is on another. beyond: whether a
+        comparable effect exceeds the noise and its interval, if there is one, leaves out
+        zero.
     """
     noise = pairs[pairs["switch"] == NOISE]
     rows = []
     for switch, part in pairs.groupby("switch", sort=False):
-        of_same_methods = noise[noise["method"].isin(part["method"])]
-        rows += [_effect(switch, metric, part, of_same_methods) for metric in METRICS]
+        same_methods = noise[noise["method"].isin(part["method"])]
+        rows += [_effect(switch, metric, part, same_methods) for metric in METRICS]
     return pd.DataFrame(rows)
 
 
@@ -183,8 +186,9 @@ def effect_frames(pairs: pd.DataFrame) -> dict[str, pd.DataFrame]:
         pairs: The `differences`.
 
     Returns:
-        Metric -> rows switches, those of all methods first. Columns mean; seed<k>, of one data set
-        and seed; noise, as in `summary`. Mean and seeds are NaN on another scale.
+        Metric -> rows switches, those of all methods first. Columns mean; seed<k>, of one
+        data set and seed; noise, as in `summary`. Mean and seeds are NaN on another
+        scale.
     """
     rows = summary(pairs)
     switches = sorted(pairs["switch"].unique(), key=lambda name: VARIANTS[name].method is not None)
@@ -194,6 +198,7 @@ def effect_frames(pairs: pd.DataFrame) -> dict[str, pd.DataFrame]:
         by_switch = {
             name: pd.Series(per_pair(pairs[pairs["switch"] == name], metric)) for name in switches
         }
+        # A column per pair of data set and seed; switches may have different numbers of them.
         frame = pd.DataFrame(by_switch).T.add_prefix("seed").assign(mean=effects["mean"])
         frame[~effects["comparable"]] = np.nan
         frames[metric] = frame.assign(noise=effects["noise"])

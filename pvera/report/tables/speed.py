@@ -31,7 +31,8 @@ def wall_times(root: Path, profile: str) -> pd.DataFrame:
     """Load the seconds of each run of a profile.
 
     Returns:
-        A row per run: experiment, a key of `TITLES` where one fits; dataset, method, seconds.
+        A row per run: experiment, a key of `TITLES` where one fits; dataset, method,
+        seconds.
     """
     rows = []
     for path in sorted((Path(root) / profile).glob("*/")):

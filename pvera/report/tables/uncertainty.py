@@ -1,8 +1,8 @@
 """Monte Carlo uncertainty and intervals of PVeRA, for correct and incorrect predictions.
 
-Section 4.3 and Appendix C. The tables pool all test images of all adapters, as the paper does, and
-then show each data set alone: hard data sets have both more errors and higher standard deviations,
-so pooling mixes the two.
+Section 4.3 and Appendix C. The tables pool all test images of all adapters, as the paper
+does, and then show each data set alone: hard data sets have both more errors and higher
+standard deviations, so pooling mixes the two.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,8 +61,8 @@ def predictive_sds(runs: Runs) -> pd.DataFrame:
     """Return the predictive standard deviation of each image.
 
     Returns:
-        A row per image, adapter and number of samples (draws): dataset, seed, value, and correct:
-        whether most samples are.
+        A row per image, adapter and number of samples (draws): dataset, seed, value, and
+        correct: whether most samples are.
     """
     return _image_values(runs, "sd", "most_samples_correct")
 
@@ -71,8 +71,8 @@ def interval_widths(runs: Runs) -> pd.DataFrame:
     """Return the width of the 95 % interval of each image's mean score.
 
     Returns:
-        A row per image, adapter and number of samples (draws): dataset, seed, value, and correct:
-        whether the class that most samples predict is the label.
+        A row per image, adapter and number of samples (draws): dataset, seed, value, and
+        correct: whether the class that most samples predict is the label.
     """
     return _image_values(runs, "width", "prediction_correct")
 
@@ -110,14 +110,14 @@ def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
         images: Of `predictive_sds` or `interval_widths`.
 
     Returns:
-        A row per number of samples (draws) and group, all data sets or one: right and wrong, the
-        mean values of correct and of incorrect images, and the rank-sum test between them.
+        A row per number of samples (draws) and group, all data sets or one: right and
+        wrong, the mean values of correct and of incorrect images, and the rank-sum test
+        between them.
     """
     rows = []
     for k in SAMPLE_COUNTS:
-        of_count = images[images["draws"] == k]
-        by_dataset = of_count.groupby("dataset", sort=False)
-        for name, part in [(ALL, of_count), *by_dataset]:
+        every = images[images["draws"] == k]
+        for name, part in [(ALL, every), *every.groupby("dataset", sort=False)]:
             correct, incorrect = split_by_correct(part)
             test = rank_sum(incorrect, correct)
             row = {
@@ -200,12 +200,12 @@ SINGLE = "1 − score of one pass"
 def detection(runs: Runs) -> pd.DataFrame:
     """Compute the AUROC for detecting incorrect predictions.
 
-    Each predictor is judged on its own predictions: the class that most of its samples predict, or
-    that of one pass with the mean.
+    Each predictor is judged on its own predictions: the class that most of its samples
+    predict, or that of one pass with the mean.
 
     Returns:
-        One row per adapter, predictor (way: `SD`, `SCORE` or `SINGLE`) and number of samples
-        (draws; 0 for one pass).
+        One row per adapter, predictor (way: `SD`, `SCORE` or `SINGLE`) and number of
+        samples (draws; 0 for one pass).
     """
     rows = []
     for run in runs:
@@ -226,6 +226,7 @@ def detection_table(runs: Runs) -> Table:
     counts = list(runs[0].estimates)
     shown = [*((SD, k) for k in counts), (SCORE, max(counts)), (SINGLE, 0)]
     means = data.groupby(["dataset", "way", "draws"])["auroc"].mean()
+    # (data sets, predictors with their numbers of samples).
     means = means.unstack(["way", "draws"])[shown]
     means.columns = [f"{name}, {k} samples" if k else name for name, k in shown]
 
@@ -251,8 +252,8 @@ def deltas(
         runs: The adapters.
         values: `predictive_sds` or `interval_widths`.
         k: The number of samples.
-        pooled: Over all adapters of a seed, as the paper pools them (Figure 5), instead of within
-            each adapter.
+        pooled: Over all adapters of a seed, as the paper pools them (Figure 5), instead
+            of within each adapter.
     """
     images = values(runs).query("draws == @k")
     if pooled:
@@ -268,6 +269,7 @@ def times_as_wide(runs: Runs, k: int) -> PairedDifferences:
     """
     images = interval_widths(runs).query("draws == @k").assign(dataset=ALL)
     means = images.groupby(["dataset", "seed", "correct"])["value"].mean().unstack()
+    # A column of its own if no prediction, or every one, is correct.
     means = means.reindex(columns=[True, False])
     return {"": np.log(means[False] / means[True])}
 
@@ -293,9 +295,9 @@ def by_task(analysed: Analysed) -> pd.DataFrame:
     """Return how well the predictive standard deviation of `SAMPLES` samples finds errors.
 
     Returns:
-        Rows data sets, by error rate. error: incorrect predictions (%), the class that most samples
-        predict. seeds: how many there are. mean, low, high: AUROC of errors, mean over seeds with
-        its 95 % interval.
+        Rows data sets, by error rate. error: incorrect predictions (%), the class that
+        most samples predict. seeds: how many there are. mean, low, high: AUROC of errors,
+        mean over seeds with its 95 % interval.
     """
     rows = []
     for record, arrays in analysed:
@@ -307,6 +309,7 @@ def by_task(analysed: Analysed) -> pd.DataFrame:
 
     tasks = {}
     for name, part in pd.DataFrame(rows).groupby("dataset"):
+        # One data set with its seeds, (1, seeds).
         seeds = part.set_index("seed")["auroc"].to_frame().T
         task = {"error": part["error"].mean(), "seeds": len(part)}
         tasks[name] = task | mean_interval(seeds, half_width_over_seeds)
@@ -374,6 +377,7 @@ def predictors(analysed: Mapping[str, Analysed]) -> pd.DataFrame:
     frames = []
     for experiment, group in analysed.items():
         for record, arrays in group:
+            # A row per predictor and seed; an ensemble has one for all seeds.
             frame = pd.DataFrame(arrays).assign(experiment=experiment, dataset=record["dataset"])
             frames.append(frame)
     scores = pd.concat(frames)
@@ -389,6 +393,7 @@ def predictors(analysed: Mapping[str, Analysed]) -> pd.DataFrame:
 
 def predictors_table(scores: pd.DataFrame) -> Table:
     """Build the table of `predictors` on the data sets that all of them share."""
+    # An average over other data sets would be no comparison.
     counts = scores.groupby("dataset").size()
     shared = counts[counts == counts.max()].index
     on_shared = scores[scores.index.isin(shared, level="dataset")]
