@@ -34,6 +34,7 @@ READ = (".json", ".npz", ".csv")
 
 
 def main() -> None:
+    """Execute the notebooks that the command line asks for."""
     parser = Parser(__doc__)
     parser.add_argument("--profile", help="folder in results/, instead of the committed ones")
     parser.add_argument(
@@ -53,23 +54,17 @@ def execute(root: Path, profile: str | None = None) -> None:
     Raises:
         InputError: There are no results, or a notebook raised it.
     """
-    results = root / "results"
-    if profile is None:
-        notebooks = sorted((root / "analysis").glob("*.ipynb"))
-        inputs = digest(root, read_report(root).profiles)
-        tables, target = results / "tables", root / "analysis"
-    else:
+    results, analysis = root / "results", root / "analysis"
+    if profile:
         require_results(results, profile)
-        notebooks = [
-            path
-            for path in sorted((root / "analysis").glob("*.ipynb"))
-            if has_results(results / profile, path.stem)
-        ]
-        inputs = digest(root, [profile])
-        tables, target = results / profile / "tables", root / "figures" / profile
+    inputs = digest(root, [profile] if profile else read_report(root).profiles)
+    tables = results / (profile or "") / "tables"
+    target = root / "figures" / profile if profile else analysis
 
     stale = []
-    for path in notebooks:
+    for path in sorted(analysis.glob("*.ipynb")):
+        if profile and not has_results(results / profile, path.stem):
+            continue
         stamp = {"profile": profile, "inputs": with_cells(inputs, path)}
         executed = target / path.name
         if not (tables.exists() and has_stamp(executed, stamp)):
@@ -109,7 +104,7 @@ def has_stamp(executed: Path, stamp: dict) -> bool:
 
 
 def with_cells(inputs: str, notebook: Path) -> str:
-    """Return the SHA-256 of a notebook's cells, without outputs, and of the digest of its inputs."""
+    """Return the SHA-256 of a notebook's cells without outputs, and of the digest of its inputs."""
     cells = read_json(notebook)["cells"]
     sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
     return hashlib.sha256((inputs + repr(sources)).encode()).hexdigest()

@@ -47,6 +47,7 @@ MAIN = list(DIFFERENCES)[:3]
 
 
 def main() -> None:
+    """Fill the pages."""
     Parser(__doc__).parse_args()
     for page in PAGES:
         write_atomically(page, filled(page.read_text()))
@@ -87,6 +88,8 @@ def numbers(name: str) -> pd.DataFrame:
     return pd.read_csv(TABLES / f"{name}.csv")
 
 
+# From Markdown, so that pages print what the tables print: the six digits of a CSV file, rounded
+# again, can give another last digit.
 @cache
 def cells(name: str) -> dict[str, list[str]]:
     """Return the rows of a Markdown table as label -> other cells; of two panels, the first."""
@@ -289,21 +292,6 @@ def trainings() -> str:
     return markdown_table(header, rows, "lccl")
 
 
-def rivals() -> str:
-    """Return the table of PVeRA's samples and other predictors."""
-    return rows_of("rivals_vtab_tiny")
-
-
-def rank() -> str:
-    """Return the losses of the ranks."""
-    return rows_of("rank_vtab_tiny", "Loss")
-
-
-def position() -> str:
-    """Return the losses of the target projections."""
-    return rows_of("position_vtab_tiny", "Loss")
-
-
 def rows_of(name: str, label: str = "") -> str:
     """Return the rows of a table that begin with a label, without its caption and notes."""
     lines = (TABLES / f"{name}.md").read_text().splitlines()
@@ -318,10 +306,10 @@ VIEWS = {
     "leads": leads,
     "gain": gain,
     "calibration": calibration,
-    "rivals": rivals,
+    "rivals": lambda: rows_of("rivals_vtab_tiny"),
     "official": official,
-    "rank": rank,
-    "position": position,
+    "rank": lambda: rows_of("rank_vtab_tiny", "Loss"),
+    "position": lambda: rows_of("position_vtab_tiny", "Loss"),
     "contradictions": contradictions,
     "trainings": trainings,
 }

@@ -41,6 +41,7 @@ FILES = (
 
 
 def main() -> None:
+    """Write the pages."""
     parser = Parser(__doc__)
     parser.add_argument("--profile", help="folder in results/, instead of the committed ones")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The registry of claims, the paper's and our own, and their verdicts on the results of a report."""
+"""The registry of claims, the paper's and our own, and their verdicts on a report's results."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -103,80 +103,21 @@ def load_text(files: ResultFiles) -> Results:
 
 @dataclass(frozen=True)
 class Topic:
-    """What the claims on one subject share."""
+    """Claims that are judged on the same results."""
 
-    #: Where the paper has it.
+    #: Their name in claims.csv.
+    name: str
+    #: Where the paper has them.
     place: str
-    #: The notebook that shows the claims.
+    #: The notebook that shows them.
     notebook: str
     #: The command that makes the results.
     command: str
     #: Returns what contrasts compare.
     load: Callable[[ResultFiles], Results]
+    #: The claims.
+    claims: tuple[Claim, ...]
 
-
-TOPICS = {
-    "Accuracy": Topic(
-        place="Table 1",
-        notebook="components",
-        command="train.py",
-        load=load_accuracy,
-    ),
-    "Calibration": Topic(
-        place="Section 4.3, Figure 4",
-        notebook="calibration",
-        command="train.py",
-        load=load_calibration,
-    ),
-    "Official protocol": Topic(
-        place="Table 1",
-        notebook="protocol",
-        command="train.py --experiments official",
-        load=load_official,
-    ),
-    "Position": Topic(
-        place="Table 3",
-        notebook="position",
-        command="train.py --experiments position",
-        load=load_position,
-    ),
-    "Uncertainty by task": Topic(
-        place="Section 4.3, Figure 5",
-        notebook="uncertainty",
-        command="analyse.py --experiments uncertainty",
-        load=load_tasks,
-    ),
-    "Uncertainty": Topic(
-        place="Section 4.3, Figure 5",
-        notebook="uncertainty",
-        command="analyse.py --experiments uncertainty",
-        load=load_samples,
-    ),
-    "Intervals": Topic(
-        place="Appendix C",
-        notebook="intervals",
-        command="analyse.py --experiments uncertainty",
-        load=load_samples,
-    ),
-    "Out of distribution": Topic(
-        place="Section 4.4, Figure 6",
-        notebook="out_of_distribution",
-        command="analyse.py --experiments out_of_distribution",
-        load=load_out_of_distribution,
-    ),
-    "Latents": Topic(
-        place="Section 4.4, Figure 7",
-        notebook="latents",
-        command="analyse.py --experiments focus",
-        load=load_focus,
-    ),
-    "Text": Topic(
-        place="Appendix D, Table 5",
-        notebook="language",
-        command="train.py --profile text",
-        load=load_text,
-    ),
-}
 
 #: The place of a claim that is not the paper's.
 OURS = "not in the paper"
@@ -188,154 +129,221 @@ ACE = Measure("ACE lower by {signed} points")
 NATS = Measure("{signed} nats", digits=3)
 AUROC = Measure("AUROC {signed}", digits=3)
 ABOVE_CHANCE = Measure("AUROC − ½: {signed}", digits=3)
-CLIFFS_DELTA = Measure("Cliff's delta {signed}", digits=2)
 #: Differences of logarithms read as ratios.
 RATIO = Measure("{size} times as wide", digits=2, convert=lambda log: float(np.exp(log)))
 
-CLAIMS = (
-    Claim(
-        topic="Accuracy",
-        text="PVeRA is more accurate than VeRA",
-        contrast=components.difference("PVeRA − VeRA"),
-        measure=POINTS,
-    ),
-    Claim(
-        topic="Accuracy",
-        text="The noise makes PVeRA more accurate (β = 0)",
-        contrast=components.difference("noise − no noise (β = 0)"),
-        measure=POINTS,
-        place=OURS,
-    ),
-    Claim(
-        topic="Accuracy",
-        text="PVeRA is more accurate than VeRA with latent dropout",
-        contrast=components.difference("PVeRA − VeRA with latent dropout"),
-        measure=POINTS,
-        margin=1,
-        place=OURS,
-    ),
-    Claim(
-        topic="Accuracy",
-        text="VeRA is more accurate with latent dropout",
-        contrast=components.difference("VeRA with latent dropout − VeRA"),
-        measure=POINTS,
-        place=OURS,
-        page=False,
-    ),
-    Claim(
-        topic="Accuracy",
-        text="Learning σ makes PVeRA more accurate than a fixed noise scale, σ = 1 (β = 0)",
-        contrast=components.difference("σ learned − σ = 1 (β = 0)"),
-        measure=POINTS,
-        margin=1,
-        place=OURS,
-    ),
-    Claim(
-        topic="Accuracy",
-        text="The KL term makes PVeRA more accurate",
-        contrast=components.difference("with KL term − without"),
-        measure=POINTS,
-        margin=1,
-        place=OURS,
-    ),
-    Claim(
-        topic="Accuracy",
-        text="PVeRA has the highest average",
-        contrast=lead("pvera", *OTHERS),
-        measure=POINTS,
-    ),
-    Claim(
-        topic="Accuracy",
-        text="PVeRA has the highest average, VeRA with latent dropout among the methods",
-        contrast=lead("pvera", *OTHERS, "latent_dropout"),
-        measure=POINTS,
-        place=OURS,
-        page=False,
-    ),
-    Claim(
-        topic="Calibration",
-        text="PVeRA is better calibrated than VeRA",
-        contrast=components.difference("PVeRA − VeRA"),
-        measure=ACE,
-    ),
-    Claim(
-        topic="Calibration",
-        text="PVeRA is better calibrated than VeRA with latent dropout",
-        contrast=components.difference("PVeRA − VeRA with latent dropout"),
-        measure=ACE,
-        place=OURS,
-    ),
-    Claim(
-        topic="Official protocol",
-        text="PVeRA is more accurate than VeRA under the official protocol",
-        contrast=lead("pvera", "vera"),
-        measure=POINTS,
-    ),
-    Claim(
-        topic="Position",
-        text="QV has the lowest loss",
-        contrast=ablations.lower("targets", "qv"),
-        measure=NATS,
-    ),
-    Claim(
-        topic="Uncertainty by task",
-        text="The predictive standard deviation of 16 samples marks errors",
-        contrast=samples.marks_errors,
-    ),
-    Claim(
-        topic="Uncertainty",
-        text="16 samples find incorrect predictions better than the score of one pass",
-        contrast=samples.gain(16),
-        measure=AUROC,
-        place=OURS,
-    ),
-    Claim(
-        topic="Uncertainty",
-        text="Over all images, incorrect predictions have the higher predictive standard deviation, "
-        "16 samples",
-        contrast=samples.deltas(samples.predictive_sds, 16, pooled=True),
-        measure=CLIFFS_DELTA,
-        units="seeds",
-        page=False,
-    ),
-    Claim(
-        topic="Intervals",
-        text="Over all images, incorrect predictions have the wider intervals, 16 samples "
-        "(paper: 2.65 times as wide)",
-        contrast=samples.times_as_wide(16),
-        measure=RATIO,
-        units="seeds",
-        page=False,
-    ),
-    Claim(
-        topic="Out of distribution",
-        text="PVeRA's values are lower in distribution (norm)",
-        contrast=ood.separation("norm"),
-        measure=ABOVE_CHANCE,
-        units="models",
-    ),
-    Claim(
-        topic="Out of distribution",
-        text="PVeRA's values separate better than VeRA's (norm)",
-        contrast=ood.separation("norm", "vera"),
-        measure=AUROC,
-        units="models",
-        page=False,
-    ),
-    Claim(
-        topic="Latents",
-        text="PVeRA's latents focus more on the object in an image than VeRA's",
-        contrast=latents.more_focused("vera"),
-        measure=AUROC,
-    ),
-    Claim(
-        topic="Text",
-        text="PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
-        contrast=language.ahead("vera"),
-        measure=POINTS,
-        page=False,
+ACCURACY = Topic(
+    name="Accuracy",
+    place="Table 1",
+    notebook="components",
+    command="train.py",
+    load=load_accuracy,
+    claims=(
+        Claim(
+            "PVeRA is more accurate than VeRA",
+            components.difference("PVeRA − VeRA"),
+            POINTS,
+        ),
+        Claim(
+            "The noise makes PVeRA more accurate (β = 0)",
+            components.difference("noise − no noise (β = 0)"),
+            POINTS,
+            place=OURS,
+        ),
+        Claim(
+            "PVeRA is more accurate than VeRA with latent dropout",
+            components.difference("PVeRA − VeRA with latent dropout"),
+            POINTS,
+            margin=1,
+            place=OURS,
+        ),
+        Claim(
+            "VeRA is more accurate with latent dropout",
+            components.difference("VeRA with latent dropout − VeRA"),
+            POINTS,
+            place=OURS,
+            page=False,
+        ),
+        Claim(
+            "Learning σ makes PVeRA more accurate than a fixed noise scale, σ = 1 (β = 0)",
+            components.difference("σ learned − σ = 1 (β = 0)"),
+            POINTS,
+            margin=1,
+            place=OURS,
+        ),
+        Claim(
+            "The KL term makes PVeRA more accurate",
+            components.difference("with KL term − without"),
+            POINTS,
+            margin=1,
+            place=OURS,
+        ),
+        Claim(
+            "PVeRA has the highest average",
+            lead("pvera", *OTHERS),
+            POINTS,
+        ),
     ),
 )
+CALIBRATION = Topic(
+    name="Calibration",
+    place="Section 4.3, Figure 4",
+    notebook="calibration",
+    command="train.py",
+    load=load_calibration,
+    claims=(
+        Claim(
+            "PVeRA is better calibrated than VeRA",
+            components.difference("PVeRA − VeRA"),
+            ACE,
+        ),
+        Claim(
+            "PVeRA is better calibrated than VeRA with latent dropout",
+            components.difference("PVeRA − VeRA with latent dropout"),
+            ACE,
+            place=OURS,
+        ),
+    ),
+)
+OFFICIAL = Topic(
+    name="Official protocol",
+    place="Table 1",
+    notebook="protocol",
+    command="train.py --experiments official",
+    load=load_official,
+    claims=(
+        Claim(
+            "PVeRA is more accurate than VeRA under the official protocol",
+            lead("pvera", "vera"),
+            POINTS,
+        ),
+    ),
+)
+POSITION = Topic(
+    name="Position",
+    place="Table 3",
+    notebook="rank_and_position",
+    command="train.py --experiments position",
+    load=load_position,
+    claims=(
+        Claim(
+            "QV has the lowest loss",
+            ablations.lower("targets", "qv"),
+            NATS,
+        ),
+    ),
+)
+UNCERTAINTY_BY_TASK = Topic(
+    name="Uncertainty by task",
+    place="Section 4.3, Figure 5",
+    notebook="uncertainty",
+    command="analyse.py --experiments uncertainty",
+    load=load_tasks,
+    claims=(
+        Claim(
+            "The predictive standard deviation of 16 samples marks errors",
+            samples.marks_errors,
+        ),
+    ),
+)
+UNCERTAINTY = Topic(
+    name="Uncertainty",
+    place="Section 4.3, Figure 5",
+    notebook="uncertainty",
+    command="analyse.py --experiments uncertainty",
+    load=load_samples,
+    claims=(
+        Claim(
+            "16 samples find incorrect predictions better than the score of one pass",
+            samples.gain(16),
+            AUROC,
+            place=OURS,
+        ),
+    ),
+)
+INTERVALS = Topic(
+    name="Intervals",
+    place="Appendix C",
+    notebook="intervals",
+    command="analyse.py --experiments uncertainty",
+    load=load_samples,
+    claims=(
+        Claim(
+            "Over all images, incorrect predictions have the wider intervals, 16 samples "
+            "(paper: 2.65 times as wide)",
+            samples.times_as_wide(16),
+            RATIO,
+            units="seeds",
+            page=False,
+        ),
+    ),
+)
+OUT_OF_DISTRIBUTION = Topic(
+    name="Out of distribution",
+    place="Section 4.4, Figure 6",
+    notebook="out_of_distribution",
+    command="analyse.py --experiments out_of_distribution",
+    load=load_out_of_distribution,
+    claims=(
+        Claim(
+            "PVeRA's values are lower in distribution (norm)",
+            ood.separation("norm"),
+            ABOVE_CHANCE,
+            units="models",
+        ),
+        Claim(
+            "PVeRA's values separate better than VeRA's (norm)",
+            ood.separation("norm", "vera"),
+            AUROC,
+            units="models",
+            page=False,
+        ),
+    ),
+)
+LATENTS = Topic(
+    name="Latents",
+    place="Section 4.4, Figure 7",
+    notebook="latents",
+    command="analyse.py --experiments focus",
+    load=load_focus,
+    claims=(
+        Claim(
+            "PVeRA's latents focus more on the object in an image than VeRA's",
+            latents.more_focused("vera"),
+            AUROC,
+        ),
+    ),
+)
+TEXT = Topic(
+    name="Text",
+    place="Appendix D, Table 5",
+    notebook="language",
+    command="train.py --profile text",
+    load=load_text,
+    claims=(
+        Claim(
+            "PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
+            language.ahead("vera"),
+            POINTS,
+            page=False,
+        ),
+    ),
+)
+
+TOPICS = (
+    ACCURACY,
+    CALIBRATION,
+    OFFICIAL,
+    POSITION,
+    UNCERTAINTY_BY_TASK,
+    UNCERTAINTY,
+    INTERVALS,
+    OUT_OF_DISTRIBUTION,
+    LATENTS,
+    TEXT,
+)
+
+# Judging and showing them
 
 #: Column of the rows of `judged` -> its title in a notebook.
 SHOWN = {
@@ -355,7 +363,7 @@ def judged(files: ResultFiles, *notebooks: str) -> pd.DataFrame:
 
     Args:
         files: The result files.
-        notebooks: Those whose claims are judged; without names, all.
+        notebooks: Names of those whose claims are judged; without any, all.
 
     Returns:
         A row per claim and setting: `TOPIC_COLUMNS` (setting None without results), the columns of
@@ -363,23 +371,22 @@ def judged(files: ResultFiles, *notebooks: str) -> pd.DataFrame:
         the command that makes them.
     """
     rows = []
-    for name, topic in TOPICS.items():
+    for topic in TOPICS:
         if notebooks and topic.notebook not in notebooks:
             continue
-        of_topic = [claim for claim in CLAIMS if claim.topic == name]
         results = topic.load(files)
         for setting, data in results.items():
-            rows += [_row(topic, setting, judge(claim, data)) for claim in of_topic]
+            rows += [_row(topic, setting, judge(claim, data)) for claim in topic.claims]
         if not results:
             reason = f"no results: python experiments/{topic.command}"
-            rows += [_row(topic, None, not_tested(claim, reason)) for claim in of_topic]
+            rows += [_row(topic, None, not_tested(claim, reason)) for claim in topic.claims]
     return pd.DataFrame(rows)
 
 
 def _row(topic: Topic, setting: Setting | None, judgement: Judgement) -> dict[str, Any]:
     claim = judgement.claim
     return {
-        "topic": claim.topic,
+        "topic": topic.name,
         "place": claim.place or topic.place,
         "notebook": topic.notebook,
         "setting": setting,
@@ -424,11 +431,7 @@ def page(rows: pd.DataFrame, columns: list[str], notebooks: str) -> str:
         f"[{row.claim}]({notebooks}{row.notebook}.ipynb) ({row.place})" for row in rows.itertuples()
     ]
     rows = rows.assign(link=links, column=[setting.title for setting in rows["setting"]])
-    # In the order of the registry, whichever setting has the claim first.
-    ordered = rows.drop_duplicates("claim").set_index("claim")["link"]
-    ordered = ordered[[claim.text for claim in CLAIMS if claim.text in ordered]]
-    cells = pivot_text(rows, "link", "column", _cell).reindex(ordered)
-
+    cells = pivot_text(rows, "link", "column", _cell)
     header = ["Claim", *cells.columns]
     body = [[link, *cells.loc[link]] for link in cells.index]
     note = (

@@ -29,7 +29,7 @@ SEEDS = 3
 
 @dataclass(frozen=True)
 class Published:
-    """The paper's numbers, a file per field. Accuracies, standard deviations and shares are in %."""
+    """The paper's numbers, a file per field; accuracies, deviations and shares are in %."""
 
     #: Table 1: method, dataset, category, accuracy, mark.
     main: pd.DataFrame

@@ -155,7 +155,7 @@ def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
     gaps = pd.DataFrame({0: [1.0, 4.0, 6.0, 3.0], 1: [1.2, 4.1, 5.9, 2.8]}, names).rename_axis(
         columns="seed"
     )
-    claim = verdicts.Claim("Accuracy", "better", lambda data: {"": gaps.stack()})
+    claim = verdicts.Claim("better", lambda data: {"": gaps.stack()})
     row = verdicts.judge(claim, None).row()
     means = [1.1, 5.0, 2.9]
     low, high = stats.t.interval(0.95, 2, sum(means) / 3, stats.sem(means))

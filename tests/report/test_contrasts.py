@@ -33,12 +33,12 @@ NAN = np.nan
 PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
 
 
-def rows_of(*places):
-    return pd.MultiIndex.from_tuples(places, names=["category", "dataset", "seed"])
+def rows_of(*keys):
+    return pd.MultiIndex.from_tuples(keys, names=["category", "dataset", "seed"])
 
 
 #: Two data sets of two seeds each.
-PLACES = rows_of(
+ROWS = rows_of(
     ("natural", "cifar", 0),
     ("natural", "cifar", 1),
     ("structured", "kitti", 0),
@@ -49,7 +49,7 @@ SCORES = pd.DataFrame(
         "vera": [70.0, 74, 40, 44],
         "pvera": [70.0, 72, 60, 66],
     },
-    PLACES,
+    ROWS,
 )
 
 
@@ -64,13 +64,8 @@ def test_a_lead_is_a_difference_of_scores():
 
 def test_scores_stand_by_category_in_the_papers_order_and_methods_in_theirs():
     """One's own data sets come last, by name."""
-    names = {
-        "kitti": "structured",
-        "zebra": "own",
-        "svhn": "natural",
-        "ant": "own",
-        "cifar": "natural",
-    }
+    names = {"kitti": "structured", "zebra": "own", "svhn": "natural", "ant": "own"}
+    names["cifar"] = "natural"
     runs = [
         make_record(method, seed=seed) | {"dataset": name, "category": category}
         for method in ("pvera", "linear")
@@ -88,10 +83,8 @@ def test_scores_stand_by_category_in_the_papers_order_and_methods_in_theirs():
 
 def test_intervals_over_data_sets_are_of_their_means():
     """Seeds differ by less than data sets do, and rows stand in any order."""
-    values = pd.DataFrame(
-        {"a": [1.0, 1.2, 5.0, 5.2, 3.0, 3.2]},
-        rows_of(*(("own", d, s) for d in "zyx" for s in (0, 1))),
-    )
+    rows = rows_of(*(("own", name, seed) for name in "zyx" for seed in (0, 1)))
+    values = pd.DataFrame({"a": [1.0, 1.2, 5.0, 5.2, 3.0, 3.2]}, rows)
     found = over_datasets(values.droplevel("category").iloc[::-1]).loc["a"]
     low, high = stats.t.interval(0.95, 2, 3.1, stats.sem([1.1, 5.1, 3.1]))
     assert found.to_dict() == pytest.approx({"mean": 3.1, "low": low, "high": high})
@@ -134,26 +127,20 @@ def test_a_data_set_that_one_method_lacks_enters_no_mean_of_calibration(vera):
 
 def test_averages_of_components_are_of_whole_rows():
     """VeRA lacks Vessels and has no average. PVeRA: 60 and 80, then 90. Epochs count from one."""
-    runs = {
-        "vera": [make_record("vera", "digits", correct=5)],
-        "pvera": [make_record("pvera", "digits", seed, correct=c) for seed, c in ((0, 6), (1, 8))]
-        + [make_record("pvera", "vessels", 0, correct=9)],
-    }
-    for place, run in enumerate(sum(runs.values(), [])):
-        run["test"]["ace"] = 0.01 * place
-        run["chosen"]["epoch"] = place**2
-    runs["pvera"][2]["members"][0]["status"] = "epoch limit"
-    table = cells(components.table(runs))
+    vera = [make_record("vera", "digits", correct=5)]
+    pvera = [
+        make_record("pvera", "digits", 0, correct=6),
+        make_record("pvera", "digits", 1, correct=8),
+        make_record("pvera", "vessels", 0, correct=9),
+    ]
+    for i, run in enumerate(vera + pvera):
+        run["test"]["ace"] = 0.01 * i
+        run["chosen"]["epoch"] = i**2
+    pvera[2]["members"][0]["status"] = "epoch limit"
+    table = cells(components.table({"vera": vera, "pvera": pvera}))
     assert table["VeRA"] == ["50.0", "–", "–", "–", "1", "1", "0"]
-    assert table["PVeRA"] == [
-        "70.0 ± 14.1",
-        "90.0",
-        "80.0",
-        "2.2",
-        "2",
-        "5",
-        "1",
-    ]  # ACE: 1 and 2, then 3
+    # ACE is 1 and 2 on Digits, then 3.
+    assert table["PVeRA"] == ["70.0 ± 14.1", "90.0", "80.0", "2.2", "2", "5", "1"]
 
 
 def test_each_backbone_has_components_of_its_own(tmp_path):
@@ -165,10 +152,9 @@ def test_each_backbone_has_components_of_its_own(tmp_path):
     write_all(tmp_path, runs)
     loaded = components.load(result_files(tmp_path))
     assert [setting.backbone for setting in loaded] == ["dinov2_s", "tiny"]
-    for setting, of_setting in loaded.items():
-        assert {run["backbone"] for group in of_setting.values() for run in group} == {
-            setting.backbone
-        }
+    for setting, by_component in loaded.items():
+        found = {run["backbone"] for runs in by_component.values() for run in runs}
+        assert found == {setting.backbone}
 
 
 # Published numbers
@@ -189,11 +175,9 @@ def test_published_leads_have_students_interval():
 def distribution(method, seed, *outside):
     """Make an adapter of Digits; values in distribution are 1 to 5."""
     tested = {"digits": [1, 2, 3, 4, 5], "vessels": outside[0], "sprites": outside[1]}
-    arrays = {
-        f"{name}_{kind}": np.array(values, float)
-        for name, values in tested.items()
-        for kind in ood.KINDS
-    }  # fmt: skip
+    arrays = {}
+    for name, values in tested.items():
+        arrays |= {f"{name}_{kind}": np.array(values, float) for kind in ood.KINDS}
     return make_record(method, seed=seed, config={"tested": list(tested)}), arrays
 
 
@@ -209,10 +193,10 @@ def test_values_in_and_out_of_distribution():
     first = data.iloc[0]
     numbers = first[["mean_in", "mean_out", "p_value", "cliffs_delta", "auroc"]].tolist()
     assert numbers == pytest.approx([3, 8, 1 / 252, 1, 1])
-    (gaps,) = ood.separation("mean")(data).values()
-    assert gaps.tolist() == pytest.approx([0.875 - 0.5, 0.5 - 0.5])
-    (gaps,) = ood.separation("norm", "vera")(data).values()
-    assert gaps.tolist() == pytest.approx([0.875 - 0.75, 0.5 - 0.25])
+    (differences,) = ood.separation("mean")(data).values()
+    assert differences.tolist() == pytest.approx([0.875 - 0.5, 0.5 - 0.5])
+    (differences,) = ood.separation("norm", "vera")(data).values()
+    assert differences.tolist() == pytest.approx([0.875 - 0.75, 0.5 - 0.25])
     row = cells(ood.out_of_distribution_table(runs))["Digits"]
     assert row == ["3.000", f"{(8 + 4.5 + 1.5 + 4.5) / 4:.3f}", "0.688", "0.88, 0.50", "1 of 4"]
 
@@ -220,33 +204,35 @@ def test_values_in_and_out_of_distribution():
 # Latents
 
 
-def test_draws_against_their_mean_over_the_patches():
-    """Of two patches, a draw's correlation is 1 where it keeps their order, else -1."""
-    mean = np.array([[[1.0, 3.0]], [[5.0, 7.0]]])  # variance 5
-    draws = mean + np.array([[[[-1, 1]], [[3, -3]]], [[[-1, 1]], [[-1, 1]]]])
-    none = np.empty((0, *mean.shape))
-    analysed = [
-        (make_record(method), {"mu": mean, "draws": drawn, "explained": np.array(0.25)})
-        for method, drawn in (("pvera", draws), ("vera", none))
-    ]
+def test_samples_and_their_mean_over_the_patches():
+    """Of two patches, a sample's correlation is 1 where it keeps their order, else -1."""
+    # Variance 5.
+    mean = np.array([[[1.0, 3.0]], [[5.0, 7.0]]])
+    samples = mean + np.array([[[[-1, 1]], [[3, -3]]], [[[-1, 1]], [[-1, 1]]]])
+    of_pvera = {"mu": mean, "draws": samples, "explained": np.array(0.25)}
+    of_vera = of_pvera | {"draws": np.empty((0, *mean.shape))}
+    analysed = [(make_record("pvera"), of_pvera), (make_record("vera"), of_vera)]
     data = parsed(latents.latents_table(analysed)).set_index("method")
-    assert data.loc["pvera", ["explained", "spread", "correlation"]].tolist() == pytest.approx(
-        [0.25, (24 / 8 / 5) ** 0.5, 0.5], rel=1e-5
-    )
+    found = data.loc["pvera", ["explained", "spread", "correlation"]].tolist()
+    assert found == pytest.approx([0.25, (24 / 8 / 5) ** 0.5, 0.5], rel=1e-5)
     assert data.loc["vera", ["spread", "correlation"]].isna().all()
+
+
+def focus(method, seed, adapted, frozen):
+    arrays = {"adapted": np.array(adapted), "frozen": np.array([frozen])}
+    return make_record(method, seed=seed), arrays
 
 
 def test_the_frozen_latent_is_pveras():
     analysed = [
-        (make_record(method, seed=seed), {"adapted": np.array(adapted), "frozen": np.array([frozen])})
-        for method, seed, adapted, frozen in (
-            ("pvera", 0, [0.6, NAN, 0.8], 0.5), ("pvera", 1, [0.9, 0.9], 0.6),
-            ("vera", 0, [0.6, 0.6], 0.1), ("vera", 1, [0.7, NAN], 0.1),
-        )
-    ]  # fmt: skip
-    for than, gaps in (("vera", [0.1, 0.2]), (latents.FROZEN, [0.2, 0.3])):
-        (found,) = latents.more_focused(than)(analysed).values()
-        assert found.tolist() == pytest.approx(gaps)
+        focus("pvera", 0, [0.6, NAN, 0.8], 0.5),
+        focus("pvera", 1, [0.9, 0.9], 0.6),
+        focus("vera", 0, [0.6, 0.6], 0.1),
+        focus("vera", 1, [0.7, NAN], 0.1),
+    ]
+    for other, expected in (("vera", [0.1, 0.2]), (latents.FROZEN, [0.2, 0.3])):
+        (differences,) = latents.more_focused(other)(analysed).values()
+        assert differences.tolist() == pytest.approx(expected)
     assert cells(latents.focus_table(analysed))["Digits"] == ["0.800", "0.650", "0.550"]
 
 
@@ -269,12 +255,9 @@ def written(root, *runs):
 
 def test_a_method_is_marked_where_each_of_its_seeds_beats_the_majority(tmp_path):
     """It has 60 %. PVeRA is best, and one of its seeds only as good."""
-    correct = {"lora": (7, 8), "vera": (5, 9), "pvera": (6, 10)}
-    runs = [
-        text_run(method, "rte", seed, right)
-        for method, of_seeds in correct.items()
-        for seed, right in enumerate(of_seeds)
-    ]
+    runs = []
+    for method, seeds in {"lora": (7, 8), "vera": (5, 9), "pvera": (6, 10)}.items():
+        runs += [text_run(method, "rte", seed, correct) for seed, correct in enumerate(seeds)]
     table = language.language(tmp_path, written(tmp_path, *runs), PAPER.language)
     here, there = table.printed_panels().values()
     assert here["RTE (acc.)"].to_dict() == {
@@ -294,32 +277,31 @@ def test_trainings_on_all_texts_replace_others_and_a_majority_has_no_correlation
         text_run("lora", "cola", 0, 6, matthews=0.25),
         text_run("lora", "rte", 0, 9, experiment="full_sets"),
     )
-    settings = {
-        "data": "d",
-        "backbones": ["minilm"],
-        "datasets": ["rte"],
-        "seeds": [0],
-        "protocol": "corrected",
-    }
-    profile = Profile.build(settings | {"name": "mine", "methods": {"lora": {}}})
+    settings = {"name": "mine", "data": "d", "backbones": ["minilm"], "datasets": ["rte"]}
+    settings |= {"seeds": [0], "protocol": "corrected", "methods": {"lora": {}}}
+    profile = Profile.build(settings)
     (scores,) = claims.load_text(ResultFiles(tmp_path, (profile,))).values()
-    assert scores.droplevel(["category", "seed"]).T.to_dict("list") == {
-        "rte": [90, 60],
-        "cola": [25, 0],
-    }
+    found = scores.droplevel(["category", "seed"]).T.to_dict("list")
+    assert found == {"rte": [90, 60], "cola": [25, 0]}
 
 
 def test_tasks_that_lora_has_not_learned_are_left_out():
-    """Its interval over seeds reaches the majority on CoLA, 1 ± 4.3 · 2 / √3, not on RTE, 10 ± 2.5."""
-    places = rows_of(*(("language", name, seed) for name in ("rte", "cola") for seed in range(3)))
-    scores = pd.DataFrame({
+    """Its interval over seeds reaches the majority on CoLA, not on RTE.
+
+    They are 1 ± 4.3 · 2 / √3 and 10 ± 2.5.
+    """
+    rows = rows_of(*(("language", name, seed) for name in ("rte", "cola") for seed in range(3)))
+    columns = {
         "lora": [62.0, 63, 61, 1, 3, -1],
         "vera": [60.0, 61, 62, 5, 5, 5],
         "pvera": [63.0, 65, 61, 9, 9, 9],
         "majority": [52.0, 52, 52, 0, 0, 0],
-    }, places)  # fmt: skip
-    leads = {name: values.tolist() for name, values in language.ahead()(scores).items()}
-    assert leads == {"PVeRA − LoRA": [1, 2, 0], "PVeRA − VeRA": [3, 4, -1]}
+    }
+    scores = pd.DataFrame(columns, rows)
+    differences = language.ahead()(scores)
+    assert list(differences) == ["PVeRA − LoRA", "PVeRA − VeRA"]
+    assert differences["PVeRA − LoRA"].tolist() == [1, 2, 0]
+    assert differences["PVeRA − VeRA"].tolist() == [3, 4, -1]
     with pytest.raises(Untestable, match="nothing was learned"):
         language.ahead("vera")(scores.query("dataset == 'cola'"))
 
@@ -329,11 +311,11 @@ def test_tasks_that_lora_has_not_learned_are_left_out():
 
 def test_effects_are_averaged_over_methods_before_pairs():
     """Four pairs of two methods each: chance has a mean square of (1 + 9 + 4 + 4) / 4 = 4.5."""
-    places = [(method, dataset) for method in ("lora", "vera") for dataset in ("digits", "vessels")]
+    methods = ["lora", "lora", "vera", "vera"]
+    datasets = ["digits", "vessels", "digits", "vessels"]
 
     def part(switch, values):
         metrics = dict.fromkeys(protocol.METRICS, values)
-        methods, datasets = zip(*places)
         columns = {"switch": switch, "method": methods, "dataset": datasets, "seed": 0}
         return pd.DataFrame(columns | metrics)
 
@@ -350,16 +332,16 @@ def test_effects_are_averaged_over_methods_before_pairs():
 # Ablations
 
 
-def test_values_of_the_paper_are_compared_by_their_places_in_the_grid():
+def test_values_of_the_paper_are_compared_by_their_order_in_the_grid():
     row = rows_of(("natural", "digits", 0))
     losses = pd.DataFrame({8: [1.5], 16: [1.2], 32: [1.0], 64: [1.4]}, row)
-    gaps = ablations.lower("rank", 256, 64, 512)(losses)
-    assert {name: values.item() for name, values in gaps.items()} == pytest.approx(
-        {"r = 8 − r = 32": 0.5, "r = 64 − r = 32": 0.4}
-    )
+    differences = ablations.lower("rank", 256, 64, 512)(losses)
+    found = {name: values.item() for name, values in differences.items()}
+    assert found == pytest.approx({"r = 8 − r = 32": 0.5, "r = 64 − r = 32": 0.4})
     with pytest.raises(Untestable, match="no counterpart of r = 256"):
         ablations.lower("rank", 256, 64)(losses.drop(columns=64))
-    losses[8] = 2.3  # equal scores for ten classes have 2.303
+    # Equal scores for ten classes have 2.303.
+    losses[8] = 2.3
     with pytest.raises(Untestable, match="r = 8 learned nothing in 100 % of trainings"):
         ablations.lower("rank", 256, 64)(losses)
 
@@ -367,9 +349,9 @@ def test_values_of_the_paper_are_compared_by_their_places_in_the_grid():
 def test_wall_times_are_summed_by_experiment(tmp_path):
     """The longest name that fits; others stand by themselves."""
     seconds = {"benchmark": 60, "protocol_shuffle": 30, "rank_8": 10, "rank_16": 20, "mine": 40}
-    places = [{"experiment": name} for name in seconds] + [{"seed": 1}]
-    for place, spent in zip(places, [*seconds.values(), 180]):
-        write_all(tmp_path, [make_record(cost={"wall_seconds": spent}, **place)])
+    for name, spent in seconds.items():
+        write_all(tmp_path, [make_record(cost={"wall_seconds": spent}, experiment=name)])
+    write_all(tmp_path, [make_record(cost={"wall_seconds": 180}, seed=1)])
     table = cells(speed.wall_time_table(speed.wall_times(tmp_path, "mine"), "mine"))
     assert table["Benchmark, equal tuning"] == ["2", "4.0", "70.6", "120.0"]
     assert table["Ablation of the rank"] == ["2", "0.5", "8.8", "15.0"]

@@ -31,10 +31,8 @@ def root(tmp_path):
 
 
 def notebook(root, *sources, name="count"):
-    notebook_ = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(source) for source in sources]
-    )
-    nbformat.write(notebook_, root / f"analysis/{name}.ipynb")
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), root / f"analysis/{name}.ipynb")
 
 
 def execute(root, *options):
@@ -90,9 +88,8 @@ def test_the_first_that_fails_is_named_and_ends_the_others(source, message, root
     notebook(root, "import time; time.sleep(600)")
     with pytest.raises(SystemExit) as ended:
         execute(root)
-    assert (
-        ended.value.code == f"error: fails.ipynb: {message}"
-    )  # Python prints a text to stderr and exits with 1
+    # Python prints a text to stderr and exits with 1.
+    assert ended.value.code == f"error: fails.ipynb: {message}"
     assert not (root / "figures").exists()
 
 
@@ -118,11 +115,8 @@ def pages(tmp_path_factory):
 
 def test_a_notebook_becomes_a_page_without_code(pages):
     text = (pages / "analysis/components.md").read_text()
-    assert (
-        "## Answer" in text
-        and "| PVeRA is more accurate than VeRA |" in text
-        and "import" not in text
-    )
+    assert "## Answer" in text and "| PVeRA is more accurate than VeRA |" in text
+    assert "import" not in text
     picture, *_ = re.findall(r"!\[components\]\(([^)]+)\)", text)
     assert (pages / "analysis" / picture).stat().st_size > 10_000
 
@@ -135,10 +129,8 @@ def test_a_profile_shows_no_result_of_another(tmp_path, monkeypatch):
     monkeypatch.setattr("options.ROOT", tmp_path)
     scripts.execute("report_pages", "--profile", "demo", "--folder", tmp_path / "report")
     folder = tmp_path / "report/demo/analysis"
-    assert (
-        "no results" in (folder / "rank_and_position.md").read_text()
-        and "## Accuracy" in (folder / "main_table.md").read_text()
-    )
+    assert "no results" in (folder / "rank_and_position.md").read_text()
+    assert "## Accuracy" in (folder / "main_table.md").read_text()
 
 
 @pytest.mark.parametrize("folder, held", [("figures", "main_table.ipynb"), ("results", "rank.md")])
@@ -159,24 +151,15 @@ def test_pages_replace_nothing_that_they_are_made_of(folder, held, tmp_path, mon
 def test_the_site_is_built_with_all_links_formulas_and_nothing_from_the_network(pages):
     """The build fails where a link leads to no page or to no part of it."""
     folder = pages.parent / "site"
-    command = [
-        PYTHON,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--quiet",
-        "-f",
-        CONFIGURATION,
-        "-d",
-        folder,
-    ]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"REPORT": str(pages)}
-    )
+    command = [PYTHON, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command += ["-f", CONFIGURATION, "-d", folder]
+    environment = os.environ | {"REPORT": str(pages)}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0, ended.stderr
-    loaded = re.compile(r'<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//|'
-                        r'<link\b[^>]*\brel="(?:stylesheet|preconnect)"[^>]*\bhref="(?:https?:)?//')  # fmt: skip
+    loaded = re.compile(
+        r'<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//|'
+        r'<link\b[^>]*\brel="(?:stylesheet|preconnect)"[^>]*\bhref="(?:https?:)?//'
+    )
     assert [path for path in folder.rglob("*.html") if loaded.search(path.read_text())] == []
     index = (folder / "index.html").read_text()
     assert "<math" in index and "arithmatex" not in index

@@ -182,7 +182,7 @@ def judged(differences, convert=float, **options):
         frame = pd.DataFrame(rows, dtype=float).rename_axis("seed", axis=1)
         series[name] = frame.stack(future_stack=True)
     measure = Measure("{signed} points", convert=convert)
-    claim = Claim("topic", "It leads", lambda data: data, measure, **options)
+    claim = Claim("It leads", lambda data: data, measure, **options)
     return judge(claim, series).row()
 
 

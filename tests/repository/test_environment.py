@@ -1,4 +1,4 @@
-"""The lists of packages agree, imports are declared, and setup_env.sh makes an environment once and completely."""
+"""The lists of packages agree, imports are declared, and setup_env.sh makes an environment."""
 
 import ast
 import importlib.metadata
@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-SITE = EXTRAS.pop("site")  # in an environment of its own
+# In an environment of its own.
+SITE = EXTRAS.pop("site")
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
 
@@ -38,9 +39,8 @@ def pins(lines, python: str) -> dict[str, Version]:
         requirement = Requirement(line)
         (specifier,) = requirement.specifier
         version = Version(specifier.version)
-        assert (
-            specifier.operator == "==" and "*" not in specifier.version and version.local is None
-        ), line
+        assert specifier.operator == "==" and "*" not in specifier.version, line
+        assert version.local is None, line
         if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
             name = canonicalize_name(requirement.name)
             assert name not in versions, f"{name} is pinned twice for Python {python}"
@@ -94,6 +94,10 @@ def test_installed_versions_are_the_locked_ones():
     assert installed == locked
 
 
+#: What jupyter, which is declared, brings along.
+JUPYTER = {"ipython", "jupyter-client"}
+
+
 def declared(*extras: str) -> set[str]:
     return names(PROJECT["dependencies"], *map(EXTRAS.get, extras))
 
@@ -106,11 +110,9 @@ def declared(*extras: str) -> set[str]:
         ("pvera/peft/*.py", declared()),
         ("pvera/data/**/*.py", declared("study", "language")),
         ("pvera/study/**/*.py", declared("study", "slurm")),
-        (
-            "pvera/report/**/*.py",
-            declared("study", "report", "notebooks") | {"ipython", "jupyter-client"},
-        ),
-        ("experiments/*.py", declared(*EXTRAS)),  # peft for comparisons
+        ("pvera/report/**/*.py", declared("study", "report", "notebooks") | JUPYTER),
+        # peft is for comparisons.
+        ("experiments/*.py", declared(*EXTRAS)),
         ("tests/**/*.py", declared(*EXTRAS) | {"ipython"}),
     ],
 )
@@ -127,20 +129,22 @@ def test_imports_are_declared(pattern, declared):
                 imported.add(node.module.partition(".")[0])
     providers = importlib.metadata.packages_distributions()
     for module in imported - ours - sys.stdlib_module_names:
-        assert {canonicalize_name(name) for name in providers.get(module, [module])} & declared, (
-            module
-        )
+        packages = {canonicalize_name(name) for name in providers.get(module, [module])}
+        assert packages & declared, module
 
 
 MODULES = ", ".join(
     f"pvera.{path.stem}" for path in (ROOT / "pvera").glob("*.py") if path.stem != "__init__"
 )
-#: What the library does without, and what trainings and tables do without. (torch imports others where it finds them.)
+HEAVY = ("matplotlib", "seaborn", "transformers")
+OF_THE_STUDY = ("pandas", "sklearn", "pydantic")
+#: What the library does without, and what trainings and tables do without. (torch imports others
+#: where it finds them.)
 LIGHT = f"""
 import sys
-sys.modules |= dict.fromkeys(("pandas", "sklearn", "pydantic", "matplotlib", "seaborn", "transformers"))
+sys.modules |= dict.fromkeys({HEAVY + OF_THE_STUDY})
 import {MODULES}
-for name in ("pandas", "sklearn", "pydantic"):
+for name in {OF_THE_STUDY}:
     del sys.modules[name]
 import pvera.report.tables.benchmark, pvera.study.runs
 """
@@ -156,7 +160,8 @@ PYTHON = """#!/bin/bash
 case "$*" in
     *ensurepip*) exit 0 ;;
     "-m venv --clear .venv")
-        rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python && touch .venv/bin/activate ;;
+        rm -rf .venv && mkdir -p .venv/bin && touch .venv/bin/activate
+        cp "$0" .venv/bin/python ;;
     *"-m pip install"*) echo "$*" >>pip && exit "${PIP_STATUS:-0}" ;;
     *"-m pip config list") echo "$PIP_CONFIGURATION" ;;
 esac
@@ -172,7 +177,7 @@ TOOLS = ("bash", "cat", "cksum", "cp", "flock", "mkdir", "rm", "sed", "touch", "
 
 @pytest.fixture
 def clone(tmp_path):
-    """A folder with what setup_env.sh reads, whose path has no other program than stand-ins and the shell's tools."""
+    """A folder with what setup_env.sh reads; its PATH has stand-ins and the shell's tools alone."""
     for name in ("setup_env.sh", "requirements.lock", "requirements-site.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "bin").mkdir()
@@ -184,14 +189,18 @@ def clone(tmp_path):
     return tmp_path
 
 
-def set_up(
-    clone: Path, options: str = "set -euo pipefail", then: str = "", **variables: str
-) -> tuple[int, str]:
+STRICT = "set -euo pipefail"
+
+
+def set_up(clone: Path, options: str = STRICT, then: str = "", **variables: str):
     """Source setup_env.sh in a shell with `options`; return its exit status and what it says."""
-    command = ["bash", "-c", f"{options}; source setup_env.sh; {then}"]
-    environment = {"PATH": str(clone / "bin"), **variables}
     ended = subprocess.run(
-        command, cwd=clone, env=environment, capture_output=True, text=True, timeout=60
+        ["bash", "-c", f"{options}; source setup_env.sh; {then}"],
+        cwd=clone,
+        env={"PATH": str(clone / "bin"), **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     return ended.returncode, ended.stderr
 
@@ -202,17 +211,15 @@ def calls(clone: Path, program: str) -> list[str]:
 
 
 def test_environment_is_made_once_for_each_lock_and_again_after_a_failure(clone):
-    def installations(status: int = 0, options: str = "set -euo pipefail") -> int:
+    def installations(status: int = 0, options: str = STRICT) -> int:
         ended, _ = set_up(clone, options, UV_STATUS="1", PIP_STATUS=str(status))
         assert ended == status
         return len(calls(clone, "pip"))
 
-    assert [installations(1), installations(1, options=":"), installations(), installations()] == [
-        1,
-        2,
-        3,
-        3,
-    ]
+    assert installations(1) == 1
+    assert installations(1, options=":") == 2
+    assert installations() == 3
+    assert installations() == 3
     with open(clone / "requirements.lock", "a") as file:
         file.write("another==1.0\n")
     assert installations() == 4
@@ -222,10 +229,8 @@ def test_packages_of_the_tests_are_added_once_and_to_the_same_environment(clone)
     for _ in range(2):
         assert set_up(clone, then="install_for_tests")[0] == 0
     assert set_up(clone)[0] == 0
-    assert [re.search(r"-e \.\[(\w+)", call)[1] for call in calls(clone, "uv")] == [
-        "language",
-        "dev",
-    ]
+    extras = [re.search(r"-e \.\[(\w+)", call)[1] for call in calls(clone, "uv")]
+    assert extras == ["language", "dev"]
 
 
 def test_uv_takes_packages_from_where_pip_is_told_to_look(clone):
@@ -240,7 +245,7 @@ def test_uv_takes_packages_from_where_pip_is_told_to_look(clone):
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_without_a_place_for_pip_torch_suits_the_machine_if_its_index_is_reached(clone, status):
+def test_without_an_index_for_pip_torch_suits_the_machine_if_its_own_is_reached(clone, status):
     assert set_up(clone, TORCH_INDEX_STATUS=str(status))[0] == 0
     (call,) = calls(clone, "uv")
     assert ("--torch-backend auto" in call) == (status == 0)

@@ -1,4 +1,4 @@
-"""Pages of docs/ and profiles work: what they say, done in a copy of the checkout, gives what they name."""
+"""Pages of docs/ and profiles work: done in a copy of the checkout, they give what they name."""
 
 import json
 import os
@@ -27,18 +27,22 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 OWN_DATA = (ROOT / "docs" / "own-data.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
-PLACES = {"In": "new", "At the end of": "end", "The one cell of": "cell"}
+#: Words before a block of code -> where it goes in the file that they name.
+PARTS = {"In": "new", "At the end of": "end", "The one cell of": "cell"}
 BLOCK = re.compile(
-    rf"(?:^({'|'.join(PLACES)}) `([^`]+)`:\n\n)?```(\w+)\n(.*?)```", re.DOTALL | re.MULTILINE
+    rf"(?:^({'|'.join(PARTS)}) `([^`]+)`:\n\n)?```(\w+)\n(.*?)```", re.DOTALL | re.MULTILINE
 )
 
 
 def execute(command: str, folder: Path) -> str:
-    """Execute one line of a page's commands, with this Python and the library in `folder`; return what it prints."""
-    words = f"{sys.executable}{command.removeprefix('python')}"
-    environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    """Execute one command of a page with the library in `folder`; return what it prints."""
     done = subprocess.run(
-        words, shell=True, cwd=folder, env=environment, capture_output=True, text=True
+        f"{sys.executable}{command.removeprefix('python')}",
+        shell=True,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -47,27 +51,27 @@ def execute(command: str, folder: Path) -> str:
 def follow(section: str, folder: Path) -> set[str]:
     """Follow a section of the page in `folder`; return the files that it touched."""
     touched = set()
-    for place, name, language, code in BLOCK.findall(SECTIONS[section]):
+    for words, name, language, code in BLOCK.findall(SECTIONS[section]):
         if language == "sh":
             for command in code.strip().splitlines():
                 execute(command, folder)
             continue
         file = folder / name
-        touched.add(name)
-        assert place and file.exists() == (PLACES[place] == "end"), name
-        if PLACES[place] == "cell":
-            nbformat.write(
-                nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code.rstrip())]), file
-            )
+        part = PARTS[words]
+        assert file.exists() == (part == "end"), name
+        if part == "cell":
+            cell = nbformat.v4.new_code_cell(code.rstrip())
+            nbformat.write(nbformat.v4.new_notebook(cells=[cell]), file)
         else:
             with open(file, "a") as out:
-                out.write(f"\n\n{code}" if PLACES[place] == "end" else code)
+                out.write(f"\n\n{code}" if part == "end" else code)
+        touched.add(name)
     return touched
 
 
 @pytest.fixture
 def checkout(tmp_path):
-    """The library and the scripts, which write below their own folder, and a folder for notebooks."""
+    """The library, the scripts, which write below their own folder, and a folder of notebooks."""
     for name in ("pvera", "experiments"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -76,8 +80,8 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def record(checkout: Path, place: str) -> dict:
-    return json.loads((checkout / "results" / place / "seed0.json").read_text())
+def record(checkout: Path, folder: str) -> dict:
+    return json.loads((checkout / "results" / folder / "seed0.json").read_text())
 
 
 @pytest.mark.timeout(1800)
@@ -86,23 +90,19 @@ def test_extending(checkout):
     assert list(SECTIONS) == ["A data set", "A method", "A backbone", "An analysis"]
 
     touched = follow("A data set", checkout)
-    assert touched - {"make_shades.py"} == {
-        "pvera/data/tasks.py",
-        "experiments/profiles/shades.yaml",
-    }
+    touched.remove("make_shades.py")
+    assert touched == {"pvera/data/tasks.py", "experiments/profiles/shades.yaml"}
     for method in ("vera", "pvera"):
         assert record(checkout, f"shades/benchmark/tiny/shades/{method}")["test"]["images"] == 30
-    assert record(checkout, "shades/beta/tiny/shades/pvera")["chosen"]["grid"]["beta"] in (
-        1e-4,
-        1e-2,
-    )
+    chosen = record(checkout, "shades/beta/tiny/shades/pvera")["chosen"]
+    assert chosen["grid"]["beta"] in (1e-4, 1e-2)
 
     assert len(follow("A method", checkout)) == 3
-    fa, lora = (
-        record(checkout, f"lorafa/benchmark/tiny/shades/{m}")["members"][0]["adapter_parameters"]
-        for m in ("lorafa", "lora")
-    )
-    assert fa == 3072 and lora == 2 * fa
+    sizes = {}
+    for method in ("lorafa", "lora"):
+        (member, *_) = record(checkout, f"lorafa/benchmark/tiny/shades/{method}")["members"]
+        sizes[method] = member["adapter_parameters"]
+    assert sizes == {"lorafa": 3072, "lora": 2 * 3072}
 
     assert follow("A backbone", checkout) == {"pvera/backbones.py"}
     assert record(checkout, "lorafa/benchmark/small/shades/lorafa")["test"]["images"] == 30
@@ -113,43 +113,43 @@ def test_extending(checkout):
     assert re.search(r"\| Shades \| \d\.\d{3} \| \d\.\d{3} \|", table), table
 
 
+# A busy machine trains slowly.
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # a busy machine trains slowly
+@pytest.mark.timeout(1800)
 def test_three_commands_lead_from_own_photographs_to_a_number(checkout, tmp_path):
     photographs.make(tmp_path / "photographs", len(photographs.MODES) * 2)
-    (block,) = re.findall(r"```sh\n(.*?)```", OWN_DATA, re.DOTALL)  # the others are bash
+    # The other blocks are bash.
+    (block,) = re.findall(r"```sh\n(.*?)```", OWN_DATA, re.DOTALL)
     environment, *commands = block.strip().splitlines()
-    assert environment == "source setup_env.sh"  # test_environment.py makes an environment with it
+    # test_environment.py makes an environment with it.
+    assert environment == "source setup_env.sh"
     readme = (ROOT / "README.md").read_text()
-    assert len(commands) == 2 and all(
-        f"`{command}`" in readme for command in [environment, *commands]
-    )
+    assert len(commands) == 2
+    assert all(f"`{command}`" in readme for command in [environment, *commands])
+
     training, evaluation = (
-        execute(c.replace("FOLDER", str(tmp_path / "photographs")), checkout) for c in commands
+        execute(command.replace("FOLDER", str(tmp_path / "photographs")), checkout)
+        for command in commands
     )
-    assert re.search(
-        r"pictures: 4 classes .*; images: 40 train, 12 validation, 12 test; stratified split",
-        training,
-    )
-    place = checkout / "results/own/benchmark/tiny/pictures"
-    accuracy = json.loads((place / "pvera/seed0.json").read_text())["test"]["accuracy"]
-    assert (
-        re.search(r"\| Accuracy \| (\S+) \|", evaluation)[1] == f"{accuracy:.6f}"
-        and accuracy >= 0.5
-    )
+    images = "images: 40 train, 12 validation, 12 test; stratified split"
+    assert re.search(rf"pictures: 4 classes .*; {images}", training)
+    folder = checkout / "results/own/benchmark/tiny/pictures/pvera"
+    accuracy = json.loads((folder / "seed0.json").read_text())["test"]["accuracy"]
+    assert re.search(r"\| Accuracy \| (\S+) \|", evaluation)[1] == f"{accuracy:.6f}"
+    assert accuracy >= 0.5
+
     (last,) = re.findall(r"^adapter: (\S+);", training, re.MULTILINE)
-    assert last == str(place / "pvera/seed0.safetensors")
-    execute(
-        f"python experiments/predict.py {last} {tmp_path / 'photographs/cat'} --output new.csv",
-        checkout,
-    )
-    assert len((checkout / "new.csv").read_text().splitlines()) == 1 + 2 * len(photographs.MODES)
+    assert last == str(folder / "seed0.safetensors")
+    cats = tmp_path / "photographs/cat"
+    execute(f"python experiments/predict.py {last} {cats} --output new.csv", checkout)
+    predictions = (checkout / "new.csv").read_text().splitlines()
+    assert len(predictions) == 1 + 2 * len(photographs.MODES)
 
 
 # The tutorial
 
 
-TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.ipynb"
+TUTORIAL = ROOT / "docs" / "tutorial.ipynb"
 
 
 @pytest.mark.slow
@@ -157,9 +157,8 @@ TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.ipynb"
 def test_the_tutorial_runs():
     notebook = nbformat.read(TUTORIAL, as_version=4)
     NotebookClient(notebook, timeout=900, kernel_name="python3").execute(cwd=TUTORIAL.parent)
-    printed = "".join(
-        output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
-    )
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    printed = "".join(output.get("text", "") for output in outputs)
     assert float(re.search(r"test accuracy ([\d.]+) %", printed)[1]) > 30, "chance is 10 %"
     assert float(re.search(r"loading and merging: (\S+)", printed)[1]) < 1e-4
 
@@ -176,19 +175,18 @@ def test_the_rehearsal_is_the_paper_in_small(suffix):
     rehearsal, paper = read(f"rehearsal{suffix}"), read(f"paper{suffix}")
     for key in ("analyses", "methods", "protocol", "precision", "learning_rate", "choose", "text"):
         assert getattr(rehearsal, key) == getattr(paper, key), key
-    of_paper = {
+    elsewhere = {"backbones": None, "datasets": None}
+    listed = {
         name: experiment
         for name, experiment in paper.experiments.items()
         if not experiment.on_request
     }
-    elsewhere = {"backbones": None, "datasets": None}
-    assert {
-        name: experiment.model_copy(update=elsewhere)
-        for name, experiment in rehearsal.experiments.items()
-    } == {name: experiment.model_copy(update=elsewhere) for name, experiment in of_paper.items()}
-    assert len({image_folders.task(name).category for name in rehearsal.datasets}) == (
-        1 if suffix else 3
-    )
+    assert rehearsal.experiments.keys() == listed.keys()
+    for name, experiment in listed.items():
+        small = rehearsal.experiments[name].model_copy(update=elsewhere)
+        assert small == experiment.model_copy(update=elsewhere), name
+    categories = {image_folders.task(name).category for name in rehearsal.datasets}
+    assert len(categories) == (1 if suffix else 3)
     assert (rehearsal.images, rehearsal.training.epochs, rehearsal.gpu) == (16, 1, False)
 
 
@@ -196,54 +194,31 @@ def test_the_rehearsal_is_the_paper_in_small(suffix):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ["vtab_tiny", "vtab_small"])
 def test_the_profiles_without_a_cluster_train_all_that_they_list(name, tmp_path):
-    """Two data sets that differ from VTAB-1k: searches first, then what takes their choices."""
+    """Two data sets that differ from VTAB-1k: searches first, then what inherits their choices."""
     data, datasets = tmp_path / "data", ["eurosat", "kitti"]
     write_vtab(data, datasets, suffix="jpg", side=64)
     scripts.execute("prepare_vtab", "--root", data, "--datasets", *datasets, "--accept")
-    options = [
-        "--profile",
-        name,
-        "--datasets",
-        *datasets,
-        "--data",
-        data,
-        "--results",
-        tmp_path / "results",
-    ]
+    options = ["--profile", name, "--datasets", *datasets, "--data", data]
+    options += ["--results", tmp_path / "results", "--device", "cpu", "--workers", 1]
+    options += ["--epochs", 1, "--images", 16, "--seeds", 0]
     if name == "vtab_small":
         weights = tmp_path / "random.safetensors"
-        safetensors.torch.save_file(
-            backbones.load("dinov2_s", pretrained=False).model.state_dict(), weights
-        )
+        random = backbones.load("dinov2_s", pretrained=False).model.state_dict()
+        safetensors.torch.save_file(random, weights)
         options += ["--weights", f"dinov2_s={weights}", "--precision", "float32"]
-    scripts.execute(
-        "train",
-        *options,
-        "--epochs",
-        1,
-        "--images",
-        16,
-        "--seeds",
-        0,
-        "--device",
-        "cpu",
-        "--workers",
-        1,
-    )
+    scripts.execute("train", *options)
+
     profile = read(name)
     for key, experiment in profile.experiments.items():
-        trained = {
-            data_set for data_set in datasets if data_set in (experiment.datasets or datasets)
-        }
+        listed = set(datasets).intersection(experiment.datasets or datasets)
         for folder in experiment.variants(key):
             runs = results.load_runs(tmp_path / "results", name, folder)
-            assert {run["dataset"] for run in runs} == trained, folder
+            assert {run["dataset"] for run in runs} == listed, folder
             assert {run["data_copy"] for run in runs} == {vtab.DIFFERS}
     benchmark = results.load_runs(tmp_path / "results", name, "benchmark")
     rates = {run["method"]: len(run["members"]) for run in benchmark if run["seed"] == 0}
-    assert rates == {
-        key: len(options["grid"]["learning_rate"]) for key, options in profile.methods.items()
-    }
+    grids = {key: options["grid"]["learning_rate"] for key, options in profile.methods.items()}
+    assert rates == {key: len(grid) for key, grid in grids.items()}
 
 
 @pytest.mark.slow
@@ -255,22 +230,21 @@ def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes(checkout, 
         (tmp_path / "results" / name).symlink_to(ROOT / "results" / name)
     started = time.monotonic()
     execute("python experiments/rehearsal.py", checkout)
-    seconds, busy = time.monotonic() - started, max(1, os.getloadavg()[1] / cores())
-    assert seconds < 600 * busy, (
-        f"{seconds:.0f} seconds, while programs shared {busy:.1f} to one core"
-    )
+    seconds = time.monotonic() - started
+    busy = max(1, os.getloadavg()[1] / cores())
+    assert seconds < 600 * busy, f"{seconds:.0f} seconds, {busy:.1f} programs to one core"
 
     counts = {"benchmark": 3 * 8 * 2, "rank_256": 2, "position_qv": 2}
     for name, count in counts.items():
         assert len(results.load_runs(tmp_path / "results", "rehearsal", name)) == count, name
-    for name in ("rehearsal/uncertainty", "rehearsal/out_of_distribution", "rehearsal/latents", "rehearsal/cost",
-                 "rehearsal_text/benchmark", "rehearsal_text/beta"):  # fmt: skip
-        assert list((tmp_path / "results" / name).rglob("*.json")), name
+    folders = [f"rehearsal/{name}" for name in ("uncertainty", "latents", "cost")]
+    folders += ["rehearsal/out_of_distribution", "rehearsal_text/benchmark", "rehearsal_text/beta"]
+    for folder in folders:
+        assert list((tmp_path / "results" / folder).rglob("*.json")), folder
 
     tables = list((tmp_path / "results/rehearsal/tables").glob("*.md"))
-    assert {"main", "detailed", "grid", "rank", "position", "uncertainty"} <= {
-        path.stem for path in tables
-    }
+    expected = {"main", "detailed", "grid", "rank", "position", "uncertainty"}
+    assert expected <= {path.stem for path in tables}
     of_text = list((tmp_path / "results/rehearsal_text/tables").glob("*.md"))
     assert {path.stem for path in of_text} >= {"language"}
     others = ("cost", "published", "spent")

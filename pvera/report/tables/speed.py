@@ -1,5 +1,6 @@
 """The wall time of a profile, by experiment."""
 
+from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
@@ -63,3 +64,21 @@ def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
     )
     source = f"Profile {profile}: {len(data)} runs."
     return Table(f"spent_{profile}", caption, {"": panel}, columns, data, source)
+
+
+def ratio_table(record: Path) -> Table:
+    """Build the table of a file that experiments/benchmark_speed.py wrote."""
+    rows = pd.read_csv(record)
+    machine = rows.iloc[0]
+    caption = (
+        f"{machine.device}, threads: {machine.threads}, torch {machine.torch}, "
+        f"timm {machine.timm}. Ratio: of the times of part and bound, or of their sizes in the "
+        "parts memory and size."
+    )
+    columns = {
+        name: Column(name, itemgetter(name)) for name in ("part", "backbone", "precision", "bound")
+    }
+    columns["ratio"] = Column("Ratio", 3)
+    columns["low"] = Column("Lower quartile", 3)
+    columns["high"] = Column("Upper quartile", 3)
+    return Table(record.stem, caption, {"": rows.set_index("what")}, columns)

@@ -74,8 +74,6 @@ class Measure:
 class Claim:
     """A sentence, and the comparison that decides on it."""
 
-    #: A key of `claims.TOPICS`.
-    topic: str
     #: The sentence.
     text: str
     #: From the topic's results to what decides; raises `Untestable` where results are missing.
