@@ -5,7 +5,7 @@ does, and then show each data set alone: hard data sets have both more errors an
 standard deviations, so pooling mixes the two.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -240,25 +240,6 @@ def detection_table(runs: Runs) -> Table:
     )
     columns = {name: Column(name, 3) for name in means}
     return Table("uncertainty_auroc", caption, {"": panel}, columns, data, caption_source(runs))
-
-
-@contrast
-def deltas(
-    runs: Runs, values: Callable[[Runs], pd.DataFrame], k: int, pooled: bool = False
-) -> PairedDifferences:
-    """Return Cliff's delta of incorrect against correct images with k samples.
-
-    Args:
-        runs: The adapters.
-        values: `predictive_sds` or `interval_widths`.
-        k: The number of samples.
-        pooled: Over all adapters of a seed, as the paper pools them (Figure 5), instead
-            of within each adapter.
-    """
-    images = values(runs).query("draws == @k")
-    if pooled:
-        images = images.assign(dataset=ALL)
-    return {"": images.groupby(["dataset", "seed"]).apply(cliffs_delta)}
 
 
 @contrast
