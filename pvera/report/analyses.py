@@ -58,7 +58,8 @@ def load_analyses(
     """Load records and arrays of an analysis of adapters, sorted by path.
 
     Returns:
-        The records, each with its arrays; empty where the analysis has not been run.
+        The records, each with its arrays; empty where the analysis has not been
+        run.
 
     Raises:
         InputError: Results are damaged, or cannot stand in one analysis.

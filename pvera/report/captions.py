@@ -17,12 +17,12 @@ def caption_source(results: Iterable) -> str:
     """Describe the runs behind a table, for its caption.
 
     Args:
-        results: Records of trainings or of analyses on one backbone, or tuples that begin
-            with one.
+        results: Records of trainings or of analyses on one backbone, or tuples that
+            begin with one.
 
     Returns:
-        Sentences: profile, protocol, seeds, data sets and limits; then which runs are
-        missing or diverged.
+        Sentences: profile, protocol, seeds, data sets and limits; then which runs
+        are missing or diverged.
     """
     records = [record_of(result) for result in results]
     first = records[0]
@@ -88,8 +88,8 @@ def _data(records: list[dict]) -> list[str]:
 def _without_score(records: list[dict]) -> tuple[list[Cell], list[Cell]]:
     """Return the runs that are missing, and those that diverged.
 
-    A method that has no run on a data set, or with a seed, was not asked there: none is
-    missing.
+    A method that has no run on a data set, or with a seed, was not asked there:
+    none is missing.
     """
     scores = score_frame(records)
     recorded = {(record["method"], record["dataset"], record["seed"]) for record in records}

@@ -213,8 +213,8 @@ def pivot_text(
         cell: From a row of `data` to its text.
 
     Returns:
-        The table, its rows and columns in order of appearance; `NOTHING` where `data` has
-        no row.
+        The table, its rows and columns in order of appearance; `NOTHING` where
+        `data` has no row.
     """
     written = data.assign(text=[cell(row) for _, row in data.iterrows()])
     cells = written.pivot(index=rows, columns=columns, values="text")

@@ -90,10 +90,11 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
 
     Args:
         ax: The axes.
-        frame: Columns mean, a marker; low and high, the ends of a line; seed<k>, a dot
-            each. It may lack all but mean. Its index holds methods, or labels that `look`
-            knows.
-        look: From a label to its style, without a title where the label stays as it is.
+        frame: Columns mean, a marker; low and high, the ends of a line; seed<k>, a
+            dot each. It may lack all but mean. Its index holds methods, or labels
+            that `look` knows.
+        look: From a label to its style, without a title where the label stays as it
+            is.
 
     Returns:
         The axes.

@@ -20,17 +20,29 @@ DATASET = Style("", PVERA.colour, PVERA.marker)
 #: The mean's marker is a stroke, which hides no interval.
 STROKE = Style("", "black", "|")
 
+CONTRAST_KEY = [
+    entry("one seed", "o", colour=PVERA.colour, markersize=2, markeredgewidth=0),
+    entry("mean over seeds", PVERA.marker, colour=PVERA.colour),
+    entry(
+        "mean over data sets; 95 % interval: thick over seeds, thin over data sets",
+        "|",
+        "-",
+        "black",
+        linewidth=1.8,
+    ),
+]
+
 
 def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     """Draw contrasts of methods and variants: a column each, a block of rows per setting.
 
-    Small dots are seeds, large ones their means. A block ends in the mean over data sets,
-    with its 95 % intervals: thick over seeds and, of three data sets or more, thin over
-    data sets.
+    Small dots are seeds, large ones their means. A block ends in the mean over data
+    sets, with its 95 % intervals: thick over seeds and, of three data sets or more,
+    thin over data sets.
 
     Args:
-        settings: Title of a setting -> its `components.contrast_frames`; the contrasts
-            are drawn that every setting has.
+        settings: Title of a setting -> its `components.contrast_frames`; the
+            contrasts are drawn that every setting has.
     """
     first, *others = settings.values()
     names = [name for name in first if all(name in frames for frames in others)]
@@ -50,6 +62,7 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         sharey="row",
         height_ratios=lines,
     )
+    # Axes go row by row: the contrasts of the first setting, then those of the next.
     remaining = iter(axes)
     for heading, frames in settings.items():
         for i, name in enumerate(names):
@@ -62,13 +75,7 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     for ax in axes[-columns:]:
         ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)
     note(figure, "right of zero, the first of the two is better")
-    intervals = "mean over data sets; 95 % interval: thick over seeds, thin over data sets"
-    entries = [
-        entry("one seed", "o", colour=PVERA.colour, markersize=2, markeredgewidth=0),
-        entry("mean over seeds", PVERA.marker, colour=PVERA.colour),
-        entry(intervals, "|", "-", "black", linewidth=1.8),
-    ]
-    key(figure, entries)
+    key(figure, CONTRAST_KEY)
     return figure
 
 
@@ -112,8 +119,8 @@ def look(switch: str) -> Style:
 def effects(frames: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the effects of the protocols' switches: a panel per metric.
 
-    Dots are pairs of data set and seed, averaged over methods. A loss on another scale is
-    left out.
+    Dots are pairs of data set and seed, averaged over methods. A loss on another
+    scale is left out.
 
     Args:
         frames: Of `protocol.effect_frames`.

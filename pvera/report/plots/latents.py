@@ -28,8 +28,8 @@ OTHER = "#BBBBBB"
 def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: str) -> Figure:
     """Draw violins of the values on a model's own data set (in colour) and on others.
 
-    A row per method, a column per model. Brackets show the significance that the values
-    are lower on the model's own.
+    A row per method, a column per model. Brackets show the significance that the
+    values are lower on the model's own.
 
     Args:
         values: A row per image, of `tables.out_of_distribution.image_values`.
@@ -40,6 +40,7 @@ def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: s
     models = list(values["tested"].unique())
     comparisons = comparisons[comparisons["kind"] == kind]
     p_values = comparisons.set_index(["method", "model", "tested"])["p_value"].sort_index()
+    # (method, model, tested data set) -> a value per image.
     samples = dict(list(values.groupby(["method", "model", "tested"])["value"]))
 
     figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)))
@@ -53,6 +54,7 @@ def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: s
                 groups = {name: samples[method, model, name] for name in models}
                 _own_and_others(ax, groups, model, colour, p_values[method, model])
             ax.set_title(title(model) if is_first else "", pad=24 if is_first else 18, fontsize=7)
+            # The last row names the data sets of all.
             if not is_last:
                 ax.set_xticklabels([])
     figure.suptitle("Model trained on", fontsize=7)
@@ -120,8 +122,8 @@ def maps(latents: Latents) -> Figure:
 def _latent_rows(method: str, mean: np.ndarray, samples: np.ndarray) -> list[PictureRows]:
     """Return the rows of a method.
 
-    Samples have the scale of their mean, as in the paper's Figure 7; samples minus the
-    mean have one that is centred at zero.
+    Samples have the scale of their mean, as in the paper's Figure 7; samples minus
+    the mean have one that is centred at zero.
 
     Args:
         method: Its key.
@@ -137,6 +139,7 @@ def _latent_rows(method: str, mean: np.ndarray, samples: np.ndarray) -> list[Pic
     for i, sample in enumerate(samples, 1):
         values[f"sample {i}"] = sample
         differences[f"sample {i}\n− mean"] = sample - mean
+    # Zero is in the middle of the colours.
     most = np.abs(samples - mean).max()
     centred = {"cmap": "BrBG", "vmin": -most, "vmax": most}
     return [
@@ -154,6 +157,7 @@ def _pictures(figure: Figure, grid: Iterable[np.ndarray], group: PictureRows) ->
         left = {"rotation": 0, "ha": "right", "va": "center", "labelpad": 3}
         axes[0].set_ylabel(label, fontsize=6.5, color=group.colour, **left)
         drawn.extend(axes)
+    # One bar beside all rows of the group.
     if group.scale:
         aspect = 6 * len(drawn) / 5
         bar = figure.colorbar(drawn[0].images[0], ax=drawn, pad=0.01, fraction=0.06, aspect=aspect)

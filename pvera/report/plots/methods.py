@@ -31,8 +31,8 @@ def accuracies(frames: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw average accuracies, over all data sets and per category: a `forest` each.
 
     Args:
-        frames: Of `benchmark.average_frames`. A seed with a missing run has no dot, a
-            method with a missing data set no mean.
+        frames: Of `benchmark.average_frames`. A seed with a missing run has no dot,
+            a method with a missing data set no mean.
     """
     methods = max(len(frame) for frame in frames.values())
     figure, axes = panels(len(frames), 2, COLUMN, 0.4 + 0.14 * methods, 0.4, sharey=True)
@@ -115,11 +115,13 @@ def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, look: Style) -> Non
 
     Args:
         ax: The axes.
-        costs: One, or those in training, where PVeRA samples, with the mean (a stroke),
-            and of the merged model (hollow), NaN for a method that cannot be merged.
+        costs: One, or those in training, where PVeRA samples, with the mean (a
+            stroke), and of the merged model (hollow), NaN for a method that cannot
+            be merged.
         accuracy: The height of the line.
         look: Of the method.
     """
+    # A single cost is both, and has no line.
     training, merged = costs[0], costs[-1]
     colour = look.colour
     if merged < training:

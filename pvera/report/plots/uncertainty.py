@@ -1,7 +1,7 @@
 """Figures of the samples of PVeRA (Section 4.3, Appendix C).
 
-They show predictive standard deviations and interval widths, the detection of errors, and
-images with their intervals.
+They show predictive standard deviations and interval widths, the detection of
+errors, and images with their intervals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,8 +71,8 @@ def detection(aurocs: pd.DataFrame) -> Figure:
     """Draw the AUROC for detecting incorrect predictions by number of samples.
 
     Args:
-        aurocs: Of `tables.uncertainty.detection`; lines are means, bands the range of
-            seeds.
+        aurocs: Of `tables.uncertainty.detection`; lines are means, bands the range
+            of seeds.
     """
     seeds = aurocs.groupby(["way", "draws", "seed"])["auroc"].mean()
     figure, (ax,) = panels(1, 1, COLUMN, 2.1, 0)
@@ -95,6 +95,7 @@ def detection(aurocs: pd.DataFrame) -> Figure:
     ax.axhline(single, color="0.25", linestyle="--", linewidth=0.8, label=SINGLE)
     ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8, label="chance")
 
+    # Numbers of samples are powers of two.
     ax.set_xscale("log", base=2)
     counts = list(seeds[SD].index.unique("draws"))
     ax.set_xticks(counts, [str(k) for k in counts])
@@ -119,6 +120,7 @@ def by_task(settings: Mapping[str, pd.DataFrame]) -> Figure:
     pvera = style("pvera")
     dataset = Style("", pvera.colour, pvera.marker)
     for ax, (heading, tasks) in zip(axes, settings.items(), strict=True):
+        # The easiest data set is on top.
         labels = [f"{title(name)}, {error:.0f} %" for name, error in tasks["error"].items()]
         forest(ax, tasks[["mean", "low", "high"]].set_axis(labels), lambda _: dataset)
         ax.axvline(0.5, color="0.3", linewidth=0.6, linestyle="--")

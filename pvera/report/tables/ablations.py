@@ -57,8 +57,8 @@ def losses(records: Records, hyperparameter: str) -> pd.DataFrame:
     """Return the best validation losses of one experiment, the lowest over learning rates.
 
     Returns:
-        Rows (category, dataset, seed), columns values; NaN where a run is missing or
-        diverged.
+        Rows (category, dataset, seed), columns values; NaN where a run is missing
+        or diverged.
     """
     by_value: dict[Any, list[dict]] = {}
     for record in records:
@@ -86,8 +86,8 @@ def above(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
     """Return how far the `losses` of each value lie above those of `reference`.
 
     Returns:
-        Rows values, columns mean, low and high, of the pairs that have every value: the
-        95 % interval over data sets, NaN for `reference` itself.
+        Rows values, columns mean, low and high, of the pairs that have every value:
+        the 95 % interval over data sets, NaN for `reference` itself.
     """
     # Pairs of data set and seed, (pairs, values).
     whole = values.dropna()
@@ -114,7 +114,8 @@ def failed(values: pd.DataFrame) -> pd.DataFrame:
 def counterparts(ours: Iterable, hyperparameter: str) -> dict:
     """Map the paper's values to ours: equal values, else by position in grids of one length.
 
-    Small backbones have scaled ranks, so their grids share positions instead of values.
+    Small backbones have scaled ranks, so their grids share positions instead of
+    values.
     """
     ours, theirs = list(ours), PAPER[hyperparameter]
     if set(ours) <= set(theirs):

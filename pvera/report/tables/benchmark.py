@@ -1,7 +1,7 @@
 """Tables of the benchmark, and the same numbers in the paper.
 
-They are accuracies (Table 1), standard deviations and stars (Tables 6 to 8), and grid
-choices (Table 4).
+They are accuracies (Table 1), standard deviations and stars (Tables 6 to 8), and
+grid choices (Table 4).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,8 @@ def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
         category: Data set -> its category.
 
     Returns:
-        Rows methods, columns "average" and the categories; NaN where a run is missing.
+        Rows methods, columns "average" and the categories; NaN where a run is
+        missing.
     """
     groups = {"average": list(table)}
     for dataset in table:
@@ -94,9 +95,10 @@ def comparisons(
         metric: Of mean and standard deviation (%), as in `score_frame`.
 
     Returns:
-        Columns dataset, category, method, seeds, mean, std, p_value, significantly_lower.
-        The test (`binomial_p_value`) is of accuracies and pools the seeds that both
-        methods have; p_value is NaN for PVeRA itself and without common seeds.
+        Columns dataset, category, method, seeds, mean, std, p_value,
+        significantly_lower. The test (`binomial_p_value`) is of accuracies and
+        pools the seeds that both methods have; p_value is NaN for PVeRA itself and
+        without common seeds.
     """
     scores = 100 * score_frame(records, metric)
     by_dataset = scores.groupby(level=["dataset", "category"], sort=False)
@@ -130,10 +132,10 @@ def grid_choices(records: Records) -> pd.DataFrame:
     """Count how often each value of a grid was chosen.
 
     Returns:
-        A row per method, hyperparameter and value of its grid. chosen: runs that chose
-        the value. runs: those that chose among the values; one that inherits the value of
-        another's search does not count. fixed: the grid has a single value. share: chosen
-        of runs.
+        A row per method, hyperparameter and value of its grid. chosen: runs that
+        chose the value. runs: those that chose among the values; one that inherits
+        the value of another's search does not count. fixed: the grid has a single
+        value. share: chosen of runs.
     """
     found = [key for record in records for member in record["members"] for key in member["grid"]]
     rows = []
@@ -170,6 +172,7 @@ def grid_panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict
     """
     parts = dict(list(choices.groupby("hyperparameter", sort=False)))
     panels = {}
+    # The paper's hyperparameters first, then others as they come.
     for key in sorted(parts, key=[*PANELS, *parts].index):
         cells = pivot_text(parts[key], "method", "value", cell)
         values = sorted(cells, reverse=key in DESCENDING)
@@ -188,6 +191,7 @@ def main(records: Records) -> Table:
     titles = {name: f"Avg. {name}" for name in category.values()} | {"average": "Average"}
     columns = {}
     for name in values:
+        # Data sets stand under their category, averages under a heading of their own.
         group = category.get(name, "averages").capitalize()
         columns[name] = Column((group, titles.get(name, name)), 1, best="max")
     caption = (
@@ -227,8 +231,8 @@ def grid(records: Records, searches: Records = ()) -> Table:
 
     Args:
         records: The runs of the benchmark.
-        searches: Runs that chose each method's own hyperparameter before, if any; those
-            on other data sets do not count.
+        searches: Runs that chose each method's own hyperparameter before, if any;
+            those on other data sets do not count.
     """
     datasets = {record["dataset"] for record in records}
     searches = [search for search in searches if search["dataset"] in datasets]
@@ -242,6 +246,7 @@ def grid(records: Records, searches: Records = ()) -> Table:
     )
     if searches:
         caption += " Ranks, ratios, α and β: searched before the learning rates, on seed 0."
+    # Methods whose learning rate and hyperparameters are given.
     searched = set(choices["method"])
     without_grid = [title(name) for name in score_frame(records) if name not in searched]
     if without_grid:
@@ -256,9 +261,9 @@ def grid(records: Records, searches: Records = ()) -> Table:
 def compare_with_paper(records: Records, paper: Published) -> Table:
     """Build the main table here, in the paper, and their difference.
 
-    Runs on a published backbone and VTAB-1k's own data are compared cell by cell. Others
-    are compared with ViT-B/14 by averages and ranks alone, on the data sets that the two
-    share, or on all where they share none.
+    Runs on a published backbone and VTAB-1k's own data are compared cell by cell.
+    Others are compared with ViT-B/14 by averages and ranks alone, on the data sets
+    that the two share, or on all where they share none.
 
     Raises:
         InputError: There is no run of the paper's methods.
@@ -284,11 +289,9 @@ def compare_with_paper(records: Records, paper: Published) -> Table:
     in_paper = _summary(theirs, category, by_cell)
     here = _summary(ours, category, by_cell).reindex(columns=in_paper.columns)
 
-    stacked = {
-        "here": here.stack(future_stack=True),
-        "paper": in_paper.stack(future_stack=True),
-        "difference": (here - in_paper).stack(future_stack=True),
-    }
+    frames = {"here": here, "paper": in_paper, "difference": here - in_paper}
+    # A row per method and column of the table.
+    stacked = {name: frame.stack(future_stack=True) for name, frame in frames.items()}
     data = pd.DataFrame(stacked).rename_axis(["method", "column"]).reset_index()
     caption = _comparison_caption(here, in_paper, backbone, shared, by_cell)
     panels = _comparison_panels(here, in_paper)

@@ -1,7 +1,7 @@
 """Calibration of the methods (Section 4.3, Figure 4).
 
-Errors are averaged by the geometric mean over data sets, as in the paper, and over seeds.
-Their intervals are those of a mean of logarithms.
+Errors are averaged by the geometric mean over data sets, as in the paper, and over
+seeds. Their intervals are those of a mean of logarithms.
 """
 
 from collections.abc import Iterable
@@ -38,9 +38,9 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
         errors: Shares, a frame of `score_frame` without gaps.
 
     Returns:
-        Rows methods. mean, low, high: the mean with its 95 % interval over data sets.
-        seed<k>: of one seed. ratio, ratio_low, ratio_high: the mean to PVeRA's, paired;
-        NaN without PVeRA.
+        Rows methods. mean, low, high: the mean with its 95 % interval over data
+        sets. seed<k>: of one seed. ratio, ratio_low, ratio_high: the mean to
+        PVeRA's, paired; NaN without PVeRA.
     """
     # An error of exactly zero makes the mean zero.
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -49,6 +49,7 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
         means = over_datasets(logs)
         ratios = over_datasets(log_ratios)
     ratios.columns = ["ratio", "ratio_low", "ratio_high"]
+    # Means over data sets, a column per seed.
     seeds = logs.groupby(level="seed").mean(skipna=False).T.add_prefix("seed")
     return np.exp(means.join(ratios).join(seeds))
 
@@ -65,8 +66,8 @@ def calibration_errors(records: Records) -> dict[str, pd.DataFrame]:
 def expected(samples: Iterable[Uncertainty]) -> float:
     """Return the ACE (%) expected under perfect calibration.
 
-    It is that of labels drawn from PVeRA's own scores, of one pass: the geometric mean
-    over data sets and seeds.
+    It is that of labels drawn from PVeRA's own scores, of one pass: the geometric
+    mean over data sets and seeds.
     """
     aces = [metrics.calibrated_errors(run.single_pass)["ace"] for run in samples]
     # Per adapter: the mean logarithm over drawn sets of labels.

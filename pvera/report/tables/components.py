@@ -1,7 +1,7 @@
 """What in PVeRA helps: the methods, and variants between VeRA and PVeRA, in pairs.
 
-Every method and variant has the equal tuning of docs/design.md. Pairs share data set and
-seed.
+Every method and variant has the equal tuning of docs/design.md. Pairs share data
+set and seed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -107,7 +107,8 @@ def values(runs: Runs, metric: str = "accuracy") -> pd.DataFrame:
     """Return a metric (%) per component.
 
     Returns:
-        Rows (category, dataset, seed), columns components; NaN where a run is missing.
+        Rows (category, dataset, seed), columns components; NaN where a run is
+        missing.
     """
     columns = {
         name: 100 * score_frame(records, metric).iloc[:, 0] for name, records in runs.items()
@@ -147,9 +148,9 @@ def contrast_frames(runs: Runs, names: Iterable[str] = CONTRASTS) -> dict[str, p
         names: Of `CONTRASTS`; those without runs are left out.
 
     Returns:
-        Contrast -> rows data sets, then `MEAN`; columns mean, low, high and seed<k>. low,
-        high: the interval over seeds, of `MEAN` alone; low_tasks, high_tasks: the one
-        over data sets, if they are three or more.
+        Contrast -> rows data sets, then `MEAN`; columns mean, low, high and
+        seed<k>. low, high: the interval over seeds, of `MEAN` alone; low_tasks,
+        high_tasks: the one over data sets, if they are three or more.
     """
     accuracies = values(runs)
     frames = {}
@@ -256,9 +257,9 @@ def screening(root: Path, records: Records) -> pd.DataFrame:
         records: The runs of the benchmark.
 
     Returns:
-        Rows data sets; columns test accuracies (%) of `SCREENING` with seed 0, "largest
-        class", its share (%), and "left out": "chance", "saturated" or "". Without a row
-        where one of them is not trained; empty without predictions.
+        Rows data sets; columns test accuracies (%) of `SCREENING` with seed 0,
+        "largest class", its share (%), and "left out": "chance", "saturated" or "".
+        Without a row where one of them is not trained; empty without predictions.
     """
     records = [
         record for record in records if record["method"] in SCREENING and record["seed"] == 0
@@ -312,6 +313,7 @@ def choices(runs: Runs, own: Mapping[str, list[dict]]) -> Table:
     """
     searches = [(TITLES[name], "learning_rate", records) for name, records in runs.items()]
     searches += [(OWN[key], key, records) for key, records in own.items()]
+    # A row per search of a data set; other seeds inherit the choice of seed 0.
     rows = []
     for heading, key, records in searches:
         for record in records:
@@ -324,6 +326,7 @@ def choices(runs: Runs, own: Mapping[str, list[dict]]) -> Table:
 
     cells = pivot_text(data, "searched", "dataset", lambda row: grid_value(row["chosen"]))
     by_search = data.groupby("searched", sort=False)
+    # A choice at the edge of the grid may have wanted to go further.
     for edge in ("lowest", "highest"):
         counts = zip(by_search[edge].sum(), by_search.size(), strict=True)
         cells[f"At the {edge}"] = [f"{count} of {size}" for count, size in counts]
@@ -362,6 +365,7 @@ def compare_tunings(equal: Records, paper: Records) -> Table:
     statistics = {}
     for heading, records in (("Equal tuning", equal), ("The paper's tuning", paper)):
         accuracies = 100 * score_frame(records)
+        # Over seeds, then over data sets.
         averages = accuracies.groupby(level="dataset").mean().mean(skipna=False)
         statistics[heading, "Average"] = averages
         statistics[heading, "Rank"] = averages.rank(ascending=False)
@@ -377,6 +381,7 @@ def compare_tunings(equal: Records, paper: Records) -> Table:
         "tuning: each searches three values of one hyperparameter. Bold: best. Underlined: second "
         "best."
     )
+    # The CSV file has one header: "Equal tuning Average".
     data = panel.set_axis([" ".join(key) for key in panel], axis=1)
     data = data.rename_axis("method").reset_index()
     return Table("paper_tuning", caption, {"": panel}, columns, data, caption_source(paper))

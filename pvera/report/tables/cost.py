@@ -62,6 +62,7 @@ def _panel(costs: pd.DataFrame) -> pd.DataFrame:
     backbone = costs["backbone_multiply_adds"]
     added = {f"{name}_added": 100 * (costs[name] / backbone - 1) for name in PASSES}
     share = 100 * costs["adapter_parameters"] / costs["backbone_parameters"]
+    # "LoRA, rank 8": a row per configuration of a grid.
     labels = []
     for method, grid in zip(costs["method"], costs["grid"], strict=True):
         values = [f"{name} {value}" for name, value in grid.items()]
@@ -79,9 +80,9 @@ def paper_points(costs: pd.DataFrame, paper: Published) -> pd.DataFrame:
     """Return the paper's averages (%) on ViT-B/14 and the counted costs of its configurations.
 
     Returns:
-        Rows methods, columns accuracy and `MEASURES`. merged is NaN for methods that
-        cannot be merged. Where the paper searched a grid, costs are means weighted by the
-        shares of its choices, as in Figure 3.
+        Rows methods, columns accuracy and `MEASURES`. merged is NaN for methods
+        that cannot be merged. Where the paper searched a grid, costs are means
+        weighted by the shares of its choices, as in Figure 3.
     """
     accuracy = paper.accuracies("dinov2_b").mean(axis=1)
     return _points(costs, SIZES, "dinov2_b", accuracy, paper.configurations())

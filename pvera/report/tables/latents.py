@@ -1,7 +1,7 @@
 """Latents over the patches of an image (Section 4.4).
 
-They are compared with samples from their distribution, and by how well they find the
-object.
+They are compared with samples from their distribution, and by how well they find
+the object.
 """
 
 from collections.abc import Sequence
@@ -55,12 +55,13 @@ def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
         samples: (samples, images, height, width).
 
     Returns:
-        spread: root mean square of sample minus mean, in standard deviations of the mean.
-        correlation: within an image, averaged over images and samples. NaN without
-        samples.
+        spread: root mean square of sample minus mean, in standard deviations of the
+        mean. correlation: within an image, averaged over images and samples. NaN
+        without samples.
     """
     if not len(samples):
         return {"spread": np.nan, "correlation": np.nan}
+    # The mean broadcasts over samples.
     distance = np.sqrt(np.square(samples - mean).mean())
     # One per sample and image.
     correlations = []
@@ -74,8 +75,8 @@ def focus(analyses: Latents) -> pd.DataFrame:
     """Return the mean AUROC over images of each adapter.
 
     Args:
-        analyses: Of experiment focus. x A is that of PVeRA; VeRA's differs in its random
-            numbers alone.
+        analyses: Of experiment focus. x A is that of PVeRA; VeRA's differs in its
+            random numbers alone.
 
     Returns:
         Rows (dataset, seed), columns methods and `FROZEN`.
@@ -95,6 +96,7 @@ def focus_table(analyses: Latents) -> Table:
     """Build the table of `focus`: a row per data set, mean over seeds."""
     data = focus(analyses)
     means = data.groupby(level="dataset").mean()
+    # Data sets count equally.
     means.loc["Mean"] = means.mean()
     columns = {name: Column(METHODS[name].title, 3) for name in ("pvera", "vera")}
     columns[FROZEN] = Column("x A, frozen backbone", 3)

@@ -41,9 +41,10 @@ def comparisons(runs: Sequence[Analysed]) -> pd.DataFrame:
     """Compare the values in and out of distribution.
 
     Returns:
-        One row per adapter, other data set (tested) and kind. mean_in, mean_out: mean
-        values. p_value: of the one-sided rank-sum test that the values in distribution
-        are lower. cliffs_delta: its effect size. auroc: of detection by high values.
+        One row per adapter, other data set (tested) and kind. mean_in, mean_out:
+        mean values. p_value: of the one-sided rank-sum test that the values in
+        distribution are lower. cliffs_delta: its effect size. auroc: of detection
+        by high values.
     """
     rows = []
     for record, arrays in runs:
@@ -73,7 +74,8 @@ def comparisons(runs: Sequence[Analysed]) -> pd.DataFrame:
 def shown_adapters(runs: Sequence[Analysed]) -> list[Analysed]:
     """Return the adapters of the first seed on the first data set of each category.
 
-    The paper shows three. Other seeds have other random matrices, and so other values.
+    The paper shows three. Other seeds have other random matrices, and so other
+    values.
     """
     seed = min(record["seed"] for record, _ in runs)
     first: dict[str, str] = {}
@@ -145,8 +147,9 @@ def _panel(part: pd.DataFrame) -> pd.DataFrame:
 def separation(data: pd.DataFrame, kind: str, over: str = "") -> PairedDifferences:
     """Return PVeRA's AUROC above that of `over` or ½, mean over the other data sets.
 
-    The paper finds PVeRA's values significantly lower and VeRA's not, which does not show
-    that the two differ (Gelman and Stern 2006); their difference is judged instead.
+    The paper finds PVeRA's values significantly lower and VeRA's not, which does
+    not show that the two differ (Gelman and Stern 2006); their difference is judged
+    instead.
 
     Args:
         data: The `comparisons`.

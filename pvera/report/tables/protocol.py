@@ -1,10 +1,10 @@
 """The effect of each difference between the protocols, measured one switch at a time, in pairs.
 
-A pair is two runs of the same data set, method and seed that differ in one switch and
-nothing else. Its difference is the switched run minus the corrected one. `own_draws`
-changes nothing but the random numbers of a run without a grid, so its differences measure
-chance. `joint_stop` has no effect on such a run, so both runs of its pairs search the
-full grid (`protocol.Variant`).
+A pair is two runs of the same data set, method and seed that differ in one switch
+and nothing else. Its difference is the switched run minus the corrected one.
+`own_draws` changes nothing but the random numbers of a run without a grid, so its
+differences measure chance. `joint_stop` has no effect on such a run, so both runs
+of its pairs search the full grid (`protocol.Variant`).
 """
 
 from collections.abc import Callable, Mapping
@@ -83,8 +83,8 @@ def differences(runs: Runs) -> pd.DataFrame:
     """Return the differences of pairs.
 
     Returns:
-        One row per pair: switch, method, dataset, seed, and the difference in each of
-        `METRICS`, NaN where one of the two runs diverged.
+        One row per pair: switch, method, dataset, seed, and the difference in each
+        of `METRICS`, NaN where one of the two runs diverged.
     """
     values = {switch: _values(records) for switch, records in runs.items()}
     pairs = {}
@@ -115,15 +115,16 @@ def summary(pairs: pd.DataFrame) -> pd.DataFrame:
         pairs: The `differences`.
 
     Returns:
-        pairs: the number of data sets and seeds. mean, low, high: the mean over them,
-        after averaging over methods, and a 95 % t-interval over both sources of
-        variation. noise: the bound within which the mean of as many independent runs of
-        the same methods stays in 95 of 100 cases when their random numbers alone change;
-        NaN without such runs. comparable: whether both runs of a pair measure the metric
-        on one scale; the loss of two softmaxes is on another. beyond: whether a
-        comparable effect exceeds the noise and its interval, if there is one, leaves out
-        zero.
+        pairs: the number of data sets and seeds. mean, low, high: the mean over
+        them, after averaging over methods, and a 95 % t-interval over both sources
+        of variation. noise: the bound within which the mean of as many independent
+        runs of the same methods stays in 95 of 100 cases when their random numbers
+        alone change; NaN without such runs. comparable: whether both runs of a pair
+        measure the metric on one scale; the loss of two softmaxes is on another.
+        beyond: whether a comparable effect exceeds the noise and its interval, if
+        there is one, leaves out zero.
     """
+    # Differences that random numbers alone make, (pairs of `NOISE`, metrics).
     noise = pairs[pairs["switch"] == NOISE]
     rows = []
     for switch, part in pairs.groupby("switch", sort=False):
@@ -186,9 +187,9 @@ def effect_frames(pairs: pd.DataFrame) -> dict[str, pd.DataFrame]:
         pairs: The `differences`.
 
     Returns:
-        Metric -> rows switches, those of all methods first. Columns mean; seed<k>, of one
-        data set and seed; noise, as in `summary`. Mean and seeds are NaN on another
-        scale.
+        Metric -> rows switches, those of all methods first. Columns mean; seed<k>,
+        of one data set and seed; noise, as in `summary`. Mean and seeds are NaN on
+        another scale.
     """
     rows = summary(pairs)
     switches = sorted(pairs["switch"].unique(), key=lambda name: VARIANTS[name].method is not None)
@@ -215,6 +216,7 @@ def switches(runs: Runs) -> Table:
     titles = {name: f"{metric.title} ({metric.unit})" for name, metric in METRICS.items()}
     cells = pivot_text(data, "switch", "metric", _cell).rename(columns=titles)
     counts = data.groupby("switch")["methods"].first()
+    # A switch concerns one method, or all that ran.
     methods = [VARIANTS[name].method or f"{counts[name]} methods" for name in cells.index]
     cells.insert(0, "Methods", [title(method) for method in methods])
     caption = (

@@ -32,11 +32,12 @@ def wall_times(root: Path, profile: str) -> pd.DataFrame:
     """Load the seconds of each run of a profile.
 
     Returns:
-        A row per run: experiment, a key of `TITLES` where one fits; dataset, method,
-        seconds.
+        A row per run: experiment, a key of `TITLES` where one fits; dataset,
+        method, seconds.
     """
     rows = []
     for path in sorted((Path(root) / profile).glob("*/")):
+        # "protocol_shuffle" is a part of "protocol"; the longest name fits best.
         fitting = [key for key in TITLES if f"{path.name}_".startswith(f"{key}_")]
         experiment = max(fitting, key=len, default=path.name)
         for record in results.read_all(root, profile, path.name):

@@ -1,8 +1,8 @@
 """Monte Carlo uncertainty and intervals of PVeRA, for correct and incorrect predictions.
 
-Section 4.3 and Appendix C. The tables pool all test images of all adapters, as the paper
-does, and then show each data set alone: hard data sets have both more errors and higher
-standard deviations, so pooling mixes the two.
+Section 4.3 and Appendix C. The tables pool all test images of all adapters, as the
+paper does, and then show each data set alone: hard data sets have both more errors
+and higher standard deviations, so pooling mixes the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,8 +61,8 @@ def predictive_sds(runs: Runs) -> pd.DataFrame:
     """Return the predictive standard deviation of each image.
 
     Returns:
-        A row per image, adapter and number of samples (draws): dataset, seed, value, and
-        correct: whether most samples are.
+        A row per image, adapter and number of samples (draws): dataset, seed,
+        value, and correct: whether most samples are.
     """
     return _image_values(runs, "sd", "most_samples_correct")
 
@@ -71,8 +71,9 @@ def interval_widths(runs: Runs) -> pd.DataFrame:
     """Return the width of the 95 % interval of each image's mean score.
 
     Returns:
-        A row per image, adapter and number of samples (draws): dataset, seed, value, and
-        correct: whether the class that most samples predict is the label.
+        A row per image, adapter and number of samples (draws): dataset, seed,
+        value, and correct: whether the class that most samples predict is the
+        label.
     """
     return _image_values(runs, "width", "prediction_correct")
 
@@ -110,9 +111,9 @@ def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
         images: Of `predictive_sds` or `interval_widths`.
 
     Returns:
-        A row per number of samples (draws) and group, all data sets or one: right and
-        wrong, the mean values of correct and of incorrect images, and the rank-sum test
-        between them.
+        A row per number of samples (draws) and group, all data sets or one: right
+        and wrong, the mean values of correct and of incorrect images, and the
+        rank-sum test between them.
     """
     rows = []
     for k in SAMPLE_COUNTS:
@@ -177,6 +178,7 @@ def widths(runs: Runs, paper: Published) -> Table:
     published = pd.DataFrame({"right": [right], "wrong": [wrong]}, ["Paper"])
     here = data[data["group"] == ALL].set_index("draws")[["right", "wrong"]]
     panel = pd.concat([published, here.rename("Here, {} samples".format)])
+    # Intervals of equal samples have no width.
     panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
     caption = (
         "Mean width of the 95 % t-interval of the softmax score of the most predicted class, for "
@@ -200,12 +202,12 @@ SINGLE = "1 − score of one pass"
 def detection(runs: Runs) -> pd.DataFrame:
     """Compute the AUROC for detecting incorrect predictions.
 
-    Each predictor is judged on its own predictions: the class that most of its samples
-    predict, or that of one pass with the mean.
+    Each predictor is judged on its own predictions: the class that most of its
+    samples predict, or that of one pass with the mean.
 
     Returns:
-        One row per adapter, predictor (way: `SD`, `SCORE` or `SINGLE`) and number of
-        samples (draws; 0 for one pass).
+        One row per adapter, predictor (way: `SD`, `SCORE` or `SINGLE`) and number
+        of samples (draws; 0 for one pass).
     """
     rows = []
     for run in runs:
@@ -230,6 +232,7 @@ def detection_table(runs: Runs) -> Table:
     means = means.unstack(["way", "draws"])[shown]
     means.columns = [f"{name}, {k} samples" if k else name for name, k in shown]
 
+    # Data sets count equally, then each has its row.
     overall = means.mean().to_frame(f"Mean over {len(means)} data sets").T
     panel = pd.concat([overall, means.loc[datasets(runs)]])
     caption = (
@@ -276,9 +279,9 @@ def by_task(analysed: Analysed) -> pd.DataFrame:
     """Return how well the predictive standard deviation of `SAMPLES` samples finds errors.
 
     Returns:
-        Rows data sets, by error rate. error: incorrect predictions (%), the class that
-        most samples predict. seeds: how many there are. mean, low, high: AUROC of errors,
-        mean over seeds with its 95 % interval.
+        Rows data sets, by error rate. error: incorrect predictions (%), the class
+        that most samples predict. seeds: how many there are. mean, low, high: AUROC
+        of errors, mean over seeds with its 95 % interval.
     """
     rows = []
     for record, arrays in analysed:
