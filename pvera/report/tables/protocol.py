@@ -220,14 +220,14 @@ def switches(runs: Runs) -> Table:
     methods = [VARIANTS[name].method or f"{counts[name]} methods" for name in cells.index]
     cells.insert(0, "Methods", [title(method) for method in methods])
     caption = (
-        "Effect of each switch alone: the run of the official code's protocol minus the corrected "
-        "one, mean over data sets and seeds. Brackets: 95 % t-interval over all pairs of them. ±: "
-        "range of chance, which the mean of as many runs leaves in 5 of 100 cases if only the "
-        f"random numbers change (`{NOISE}`: initial values and noise). Bold: beyond chance, and "
-        "the interval leaves out zero; among this many comparisons a few do so by chance. Square "
-        "brackets: a loss on another scale, because the softmax is taken twice. The two runs of "
-        "`joint_stop` are equal until a member of the grid stops, and search the whole grid; all "
-        "other runs have one fixed value of each."
+        "Effect of each switch alone: the run with the official code's setting of it minus the "
+        "corrected run, mean over data sets and seeds. Brackets: 95 % t-interval over all pairs of "
+        "them. ±: range of chance, which the mean of as many runs leaves in 5 of 100 cases if only "
+        f"the random numbers change (`{NOISE}`: initial values and noise). Bold: beyond chance, "
+        "and the interval leaves out zero; among this many comparisons a few do so by chance. "
+        "Square brackets: a loss on another scale, because the softmax is applied twice. The two "
+        "runs of `joint_stop` search the whole grid, and are equal until a member of it stops; all "
+        "other runs have one fixed value of each hyperparameter."
     )
     panel = cells.rename("`{}`".format)
     source = caption_source(record for records in runs.values() for record in records)
