@@ -40,9 +40,10 @@ from pvera.files import require_writable
 from pvera.hooks import training_attention
 from pvera.report.table import update_csv
 from pvera.study import training
+from pvera.study.jobs import environment
 from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
-from pvera.study.runs import candidate, default, environment
+from pvera.study.search import build_method, default_values
 
 CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
 MEMBERS = 3  # of the timed grid of PVeRA
@@ -136,7 +137,7 @@ class Bench:
         profile = read_profile("synthetic" if backbone == "tiny" else "paper")
         #: The adapters with the profile's default hyperparameters, by key.
         self.methods = {
-            key: candidate(profile, key, default(profile, key), CORRECTED).method
+            key: build_method(profile, key, CORRECTED, default_values(profile, key))
             for key in profile.methods
             if key != "linear"
         }

@@ -32,9 +32,10 @@ from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable
 from pvera.study import results
+from pvera.study.jobs import ENDED, Job
+from pvera.study.plan import ANALYSES, Plan, list_jobs, unfinished
 from pvera.study.profiles import Profile, choose, load_yaml
-from pvera.study.runs import ENDED, Job, list_runs
-from pvera.study.worker import DIVERGED, Plan, cores, unfinished, work_together
+from pvera.study.worker import DIVERGED, cores, work_together
 
 
 def main(description: str = __doc__, script: str = "train") -> None:
@@ -60,7 +61,7 @@ def carry_out(options: Namespace, script: str) -> None:
     if options.status:
         print(cluster.describe(plan))
         return
-    states = count_runs(plan, measure=not options.list)
+    states = count_runs(plan, compare_data=not options.list)
     missing = unfinished(states)
     if options.list:
         for run in missing:
@@ -84,7 +85,9 @@ def carry_out(options: Namespace, script: str) -> None:
         work_together(plan, missing, workers, device)
 
     if missing:
-        states = plan.states(plan.runs(), measure=False)  # what was computed has let more start
+        states = plan.states(
+            plan.jobs(), compare_data=False
+        )  # what was computed has let more start
     if options.data_set and script == "train":
         for line in trained(list(states)):
             print(line)
@@ -186,8 +189,6 @@ def names_of(profile: Profile, options: Namespace, script: str) -> tuple[str, ..
     every = tuple(profile.experiments)
     default = tuple(name for name in every if not profile.experiments[name].on_request)
     if script == "analyse":
-        from pvera.study.analysis_plan import ANALYSES
-
         every = tuple(ANALYSES)
         default = tuple(profile.analyses) or every
     for name in options.experiments or ():
@@ -199,10 +200,10 @@ def names_of(profile: Profile, options: Namespace, script: str) -> tuple[str, ..
     )
 
 
-def count_runs(plan: Plan, measure: bool) -> dict[Job, str]:
+def count_runs(plan: Plan, compare_data: bool) -> dict[Job, str]:
     """Print how many runs of each experiment are there, and return `Plan.states` of all."""
-    listed = {name: list_runs(plan.profile, name, plan.root) for name in plan.experiments}
-    states = plan.states([run for runs in listed.values() for run in runs], measure)
+    listed = {name: list_jobs(plan.profile, name, plan.root) for name in plan.experiments}
+    states = plan.states([run for runs in listed.values() for run in runs], compare_data)
     for name, runs in listed.items():
         if runs:
             ended = sum(states[run] in ENDED for run in runs)

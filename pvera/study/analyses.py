@@ -16,7 +16,7 @@ from pvera.data import inputs, suite
 from pvera.data.image_folders import ImageData
 from pvera.errors import InputError
 from pvera.study import results
-from pvera.study.runs import Job, Run
+from pvera.study.jobs import Job, Run
 from pvera.study.training import batches, predict
 
 
@@ -36,7 +36,12 @@ class Analysis(Job):
 
     @classmethod
     def build(
-        cls, trained: Sequence[Run], experiment: str, function: Callable, tested=(), **settings
+        cls,
+        trained: Sequence[Run],
+        experiment: str,
+        function: Callable,
+        tested: Sequence[str] | None = None,
+        **settings,
     ) -> "Analysis":
         """Build the analysis of the adapters that runs left; it stands under the first of them.
 
@@ -46,7 +51,7 @@ class Analysis(Job):
         shared = {name: getattr(first, name) for name in Job.__dataclass_fields__} | {
             "experiment": experiment
         }
-        tested = tuple(tested) or (first.dataset,)
+        tested = tuple(tested or [first.dataset])
         return cls(
             **shared, trained=tuple(trained), function=function, tested=tested, settings=settings
         )
@@ -56,8 +61,8 @@ class Analysis(Job):
         """The adapters' files. InputError for one that is gone or was changed."""
         return [results.beside(run.path, results.ADAPTER) for run in self.trained]
 
-    def specified(self) -> dict:
-        return super().specified() | {
+    def known_config(self) -> dict:
+        return super().known_config() | {
             "seed": self.seed,
             "adapter_sha256": [
                 results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained
@@ -69,8 +74,8 @@ class Analysis(Job):
             **self.settings,
         }
 
-    def measured(self) -> dict:
-        return super().measured() | {
+    def data_config(self) -> dict:
+        return super().data_config() | {
             "data_sha256": inputs.data_sha256(self, self.tested, ("test",)),
         }
 

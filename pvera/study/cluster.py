@@ -17,9 +17,10 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, optional
 from pvera.files import digest
+from pvera.study.jobs import ENDED
+from pvera.study.plan import Plan
 from pvera.study.profiles import Settings, Text
-from pvera.study.runs import ENDED
-from pvera.study.worker import DIVERGED, Plan, claimed, failure, work
+from pvera.study.worker import DIVERGED, claimed, failure, work
 
 STATES = ["done", "diverged", "running", "failed", "missing", "different"]
 POLLED = 20  # seconds between two looks at the queue
@@ -139,8 +140,8 @@ def status(plan: Plan) -> pd.DataFrame:
     The others are those of `Job.state`, without a look at data and weights.
     """
     rows = []
-    for run in plan.runs():
-        state = run.state(measure=False)
+    for run in plan.jobs():
+        state = run.state(compare_data=False)
         why = DIVERGED if state == "diverged" else ""
         if state not in ENDED and run.path.with_suffix(".lock").exists():
             with claimed(run) as free:

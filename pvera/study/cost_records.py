@@ -16,9 +16,10 @@ from pvera.adapters import METHODS, Method
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError
 from pvera.files import read_json
+from pvera.study.jobs import environment
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PROTOCOLS
-from pvera.study.runs import candidate, combinations, environment
+from pvera.study.search import build_method, combinations
 
 SCHEMA = 2
 SIZES = "paper"  # the profile of the paper's real sizes
@@ -46,7 +47,7 @@ def config(profile: Profile, backbone: str) -> dict:
             if key in (each.methods or ()) and each.grid
         ]
         for values in (values for grid in searched for values in combinations(grid)):
-            method = candidate(profile, key, values, rules).method
+            method = build_method(profile, key, rules, values)
             of_method = {name: value for name, value in values.items() if hasattr(method, name)}
             methods.setdefault(
                 method, {"method": key, "hyperparameters": asdict(method), "grid": of_method}

@@ -11,7 +11,6 @@ One analysis reads the adapters of all seeds on a data set. Its arrays are the c
 """
 
 import numpy as np
-import pandas as pd
 
 from pvera import checkpoint, metrics
 from pvera.data.image_folders import ImageData
@@ -43,8 +42,7 @@ def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]
         {"predictor": ENSEMBLE, "seed": ALL_SEEDS, **score(np.stack(single_passes), labels)}
     )
 
-    frame = pd.DataFrame(rows)
-    return {column: np.array(frame[column].tolist()) for column in frame}
+    return {column: np.array([row[column] for row in rows]) for column in rows[0]}
 
 
 def score(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:

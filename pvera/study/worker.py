@@ -12,7 +12,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
 from pathlib import Path
@@ -23,8 +22,8 @@ from tqdm import tqdm
 
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
-from pvera.study.profiles import Profile
-from pvera.study.runs import ENDED, Job, list_runs
+from pvera.study.jobs import ENDED, Job
+from pvera.study.plan import Plan
 
 #: What to do about trainings whose members all diverged.
 DIVERGED = "no member has a finite loss; try a lower --learning-rate, with --replace"
@@ -32,52 +31,6 @@ DIVERGED = "no member has a finite loss; try a lower --learning-rate, with --rep
 OnStep = Callable[
     [Job, int, int], None
 ]  # takes a run, its steps done and their number; 0 of 0: it is over
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The runs of some experiments of a profile, with results below `root`.
-
-    replace: results of another configuration are made again.
-    """
-
-    profile: Profile
-    experiments: tuple[str, ...]
-    root: Path
-    replace: bool = False
-
-    def runs(self) -> list[Job]:
-        """List what can be started now, done or not, in the order of the experiments."""
-        return [
-            run for name in self.experiments for run in list_runs(self.profile, name, self.root)
-        ]
-
-    def states(self, runs: list[Job], measure: bool = True) -> dict[Job, str]:
-        """Return the `Job.state` of each of `runs`, in their order.
-
-        InputError for a result of another configuration, unless `replace`.
-        """
-        states = {run: run.state(measure) for run in runs}
-        different = [run for run, state in states.items() if state == "different"]
-        if different and not self.replace:
-            raise InputError(
-                f"{len(different)} result files were made with another configuration, the first is "
-                f"{different[0].path}; use --replace to run them again, or --results for another folder"
-            )
-        return states
-
-    def missing(self) -> list[Job]:
-        """List the runs that are still to be executed, as `unfinished`. InputError as `states`."""
-        return unfinished(self.states(self.runs()))
-
-
-def unfinished(states: dict[Job, str]) -> list[Job]:
-    """List the runs that have no result, trainings of large grids first.
-
-    Workers that share them then end together.
-    """
-    runs = [run for run, state in states.items() if state not in ENDED]
-    return sorted(runs, key=lambda run: -len(getattr(run, "members", ())))
 
 
 def failure(run: Job) -> Path:

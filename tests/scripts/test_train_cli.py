@@ -18,8 +18,8 @@ from small import arguments, marked, numbers, profile_with, start, until
 
 from pvera import InputError, backbones
 from pvera.data import vtab
+from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile
-from pvera.study.runs import list_runs
 
 
 def test_workers_take_weights_and_few_images(folder):
@@ -240,7 +240,7 @@ def test_one_rate_takes_the_place_of_grids_and_of_what_experiments_set(folder):
     options = train.parse("", ["--learning-rate", "0.5"])
     profile = train.changed(Profile.read(folder / "small.yaml"), options, "train")
     for experiment in ("beta", "benchmark"):
-        runs = list_runs(profile, experiment, folder)
+        runs = list_jobs(profile, experiment, folder)
         rates = {rate for run in runs for m in run.members for rate in (m.adapter_lr, m.head_lr)}
         assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].members)
 

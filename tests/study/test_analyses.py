@@ -19,8 +19,8 @@ from pvera.data import suite
 from pvera.data.image_folders import ImageData, load_split
 from pvera.errors import InputError
 from pvera.report.analyses import load_uncertainty
-from pvera.study import analyses, analysis_plan, predictors, results, training
-from pvera.study.runs import list_runs
+from pvera.study import analyses, plan, predictors, results, training
+from pvera.study.plan import list_jobs
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def opened(run, index=0):
 
 
 def test_uncertainty_against_the_library(profile, root):
-    (run,) = list_runs(profile, "uncertainty", root)
+    (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
     stored = results.read_arrays(run.path)
     model, test, split = opened(run)
@@ -77,10 +77,10 @@ def test_uncertainty_against_the_library(profile, root):
 
 
 def test_without_pictures_no_pixels_are_kept(profile, root):
-    (run,) = list_runs(profile, "uncertainty", root)
+    (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
     with_pictures = results.read_arrays(run.path)
-    (run,) = list_runs(profile.with_(pictures=False), "uncertainty", root)
+    (run,) = list_jobs(profile.with_(pictures=False), "uncertainty", root)
     assert run.state() == "different"
     run.execute()
     stored = results.read_arrays(run.path)
@@ -92,7 +92,7 @@ def test_without_pictures_no_pixels_are_kept(profile, root):
 
 
 def test_the_results_of_an_analysis_can_be_read_without_its_adapter(profile, root):
-    (run,) = list_runs(profile, "uncertainty", root)
+    (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
     for path in run.trained[0].path.parent.iterdir():
         path.unlink()
@@ -110,7 +110,7 @@ def test_steps_keep_every_fp16_value(values):
 
 
 def test_latents(profile, root):
-    vera, pvera_ = list_runs(profile, "latents", root)
+    vera, pvera_ = list_jobs(profile, "latents", root)
     for run in (vera, pvera_):
         run.execute()
         stored = results.read_arrays(run.path)
@@ -128,13 +128,13 @@ def test_latents(profile, root):
 def test_existing_results_are_identified_by_adapter_data_and_settings(
     profile, root, tmp_path, monkeypatch
 ):
-    (run,) = list_runs(profile, "uncertainty", root)
+    (run,) = list_jobs(profile, "uncertainty", root)
     assert run.state() == "missing"
     run.execute()
     assert run.state() == "done"
     with monkeypatch.context() as patch:
-        patch.setattr(analysis_plan, "DRAWS", [2, 5])
-        assert list_runs(profile, "uncertainty", root)[0].state() == "different"
+        patch.setattr(plan, "DRAWS", [2, 5])
+        assert list_jobs(profile, "uncertainty", root)[0].state() == "different"
     record, adapter = run.trained[0].path, run.adapters[0].read_bytes()
     written = results.read(record), *results.read_predictions(record)
     results.write(record, *written, adapter + b" ")
@@ -157,7 +157,7 @@ def test_out_of_distribution(tmp_path):
         tmp_path / "results",
     )
     make_adapters(profile, root)
-    runs = list_runs(profile, "out_of_distribution", root)
+    runs = list_jobs(profile, "out_of_distribution", root)
     assert [(run.dataset, run.method) for run in runs] == [
         (dataset, method) for dataset in ("digits", "vessels") for method in ("vera", "pvera")
     ]
@@ -179,7 +179,7 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
     """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
     profile = make_profile(tmp_path, ["digits"])
     make_adapters(profile, tmp_path / "results")
-    (run,) = list_runs(profile, "predictors", tmp_path / "results")
+    (run,) = list_jobs(profile, "predictors", tmp_path / "results")
     path = run.trained[-1].path
     record, arrays, adapter = (
         results.read(path),
@@ -206,7 +206,7 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
 
 
 def test_focus_is_the_auroc_of_lengths_at_the_patches_of_the_object(profile, root):
-    _, run = list_runs(profile, "focus", root)
+    _, run = list_jobs(profile, "focus", root)
     run.execute()
     stored = results.read_arrays(run.path)
     model, test, _ = opened(run)
@@ -268,7 +268,7 @@ def test_predictors_against_the_library(method, trained, tmp_path, monkeypatch):
         analyses={"predictors": [trained]},
     )
     make_adapters(profile, tmp_path / "results", trained)
-    (run,) = list_runs(profile, "predictors", tmp_path / "results")
+    (run,) = list_jobs(profile, "predictors", tmp_path / "results")
     run.execute()
     assert run.method == method and run.state() == "done"
 

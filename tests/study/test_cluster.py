@@ -25,9 +25,9 @@ from submitit.core.submission import process_job
 from pvera.errors import InputError
 from pvera.study import cluster
 from pvera.study.cluster import Site
+from pvera.study.jobs import Run
+from pvera.study.plan import Plan
 from pvera.study.profiles import Profile
-from pvera.study.runs import Run
-from pvera.study.worker import Plan
 
 SITE = {"workers": 3, "minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "requeues": 2}
 # Each prints the real command's output. jobs.json is the cluster's state: id -> name, script, states of tasks.
@@ -211,7 +211,7 @@ def test_a_failing_run_does_not_end_the_others(slurm, folder):
 
 
 def test_states_follow_from_files(slurm, plan):
-    linear = next(run for run in plan.runs() if run.method == "linear")
+    linear = next(run for run in plan.jobs() if run.method == "linear")
     assert set(states(plan).values()) == {"missing"}
     linear.path.parent.mkdir(parents=True)
     with FileLock(linear.path.with_suffix(".lock")):
@@ -258,11 +258,11 @@ def test_a_job_is_requeued_before_its_time_limit_and_resumes(slurm, folder, monk
         assert slurm.work("7") != 0
     assert states(plan) == {"benchmark/linear/seed0": "done", "benchmark/lora/seed0": "missing"}
     assert cluster.active(plan) == 1
-    before = next(run.path for run in plan.runs() if run.method == "linear").stat().st_mtime_ns
+    before = next(run.path for run in plan.jobs() if run.method == "linear").stat().st_mtime_ns
     assert slurm.work("7") == 0
     assert set(states(plan).values()) == {"done"}
     assert (
-        before == next(run.path for run in plan.runs() if run.method == "linear").stat().st_mtime_ns
+        before == next(run.path for run in plan.jobs() if run.method == "linear").stat().st_mtime_ns
     )
 
 

@@ -16,9 +16,10 @@ from windows import refuse_open_files
 from pvera import InputError
 from pvera.files import sha256
 from pvera.study import results, worker
+from pvera.study.jobs import Run
+from pvera.study.plan import Plan
 from pvera.study.profiles import Profile
-from pvera.study.runs import Run
-from pvera.study.worker import Plan, claimed, failure, work, work_together
+from pvera.study.worker import claimed, failure, work, work_together
 
 
 def test_hash_depends_on_numbers_not_on_their_types():
@@ -162,14 +163,14 @@ def names(runs) -> list[str]:
 
 
 def test_what_a_run_needs_is_found_first(plan):
-    assert names(plan.runs()) == [
+    assert names(plan.jobs()) == [
         "beta/pvera/0",
         *(f"benchmark/{m}/{s}" for s in (0, 1) for m in ("linear", "lora")),
     ]
     steps = []
     work(plan, on_step=lambda *step: steps.append(step))
-    assert len(plan.runs()) == 7 and plan.missing() == []
-    search = plan.runs()[0]
+    assert len(plan.jobs()) == 7 and plan.missing() == []
+    search = plan.jobs()[0]
     assert search.name == "tiny/vessels/pvera/seed0"
     assert steps[:3] == [(search, 1, 2), (search, 2, 2), (search, 0, 0)]
     before = {path: path.stat().st_mtime_ns for path in plan.root.rglob("seed*")}
@@ -202,7 +203,7 @@ def test_results_of_another_configuration_are_replaced_on_request_only(plan, fol
 
 def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
     """The others go on, and wait for what it does."""
-    mine, *others = plan.runs()
+    mine, *others = plan.jobs()
     executed, execute = [], Run.execute
 
     def noted(run, *arguments):
@@ -226,7 +227,7 @@ def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
 
 def test_a_claim_ends_where_an_open_file_cannot_be_removed(plan, monkeypatch):
     """As on Windows, whose lock files go on release."""
-    run, *_ = plan.runs()
+    run, *_ = plan.jobs()
     refuse_open_files(monkeypatch)
     for _ in range(2):
         with claimed(run) as mine:
@@ -244,7 +245,7 @@ def test_a_run_that_another_worker_has_finished_is_not_trained_again(plan, monke
             execute(other)
 
     monkeypatch.setattr(Run, "execute", beside_another)
-    first = plan.runs()[0]
+    first = plan.jobs()[0]
     work(plan)
     assert executed == [first] and plan.missing() == []
 
