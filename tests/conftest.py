@@ -14,6 +14,7 @@ from tiny import make_images, make_vit
 from pvera import backbones
 from pvera.data import image_folders
 from pvera.study import worker
+from pvera.study.plan import Plan
 from pvera.study.profiles import Profile
 
 torch.set_num_threads(1)
@@ -63,9 +64,7 @@ def folder(tmp_path):
 @pytest.fixture
 def plan(folder):
     """A search of β (1 run), linear, lora (4 runs), and pvera, which needs it (2)."""
-    return worker.Plan(
-        Profile.read(folder / "small.yaml"), ("beta", "benchmark"), folder / "results"
-    )
+    return Plan(Profile.read(folder / "small.yaml"), ("beta", "benchmark"), folder / "results")
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from trained import make_data, make_profile
 
 from pvera.data import image_folders, inputs, vtab
 from pvera.errors import InputError
-from pvera.study import results, runs
-from pvera.study.runs import list_runs
+from pvera.study import jobs, results
+from pvera.study.plan import list_jobs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,13 +158,13 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, call):
     assert "vtab-1k.json is damaged" in call("--root", tmp_path)[2]
 
 
-def wanted(root, *names) -> list[runs.Run]:
+def wanted(root, *names) -> list[jobs.Job]:
     settings = {
         "seeds": [0],
         "methods": {"linear": {"learning_rate": 1e-2}},
         "training": TrainingConfig(epochs=1),
     }
-    return list_runs(
+    return list_jobs(
         make_profile(root, names, data=str(root), **settings), "benchmark", root / "results"
     )
 

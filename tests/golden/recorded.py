@@ -16,8 +16,8 @@ import trained
 
 from pvera.data import glue, vtab
 from pvera.study import results
+from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile
-from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
 FILE = Path(__file__).parent / "runs.json"
@@ -64,7 +64,7 @@ def of_texts(folder: Path) -> Profile:
 
 def training(profile: Profile, experiment: str, method: str, root: Path) -> dict:
     """Execute the run of a method, and return its numbers: curves of each member, and test scores."""
-    (run,) = (run for run in list_runs(profile, experiment, root) if run.method == method)
+    (run,) = (run for run in list_jobs(profile, experiment, root) if run.method == method)
     replace(run, pool="first").execute()  # as the recorded numbers were made
     record = results.read(run.path)
     curves = [member["curve"] for member in record["members"]]
@@ -75,7 +75,7 @@ def training(profile: Profile, experiment: str, method: str, root: Path) -> dict
 
 def analysis(profile: Profile, root: Path) -> dict:
     """Execute PVeRA's analysis of uncertainty after its training, and return the sum of each array."""
-    (run,) = list_runs(profile, "uncertainty", root)
+    (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
     return {
         name: float(values.astype(np.float64).sum())

@@ -10,8 +10,8 @@ from pvera import backbones, checkpoint
 from pvera.data import image_folders
 from pvera.data.inputs import data_sha256
 from pvera.study import results
+from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile
-from pvera.study.runs import list_runs
 
 IMAGES = 40
 
@@ -50,7 +50,7 @@ def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -
 def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None:
     """Write a record, predictions and a random adapter for every run of an experiment of `profile`."""
     frozen = backbones.load("tiny")
-    for run in list_runs(profile, experiment, root):
+    for run in list_jobs(profile, experiment, root):
         task = image_folders.task(run.dataset)
         model = pvera.adapt(frozen.model, run.members[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))

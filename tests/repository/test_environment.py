@@ -142,7 +142,7 @@ sys.modules |= dict.fromkeys(("pandas", "sklearn", "pydantic", "matplotlib", "se
 import {MODULES}
 for name in ("pandas", "sklearn", "pydantic"):
     del sys.modules[name]
-import pvera.report.tables.benchmark, pvera.study.runs
+import pvera.report.tables.benchmark, pvera.study.worker
 """
 
 

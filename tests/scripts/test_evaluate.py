@@ -26,7 +26,7 @@ import pvera
 from pvera import InputError, backbones, metrics
 from pvera.data import custom, image_folders, inputs, suite, vtab
 from pvera.study import analyses, results
-from pvera.study.runs import list_runs
+from pvera.study.plan import list_jobs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
         methods={"linear": {}, "pvera": {"rank": 8}, "ia3": {}, "adaptformer": {}},
         training=TrainingConfig(epochs=1),
     )
-    trainings = list_runs(profile, "benchmark", tmp_path / "r")
+    trainings = list_jobs(profile, "benchmark", tmp_path / "r")
     for run in trainings:
         run.execute()
     frozen = backbones.load("tiny")
