@@ -59,7 +59,7 @@ class Analysis(Job):
     @property
     def adapters(self) -> list[Path]:
         """The adapters' files. InputError for one that is gone or was changed."""
-        return [results.beside(run.path, results.ADAPTER) for run in self.trained]
+        return [results.kept_file(run.path, results.ADAPTER) for run in self.trained]
 
     def known_config(self) -> dict:
         return super().known_config() | {
@@ -84,7 +84,7 @@ class Analysis(Job):
         other splits than lie there now: its test images may then be those that it was trained on."""
         records = [results.read(run.path) for run in self.trained]
         for run, record in zip(self.trained, records, strict=True):
-            config = record["config"]
+            config = record.config
             if config["images"] == self.images and config["data_sha256"] != inputs.data_sha256(
                 self
             ):
@@ -97,7 +97,7 @@ class Analysis(Job):
         data = dict(zip(self.tested, tests, strict=True))
         with checkpoint.load(frozen.model, first).eval() as model:
             arrays = self.function(model, self, data)
-        origin = {name: records[0].get(name) for name in ("category", "protocol", "data_copy")}
+        origin = {name: getattr(records[0], name) for name in ("category", "protocol", "data_copy")}
         return origin | {"config": self.config()}, {"arrays": arrays}
 
 

@@ -104,10 +104,10 @@ class Job:
         if compare_data:
             config = self.config()
         else:
-            config = record["config"] | self.known_config()
-        if results.config_hash(config) != record["config_hash"]:
+            config = record.config | self.known_config()
+        if results.config_hash(config) != record.config_hash:
             return "different"
-        return "diverged" if record.get("chosen", {}) is None else "done"
+        return "diverged" if record.diverged else "done"
 
     def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
         """Return the job's part of its record, and what `results.write` keeps with it."""

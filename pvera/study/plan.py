@@ -111,7 +111,7 @@ def _on_first_backbone(profile: Profile, root: str | Path, experiment: str) -> l
 
 def has_adapter(run: Run) -> bool:
     """Return whether the record of a training names an adapter."""
-    return run.path.exists() and results.ADAPTER in results.read(run.path)["files"]
+    return run.path.exists() and results.ADAPTER in results.read(run.path).files
 
 
 def analyse_each(

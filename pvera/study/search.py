@@ -170,8 +170,8 @@ def chosen_values(
     )
     if not path.exists():
         return None
-    chosen = results.read(path)["chosen"]
-    return chosen and chosen["grid"]
+    chosen = results.read(path).chosen
+    return chosen.grid if chosen else None
 
 
 def _first_seed(profile: Profile, experiment: Experiment) -> int:

@@ -68,12 +68,9 @@ def test_uncertainty_against_the_library(profile, root):
     np.testing.assert_array_equal(stored["example_pixels"], split.images[[right, wrong]])
     np.testing.assert_allclose(stored["example_scores"][1], scores[:, wrong], atol=1e-3)
     record = results.read(run.path)
-    assert [record[name] for name in ("experiment", "category", "protocol")] == [
-        "uncertainty",
-        "natural",
-        "corrected",
-    ]
-    assert record["config"]["draws"] == [2, 4, 8, 16] and run.state() == "done"
+    origin = record.experiment, record.category, record.protocol
+    assert origin == ("uncertainty", "natural", "corrected")
+    assert record.config["draws"] == [2, 4, 8, 16] and run.state() == "done"
 
 
 def test_without_pictures_no_pixels_are_kept(profile, root):
@@ -136,7 +133,7 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(
         patch.setattr(plan, "DRAWS", [2, 5])
         assert list_jobs(profile, "uncertainty", root)[0].state() == "different"
     record, adapter = run.trained[0].path, run.adapters[0].read_bytes()
-    written = results.read(record), *results.read_predictions(record)
+    written = results.read_dict(record), *results.read_predictions(record)
     results.write(record, *written, adapter + b" ")
     assert run.state() == "different"
     results.write(record, *written, adapter)
@@ -182,7 +179,7 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
     (run,) = list_jobs(profile, "predictors", tmp_path / "results")
     path = run.trained[-1].path
     record, arrays, adapter = (
-        results.read(path),
+        results.read_dict(path),
         results.read_predictions(path),
         run.adapters[-1].read_bytes(),
     )

@@ -342,7 +342,7 @@ def recorded(monkeypatch):
     """Return what reads a record. Backbones and data of runs have the hashes of their records."""
     read = cache(results.read)
     monkeypatch.setattr(results, "read", read)
-    config = lambda run: read(run.path)["config"]  # noqa: E731
+    config = lambda run: read(run.path).config  # noqa: E731
     names = ("weights_sha256", "image_size", "max_length")
     of_backbone = lambda run: {name: value for name, value in config(run).items() if name in names}  # noqa: E731
     monkeypatch.setattr(inputs, "describe_backbone", of_backbone)
@@ -353,7 +353,7 @@ def recorded(monkeypatch):
 def committed(profile: Profile, read) -> tuple[set[Path], set[Path]]:
     """Return the paths of a profile's records: of trainings, and of analyses."""
     paths = {*(ROOT / "results" / profile.name).rglob("seed*.json")}
-    trainings = {path for path in paths if "members" in read(path)}
+    trainings = {path for path in paths if read(path).members is not None}
     return trainings, paths - trainings
 
 
@@ -369,10 +369,10 @@ def test_committed_trainings_are_those_that_the_profile_lists(name, recorded):
     assert trainings - run_at.keys() == set()
     for path in trainings & run_at.keys():
         run, record = run_at[path], recorded(path)
-        assert [asdict(member) for member in run.members] == record["config"]["members"], path
+        assert [asdict(member) for member in run.members] == record.config["members"], path
         assert (run.protocol.name, results.config_hash(run.config())) == (
-            record["protocol"],
-            record["config_hash"],
+            record.protocol,
+            record.config_hash,
         )
     if not name.startswith("vtab"):  # whose profiles list more data sets than were trained
         missing = {
@@ -397,8 +397,8 @@ def test_committed_analyses_are_of_the_committed_adapters(name, recorded):
     assert analyses and analyses <= run_at.keys()
     for path in analyses:
         run, record = run_at[path], recorded(path)
-        assert results.config_hash(run.config()) == record["config_hash"], path
-        assert [sha256(adapter) for adapter in run.adapters] == record["config"]["adapter_sha256"]
+        assert results.config_hash(run.config()) == record.config_hash, path
+        assert [sha256(adapter) for adapter in run.adapters] == record.config["adapter_sha256"]
 
 
 # Profiles: keys, refusals and their messages

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import threading
+from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -20,6 +21,8 @@ from pvera.study.jobs import Run
 from pvera.study.plan import Plan
 from pvera.study.profiles import Profile
 from pvera.study.worker import claimed, failure, work, work_together
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_hash_depends_on_numbers_not_on_their_types():
@@ -40,7 +43,7 @@ def test_write_then_read(tmp_path):
     probabilities, labels = np.array([[0.25, 0.75], [1.0, 0.0]]), np.array([1, 0])
     path = tmp_path / "deep" / "seed0.json"
     results.write(path, record, probabilities, labels)
-    written = results.read(path)
+    written = results.read_dict(path)
     assert written == record | {"files": written["files"]}
     assert written["files"] == {".npz": sha256(path.with_suffix(".npz"))}
     read_probabilities, read_labels = results.read_predictions(path)
@@ -60,12 +63,43 @@ def test_numbers_in_the_file(tmp_path):
     record["note"] = "spaces [  stay \n in ] strings"
     path = tmp_path / "seed0.json"
     results.write(path, record)
-    member = results.read(path)["members"][0]
-    assert member["best_validation_loss"] is None
-    assert member["curve"] == {"train_loss": [0.333333, None, 123457000.0], "kl": [0.0, 0.0, 0.0]}
-    assert results.read(path)["note"] == record["note"]
+    written = results.read(path)
+    member = written.members[0]
+    assert member.best_validation_loss is None
+    assert member.curve == {"train_loss": [0.333333, None, 123457000.0], "kl": [0.0, 0.0, 0.0]}
+    assert written.model_extra["note"] == record["note"]
     assert '"train_loss":[0.333333,null,123457000.0]' in path.read_text()
     assert "NaN" not in path.read_text() and "Infinity" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vtab_tiny/latent_dropout/tiny/smallnorb_ele/vera/seed4",
+        "synthetic/latent_dropout/tiny/scenes/vera/seed4",
+        "synthetic/focus/tiny/digits/pvera/seed2",
+    ],
+)
+def test_a_committed_record_is_written_again_byte_for_byte(name):
+    """Of accepted data, of a training and of an analysis: order of keys and formats of numbers."""
+    path = ROOT / f"results/{name}.json"
+    record = results.read(path)
+    content = record.model_dump(by_alias=True, exclude_unset=True)
+    assert results.to_json(content) == path.read_text(encoding="utf-8")
+
+
+def test_every_committed_record_keeps_its_content():
+    for path in (ROOT / "results").rglob("seed*.json"):
+        content = results.read_dict(path)
+        assert json.loads(results.to_json(content, path)) == content, path
+
+
+def test_a_record_with_a_wrong_key_is_not_written(tmp_path):
+    record = make_record()
+    del record["members"][0]["epochs"]
+    with pytest.raises(InputError, match=r"seed0.json: members.0.epochs: is missing$"):
+        results.write(tmp_path / "seed0.json", record)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("fails_at", [1, 2])
@@ -100,14 +134,14 @@ def test_a_file_that_is_not_the_one_that_was_written_is_refused(tmp_path, suffix
     path = tmp_path / "seed0.json"
     results.write(path, make_record(), np.eye(2), np.arange(2), b"an adapter")
     file = path.with_suffix(suffix)
-    assert results.beside(path, suffix) == file
+    assert results.kept_file(path, suffix) == file
     file.write_bytes(file.read_bytes()[:-1])
     message = f"{file}: is gone, or was changed after it was written; delete {path} and"
     with pytest.raises(InputError, match=message):
-        results.beside(path, suffix)
+        results.kept_file(path, suffix)
     file.unlink()
     with pytest.raises(InputError, match=message):
-        results.beside(path, suffix)
+        results.kept_file(path, suffix)
 
 
 def change(key, value):

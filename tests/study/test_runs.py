@@ -22,6 +22,7 @@ from pvera.data.image_folders import load_split
 from pvera.study import results
 from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile
+from pvera.study.records import Choice
 from pvera.study.training import TrainingConfig
 
 
@@ -94,24 +95,18 @@ def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_prof
     run = list_jobs(small_profile.with_(methods={"lora": {}}), "benchmark", tmp_path)[0]
     with_rates(run, 1e30, 1e-3).execute()
     record = results.read(run.path)
-    broken, healthy = record["members"]
-    assert (broken["status"], healthy["status"]) == ("diverged", "epoch limit")
-    assert (
-        broken["curve"]["validation_loss"] == [None]
-        and len(healthy["curve"]["validation_loss"]) == 2
-    )
-    assert record["chosen"] == {
-        "member": 1,
-        "epoch": healthy["best_epoch"],
-        "grid": healthy["grid"],
-    }
-    assert broken["best_epoch"] != healthy["best_epoch"] and record["test"]["accuracy"] > 0
+    broken, healthy = record.members
+    assert (broken.status, healthy.status) == ("diverged", "epoch limit")
+    assert broken.curve["validation_loss"] == [None]
+    assert len(healthy.curve["validation_loss"]) == 2
+    assert record.chosen == Choice(member=1, epoch=healthy.best_epoch, grid=healthy.grid)
+    assert broken.best_epoch != healthy.best_epoch and record.test["accuracy"] > 0
 
     run = with_rates(run, 1e30, 1e31)
     run.execute()
     record = results.read(run.path)
-    assert [m["status"] for m in record["members"]] == ["diverged"] * 2
-    assert record["chosen"] is None and record["test"] is None and run.state() == "diverged"
+    assert [member.status for member in record.members] == ["diverged"] * 2
+    assert record.chosen is None and record.test is None and run.state() == "diverged"
     assert [path.name for path in run.path.parent.iterdir()] == [run.path.name], (
         "no member can predict"
     )
@@ -124,7 +119,7 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
         (run,) = list_jobs(single.with_(protocol=name), "benchmark", tmp_path / name)
         run = replace(run, members=run.members * 2)
         run.execute()
-        a, b = (m["curve"]["validation_loss"] for m in results.read(run.path)["members"])
+        a, b = (m.curve["validation_loss"] for m in results.read(run.path).members)
         assert (a == b) is equal
 
 
@@ -190,7 +185,7 @@ def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(pro
     image.write_bytes((tmp_path / "data/digits/images/test6.png").read_bytes())
     other.execute()
     scripts.forget()
-    first, second = (results.read(run_.path)["config"]["data_sha256"] for run_ in (run, other))
+    first, second = (results.read(run_.path).config["data_sha256"] for run_ in (run, other))
     assert first == second and run.state() == other.state() == "different"
 
 
@@ -336,9 +331,9 @@ def test_a_ninth_method_is_trained_and_its_adapter_loads_and_merges(registered, 
     assert run.state() == "done"
     frozen = backbones.load("tiny")
     before = {name: p.clone() for name, p in frozen.model.named_parameters()}
-    model = pvera.load(frozen.model, results.beside(run.path, results.ADAPTER)).eval()
+    model = pvera.load(frozen.model, results.kept_file(run.path, results.ADAPTER)).eval()
     record = results.read(run.path)
-    assert model.members[0].method == Bias(**record["chosen"]["grid"])
+    assert model.members[0].method == Bias(**record.chosen.grid)
     assert all(layer.bias.abs().max() > 0 for layer in model.members[0].layers), "it was trained"
     images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -346,7 +341,7 @@ def test_a_ninth_method_is_trained_and_its_adapter_loads_and_merges(registered, 
         torch.testing.assert_close(model.merge_()(images), adapted, rtol=1e-4, atol=1e-4)
         model.unmerge_().unload()
     kept, _ = results.read_predictions(run.path)
-    assert len(kept) == trained.IMAGES and record["test"]["images"] == trained.IMAGES
+    assert len(kept) == trained.IMAGES and record.test["images"] == trained.IMAGES
     for name, parameter in frozen.model.named_parameters():
         torch.testing.assert_close(parameter, before[name], msg=name)
 
