@@ -136,10 +136,10 @@ def open_adapter(options: Namespace) -> tuple[Backbone, dict]:
         raise InputError(f"{options.adapter}: no such file")
     path, record = options.adapter.with_suffix(".json"), {}
     if path.exists():
-        results.beside(
+        results.kept_file(
             path, results.ADAPTER
         )  # refuses an adapter that is not the one that the run left
-        record = results.read(path)
+        record = results.read_dict(path)
     if record.get("category") == "language":
         raise InputError(f"{options.adapter} reads text; adapters of images can be evaluated here")
     backbone = options.backbone or record.get("backbone")

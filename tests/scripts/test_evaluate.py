@@ -58,7 +58,7 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
     )
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, *more)
     assert status == 0, errors
-    recorded = results.read(adapter.with_suffix(".json"))["test"]
+    recorded = results.read_dict(adapter.with_suffix(".json"))["test"]
     numbers = json.loads((tmp_path / "m.json").read_text())
     assert (
         numbers["metrics"]["correct"] == recorded["correct"]
@@ -108,9 +108,9 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
         _, _, probabilities = predict(
             adapter, frozen, {}, split, image_folders.class_names("vessels")
         )
-        assert metrics.evaluate(probabilities, split.labels) == results.read(run.path)["test"], (
-            run.method
-        )
+        assert (
+            metrics.evaluate(probabilities, split.labels) == results.read_dict(run.path)["test"]
+        ), run.method
         stored, _ = results.read_predictions(run.path)
         assert np.array_equal(probabilities.astype(np.float16), stored), run.method
 
