@@ -20,10 +20,11 @@ import torch
 from pvera import __version__, checkpoint, metrics
 from pvera.adapters.base import derive
 from pvera.data import image_folders, inputs, vtab
-from pvera.data.image_folders import ImageData
+from pvera.data.inputs import Data
 from pvera.model import AdaptedModel, adapt
 from pvera.study import results, training
 from pvera.study.protocol import Protocol
+from pvera.study.records import IDENTITY, SCHEMA
 from pvera.study.training import History, MemberConfig, TrainingConfig
 
 #: States of jobs that have their result.
@@ -122,8 +123,8 @@ class Job:
             computed, files = self.compute(device, on_step)
             made_by = environment(device)
 
-        record = {"schema": results.SCHEMA}
-        record |= {name: getattr(self, name) for name in results.IDENTITY}
+        record: dict[str, Any] = {"schema": SCHEMA}
+        record |= {name: getattr(self, name) for name in IDENTITY}
         record |= computed
         record["environment"] = made_by | record.get("environment", {})
         record["config_hash"] = results.config_hash(record["config"])
@@ -174,8 +175,11 @@ class Run(Job):
         is_text = task.category == "language"
         methods = [member.method for member in self.members]
 
-        scores, files = None, {}
+        scores: dict[str, Any] | None = None
+        files: dict[str, Any] = {}
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
+            # The head reads no other token. Set for training and test alike, which rounds alike.
+            model.last_mlp_on_class_token = True
             histories = training.fit(
                 model,
                 train,
@@ -238,7 +242,7 @@ class Run(Job):
         return {"member": best, "epoch": epoch, "grid": self.members[best].grid}
 
     def _test(
-        self, model: AdaptedModel, best: int, history: History, test: ImageData, is_text: bool
+        self, model: AdaptedModel, best: int, history: History, test: Data, is_text: bool
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the scores of a member at its best epoch, and what is kept of it."""
         model.active = [best]
