@@ -34,7 +34,7 @@ from textwrap import shorten
 import numpy as np
 
 from pvera.adapters import METHODS
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, catch_os_errors
 from pvera.files import digest, plain, read_json, sha256, write_atomically
 
 SCHEMA = 3
@@ -111,7 +111,7 @@ def write(
         + "\n}\n"
     )
     # While what lies beside it is replaced there is no record that it could contradict.
-    with writing(path):
+    with catch_os_errors(path):
         for suffix in (".json", ARRAYS, ADAPTER):
             path.with_suffix(suffix).unlink(missing_ok=True)
         for suffix, content in contents.items():

@@ -21,7 +21,7 @@ import torch
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, catch_os_errors
 from pvera.files import write_atomically
 from pvera.study.profiles import Profile
 from pvera.study.runs import ENDED, Job, list_runs
@@ -89,7 +89,7 @@ def failure(run: Job) -> Path:
 def claimed(run: Job, timeout: float = 0) -> Iterator[bool]:
     """Hold the lock file of a run inside. False where another worker holds it longer than `timeout` (-1: any time)."""
     lock = FileLock(run.path.with_suffix(".lock"))
-    with writing(run.path):
+    with catch_os_errors(run.path):
         run.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=timeout, poll_interval=0.5)
