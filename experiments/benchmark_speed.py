@@ -35,7 +35,7 @@ from tqdm import tqdm
 from pvera import IA3, DoRA, LoRA, PVeRA, VeRA, adapt, backbones, cost, export_peft, sample
 from pvera.adapters import Method
 from pvera.encoders import encode_images, input_shape
-from pvera.errors import optional, run_script
+from pvera.errors import import_extra, run_script
 from pvera.files import require_writable
 from pvera.hooks import training_attention
 from pvera.report.table import update_csv
@@ -104,7 +104,7 @@ def main() -> None:
     work = []
     for part, precision in product(options.parts, options.precisions):
         if PARTS[part] is beside_peft:
-            optional("peft", "test")  # fail before the other parts
+            import_extra("peft", "test")  # fail before the other parts
         work += [
             (b, precision, part)
             for b in ([BESIDE_PEFT] if PARTS[part] is beside_peft else options.backbones)
@@ -123,7 +123,7 @@ class Bench:
         self.precision, self.device = precision, device
         with backbones.seeded(0):
             if backbone == BESIDE_PEFT:
-                transformers = optional("transformers", "language")
+                transformers = import_extra("transformers", "language")
                 vit = transformers.Dinov2Model(transformers.Dinov2Config(**SIZES))
             else:
                 vit = backbones.load(backbone, pretrained=False).model
@@ -272,7 +272,7 @@ def draws(bench: Bench) -> Iterator[tuple]:
 def beside_peft(bench: Bench) -> Iterator[tuple]:
     """A step of a plain training loop, with and without the KL term, which PEFT lacks."""
     peft, plain, frozen = (
-        optional("peft", "test"),
+        import_extra("peft", "test"),
         copy.deepcopy(bench.vit),
         bench.frozen(backward=True),
     )

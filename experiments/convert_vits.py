@@ -14,7 +14,7 @@ import safetensors.numpy
 from options import Parser, require_outputs
 
 from pvera import backbones
-from pvera.errors import InputError, explained, optional, run_script
+from pvera.errors import InputError, as_input_error, import_extra, run_script
 from pvera.files import write_atomically
 
 #: Parts of the names in the file, and timm's.
@@ -50,8 +50,8 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="the .safetensors file that is written")
     options = parser.parse_args()
     require_outputs([options.output], [options.onnx])
-    onnx = optional("onnx", "onnx")
-    with explained(f"{options.onnx} cannot be read"):
+    onnx = import_extra("onnx", "onnx")
+    with as_input_error(f"{options.onnx} cannot be read"):
         graph = onnx.load(options.onnx).graph
     try:
         tensors = convert(graph, onnx.numpy_helper.to_array)

@@ -22,7 +22,7 @@ from options import ROOT, Parser
 
 from pvera.data import vtab
 from pvera.data.image_folders import SPLITS
-from pvera.errors import InputError, explained, run_script, writing
+from pvera.errors import InputError, as_input_error, catch_os_errors, run_script
 from pvera.files import write_atomically
 
 #: The copy that the V-PETL benchmark (Xin et al., NeurIPS 2024) prepared and points to: one archive with all
@@ -123,13 +123,13 @@ def place(
     if not wanted:
         return left_out
     downloads, extracted = root / ".download", root / ".extracted"
-    with writing(root):
+    with catch_os_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(extracted, ignore_errors=True)  # of a call that was killed
         try:
             if source is None:
                 advice = "run the same command again, or give a copy to prepare_vtab.py --source"
-                with explained(f"cannot download {REPO}", advice):
+                with as_input_error(f"cannot download {REPO}", advice):
                     patterns = [f"*{suffix}" for suffix in ARCHIVES]
                     huggingface_hub.snapshot_download(
                         REPO, repo_type="dataset", allow_patterns=patterns, local_dir=downloads

@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from pvera import backbones
 from pvera.adapters.base import generator
-from pvera.errors import InputError, explained, run_script
+from pvera.errors import InputError, as_input_error, run_script
 from pvera.files import write_atomically
 
 MEAN, STD = (
@@ -106,7 +106,7 @@ def read(source):
 
     Downloads CIFAR-10's training images into data/ without a `source`.
     """
-    with explained(
+    with as_input_error(
         f"{source or 'CIFAR-10'} cannot be read", "--source takes images named <class>/<number>.jpg"
     ):
         if source is None:

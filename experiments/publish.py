@@ -16,7 +16,7 @@ from pathlib import Path
 from evaluate import TITLES, Evaluation, adapter_parser, evaluate, markdown_tables
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from pvera.errors import InputError, run_script, writing
+from pvera.errors import InputError, catch_os_errors, run_script
 
 ADAPTER = "adapter.safetensors"
 
@@ -30,7 +30,7 @@ def main() -> None:
     if os.path.lexists(options.output):
         raise InputError(f"{options.output} exists: --output names a new folder")
     page = card(evaluate(options), options.weights)
-    with writing(options.output):
+    with catch_os_errors(options.output):
         options.output.mkdir(parents=True)
         shutil.copyfile(options.adapter, options.output / ADAPTER)
         if (record := options.adapter.with_suffix(".json")).exists():

@@ -18,7 +18,7 @@ import pvera
 from pvera.backbones import Backbone, weights_sha256
 from pvera.data import image_folders
 from pvera.data.vtab import copy_name, require
-from pvera.errors import InputError, explained, optional, run_script
+from pvera.errors import InputError, as_input_error, import_extra, run_script
 from pvera.files import require_writable
 from pvera.peft.folder import CONFIG
 from pvera.report import published
@@ -95,14 +95,14 @@ def fetch(name: str, source: Path | None) -> Path:
             raise InputError(f"{source} has no adapter for {name}: it must lie in {folder.name}")
         return folder
     advice = f"get it elsewhere with `hf download {repository}` and give the folder that holds it with --source"
-    with explained(f"cannot download {repository}", advice):
+    with as_input_error(f"cannot download {repository}", advice):
         return Path(snapshot_download(repository, allow_patterns=FILES))
 
 
 def load_backbone(source: str, device: str) -> Backbone:
     """Load DINOv2 of transformers by its name on the hub or from a folder."""
-    transformers = optional("transformers", "language")
-    with explained(f"cannot load {source}", "give its folder with --backbone"), quiet():
+    transformers = import_extra("transformers", "language")
+    with as_input_error(f"cannot load {source}", "give its folder with --backbone"), quiet():
         model, report = transformers.Dinov2Model.from_pretrained(
             source, dtype=torch.float32, output_loading_info=True
         )

@@ -21,7 +21,7 @@ from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_
 from torch import Tensor, nn
 
 from pvera.encoders import encoder_layers, input_shape
-from pvera.errors import InputError, explained
+from pvera.errors import InputError, as_input_error
 from pvera.files import sha256
 
 TINY = "vit_tiny_patch8_32"
@@ -130,7 +130,7 @@ def load(
     """
     timm_name, options = architecture(name, image_size)
     what, advice, pretrained = f"cannot load {name}", "", pretrained or weights is not None
-    with explained(what):  # an unknown tag
+    with as_input_error(what):  # an unknown tag
         hub = getattr(get_pretrained_cfg(timm_name), "hf_hub_id", None)
     if weights is not None:
         if not Path(weights).is_file():
@@ -139,9 +139,9 @@ def load(
         options = options | {"pretrained_cfg_overlay": {"file": str(weights), "custom_load": False}}
     elif pretrained and hub:
         advice = f"get model.safetensors from https://huggingface.co/{hub} and give it with --weights {name}=FILE"
-        with explained(what, advice):
+        with as_input_error(what, advice):
             shapes(name)  # what takes no adapters is refused before weights are asked for
-    with explained(what, advice), seeded(seed):
+    with as_input_error(what, advice), seeded(seed):
         model: Any = timm.create_model(timm_name, pretrained=pretrained, num_classes=0, **options)
     encoder_layers(model)
     model.eval().requires_grad_(False)

@@ -31,7 +31,7 @@ from pvera.encoders import (
     uncompiled,
     uncompiled_name,
 )
-from pvera.errors import InputError, explained
+from pvera.errors import InputError, as_input_error
 from pvera.files import write_atomically
 from pvera.model import AdaptedModel, Member, adapt, require_adapted, require_plain
 
@@ -117,7 +117,7 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
             "or is another model, in another precision, or with an adapter merged into it"
         )
     shape, expected = described["input_shape"], tensors.pop(FEATURES)
-    with explained(
+    with as_input_error(
         f"{path}: the backbone does not take inputs of shape {tuple(shape)}, as it did in training"
     ):
         features = example_features(backbone, shape, described["pool"]).cpu()
@@ -159,7 +159,7 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
 def _read(path: Path) -> tuple[dict, dict]:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    with explained(f"{path} is damaged or not an adapter file"), safe_open(path, "pt") as file:
+    with as_input_error(f"{path} is damaged or not an adapter file"), safe_open(path, "pt") as file:
         described = json.loads((file.metadata() or {})["pvera"])
         if described["version"] != VERSION:
             raise InputError(

@@ -15,7 +15,7 @@ class InputError(ValueError):
 
 
 @contextmanager
-def writing(place: object) -> Iterator[None]:
+def catch_os_errors(place: object) -> Iterator[None]:
     """Raise an InputError that names `place` where the system refuses to write inside."""
     try:
         yield
@@ -24,7 +24,7 @@ def writing(place: object) -> Iterator[None]:
 
 
 @contextmanager
-def explained(what: str, advice: str = "") -> Iterator[None]:
+def as_input_error(what: str, advice: str = "") -> Iterator[None]:
     """Raise "what: reason; advice" as an InputError for any other error inside: those of decoders are many."""
     try:
         yield
@@ -39,7 +39,7 @@ def explained(what: str, advice: str = "") -> Iterator[None]:
         raise InputError("; ".join(filter(None, [f"{what}: {reason}", advice]))) from None
 
 
-def optional(module: str, extra: str) -> Any:
+def import_extra(module: str, extra: str) -> Any:
     """Import `module`, which the `extra` of the package installs. InputError where it is missing."""
     try:
         return importlib.import_module(module)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, catch_os_errors
 
 
 def write_atomically(path: str | Path, content: bytes | str) -> None:
@@ -27,7 +27,7 @@ def write_atomically(path: str | Path, content: bytes | str) -> None:
     path = Path(path)
     if isinstance(content, str):
         content = content.encode(errors="backslashreplace")
-    with writing(path):
+    with catch_os_errors(path):
         if is_stream(path):
             path.write_bytes(content)
         else:
@@ -60,7 +60,7 @@ def is_stream(path: Path) -> bool:
 
 def require_writable(folder: str | Path) -> None:
     """Make `folder`. InputError where no file can be written there: better before a training than after it."""
-    with writing(folder):
+    with catch_os_errors(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"0")

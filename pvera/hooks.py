@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import Adapter
 from pvera.encoders import EncoderLayer, example_features, input_shape, is_own, uncompiled
-from pvera.errors import InputError, explained
+from pvera.errors import InputError, as_input_error
 
 #: Parameters that were changed, with their old values.
 Replaced = list[tuple[Tensor, Tensor]]
@@ -199,7 +199,7 @@ def require_residual_layers(encoder: nn.Module, layers: Sequence[EncoderLayer]) 
             handles.append(layer.layer.register_forward_hook(require_same))
     handles += [part.register_forward_hook(count) for part in parts]
     try:
-        with explained(f"{title} does not compute an image {shape}, the size that it names"):
+        with as_input_error(f"{title} does not compute an image {shape}, the size that it names"):
             features = example_features(encoder, shape)
     finally:
         for handle in handles:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pvera.adapters.base import generator
-from pvera.errors import InputError, optional
+from pvera.errors import InputError, import_extra
 from pvera.model import AdaptedModel
 
 
@@ -98,7 +98,7 @@ def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps
     """Return `Maps` of images (n, 3, height, width) with `draws` draws from `seed`; VeRA has no draws."""
     if type(draws) is not int or draws < 0:
         raise InputError(f"draws must be a whole number from 0, not {draws!r}")
-    PCA = optional("sklearn.decomposition", "study").PCA
+    PCA = import_extra("sklearn.decomposition", "study").PCA
     mean, sigma = last_layer(model, images, "q")
     mu = _of_patches(model, mean).cpu()
     latents = mu.flatten(0, -2).numpy()

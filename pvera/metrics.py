@@ -6,7 +6,7 @@ by confidence, n_b of N in bin b: Σ_b n_b/N · |accuracy(b) − confidence(b)|,
 
 import numpy as np
 
-from pvera.errors import InputError, optional
+from pvera.errors import InputError, import_extra
 
 BINS = 15
 DRAWS = 200  # of labels, for the errors of a calibrated model
@@ -32,7 +32,7 @@ def matthews(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Return the Matthews correlation of the most probable class with the label, in [−1, 1]; 0 if one is constant."""
     probabilities, labels = _check(probabilities, labels)
     return float(
-        optional("sklearn.metrics", "study").matthews_corrcoef(labels, probabilities.argmax(1))
+        import_extra("sklearn.metrics", "study").matthews_corrcoef(labels, probabilities.argmax(1))
     )
 
 
@@ -160,7 +160,7 @@ def auroc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
         return float("nan")
 
     # The Mann-Whitney statistic, from ranks: scikit-learn's checks take milliseconds, however few images there are.
-    ranks = optional("scipy.stats", "study").rankdata(uncertainty)
+    ranks = import_extra("scipy.stats", "study").rankdata(uncertainty)
     of_wrong = ranks[np.asarray(wrong, bool)]
     n = len(of_wrong)
     pairs_in_order = of_wrong.sum() - n * (n + 1) / 2

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
 from pvera.adapters.base import derive, fixed_defaults, full_precision, linear, require_finite
+from pvera.adapters.pvera import total_loss
 from pvera.adapters.stochastic import Passes, Source, with_settings
 from pvera.encoders import (
     POOLS,
@@ -154,7 +155,9 @@ class AdaptedModel(nn.Module):
         if not self.single:
             raise InputError("labels= gives one loss: compute those of a grid from its logits")
         loss = nn.functional.cross_entropy(full_precision(logits), labels)
-        return Output(loss + self.beta * self.kl_divergence() if with_kl else loss, logits)
+        if with_kl:
+            loss = total_loss(loss, self.kl_divergence(), self.beta)
+        return Output(loss, logits)
 
     def features(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
         """Return the heads' input (active members, batch, dim); (1, batch, dim) where no adapter changes the backbone.

@@ -14,7 +14,7 @@ from torch import nn
 
 from pvera.backbones import weights_sha256
 from pvera.encoders import encoder_layers
-from pvera.errors import InputError, explained, optional
+from pvera.errors import InputError, as_input_error, import_extra
 
 #: Short names of encoders on the hub, and of one that is a package with its weights.
 NAMES = {
@@ -50,16 +50,16 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     """
     if name not in NAMES:
         raise InputError(f"unknown text encoder {name!r}; choose from {', '.join(NAMES)}")
-    transformers = optional("transformers", "language")
+    transformers = import_extra("transformers", "language")
     source, local = str(weights or NAMES[name]), weights is not None or name in PACKAGED
     if weights is None and local:
-        source = str(Path(optional(source, "language").__file__).parent / "model")
+        source = str(Path(import_extra(source, "language").__file__).parent / "model")
     hint = (
         ""
         if local
         else f"get it elsewhere with `hf download {source}` and give its folder with --weights"
     )
-    with explained(f"cannot load {name} from {source}", hint), quiet():
+    with as_input_error(f"cannot load {name} from {source}", hint), quiet():
         # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.
         model, report = transformers.AutoModel.from_pretrained(
             source,
@@ -98,7 +98,7 @@ def pool(name: str) -> str:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence the progress bars and reports of transformers inside."""
-    logging = optional("transformers.utils.logging", "language")
+    logging = import_extra("transformers.utils.logging", "language")
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

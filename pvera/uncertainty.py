@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pvera import metrics
 from pvera.adapters.base import require_finite
-from pvera.errors import InputError, optional
+from pvera.errors import InputError, import_extra
 from pvera.model import AdaptedModel, require_adapted
 
 
@@ -116,6 +116,8 @@ def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     samples = np.asarray(samples, np.float64)
     k, mean = len(samples), samples.mean(0)
     half = (
-        optional("scipy.stats", "study").t.ppf(0.975, k - 1) * samples.std(0, ddof=1) / np.sqrt(k)
+        import_extra("scipy.stats", "study").t.ppf(0.975, k - 1)
+        * samples.std(0, ddof=1)
+        / np.sqrt(k)
     )
     return mean - half, mean + half

@@ -68,6 +68,17 @@ class PVeRA(Method):
         return PVeRAAdapter(self, layer.dim, shared, index, seed)
 
 
+def total_loss(cross_entropy: Tensor, kl: Tensor, beta: Tensor | float) -> Tensor:
+    """Return the training loss L_CE + β Σ_layers L_KL (Eq. 8).
+
+    Args:
+        cross_entropy: L_CE, a scalar, or (members,) of a grid.
+        kl: Σ_layers L_KL in the same shape, as `AdaptedModel.kl_divergence` returns it.
+        beta: β, one for all members or (members,).
+    """
+    return cross_entropy + beta * kl
+
+
 class PVeRAAdapter(VeRAAdapter):
     """d (halves, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B.
 

@@ -27,7 +27,7 @@ from pvera import files
 from pvera.data import image_folders
 from pvera.data.image_folders import MANIFEST, SPLIT_OF, manifest, name_errors
 from pvera.data.tasks import TASKS
-from pvera.errors import InputError, explained, writing
+from pvera.errors import InputError, as_input_error, catch_os_errors
 
 #: Names of the folders of splits.
 PART_OF = {"train": "train", "training": "train", "test": "test"}
@@ -194,7 +194,7 @@ def _lists(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
 
 def _write(folder: Path, lists: dict[str, str], described: dict) -> None:
     """Write lists, the link to the pictures, and last the description: it says that all is there."""
-    with writing(folder):
+    with catch_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for written in (MANIFEST, "images"):
             (folder / written).unlink(missing_ok=True)
@@ -266,7 +266,7 @@ def find(folder: Path, besides: Iterable[Path] = ()) -> tuple[list[Path], Counte
         visited.add(visit)
         content: list[Path] = []
         # Folders of the system may be closed to users, as lost+found is.
-        with suppress(OSError) if inside_hidden else explained(f"{place} cannot be read"):
+        with suppress(OSError) if inside_hidden else as_input_error(f"{place} cannot be read"):
             content = sorted(place.iterdir())
         for path in content:
             hidden, picture = inside_hidden or is_hidden(path.name), path.suffix.lower() in suffixes
@@ -286,7 +286,7 @@ def is_hidden(name: str) -> bool:
 
 def _folders(place: Path) -> list[Path]:
     """Return the folders in `place` that are not hidden."""
-    with explained(f"{place} cannot be read"):
+    with as_input_error(f"{place} cannot be read"):
         return sorted(
             path for path in place.iterdir() if path.is_dir() and not is_hidden(path.name)
         )

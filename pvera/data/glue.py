@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from pvera import files
-from pvera.errors import InputError, explained, optional
+from pvera.errors import InputError, as_input_error, import_extra
 from pvera.text_encoders import Encoder
 
 if TYPE_CHECKING:  # trainings on images do without
@@ -127,8 +127,8 @@ def from_hub(task: TextTask, split: str) -> pd.DataFrame:
     from huggingface_hub import hf_hub_download
 
     name = f"{task.name}/{'train' if split == 'train' else 'validation'}-00000-of-00001.parquet"
-    optional("pyarrow", "language")
-    with explained(
+    import_extra("pyarrow", "language")
+    with as_input_error(
         f"cannot download {name} of {HUB}", "make_texts.py --source takes the TSV files"
     ):
         table = pd.read_parquet(hf_hub_download(HUB, name, repo_type="dataset"))

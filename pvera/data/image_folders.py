@@ -34,7 +34,7 @@ from tqdm import tqdm
 from pvera import files
 from pvera.backbones import Backbone
 from pvera.data.tasks import TASKS, Task, class_name
-from pvera.errors import InputError, explained, writing
+from pvera.errors import InputError, as_input_error, catch_os_errors
 
 #: File of the split that a run trains on, validates on and is tested on.
 SPLIT_OF = {"train": "train800", "validation": "val200", "test": "test"}
@@ -255,7 +255,7 @@ def as_displayed(file: Path) -> Image.Image:
     keep the colour that the file holds. 16 bits of a PNG file become 8: grey values are divided by 257, of colours the
     high byte is taken. InputError for an unreadable file, and for grey values of more than 8 bits in other formats.
     """
-    with explained(f"image {file} cannot be read"), Image.open(file) as image:
+    with as_input_error(f"image {file} cannot be read"), Image.open(file) as image:
         image.load()
         with suppress(
             Exception
@@ -320,7 +320,7 @@ def claimed(folder: Path) -> Iterator[None]:
     InputError where the store cannot be written.
     """
     lock = FileLock(stored(folder) / "lists.lock")
-    with writing(f"{store()} ({CACHE} names another folder)"):
+    with catch_os_errors(f"{store()} ({CACHE} names another folder)"):
         Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     try:
@@ -331,7 +331,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 def state(file: Path) -> list[int]:
     """Return size and times of an image file. InputError where it is missing."""
-    with explained(f"image {file} cannot be read"):
+    with as_input_error(f"image {file} cannot be read"):
         status = os.stat(file)
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
@@ -355,7 +355,7 @@ def _decoded(place: str, undecoded: Undecoded) -> np.memmap:
     """
     file = store() / f"{place}.npy"
     split = file.stem.rpartition("-")[0]
-    with writing(f"decoded images to {store()} ({CACHE} names another folder)"):
+    with catch_os_errors(f"decoded images to {store()} ({CACHE} names another folder)"):
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_name(f"{split}.lock")):  # another process may be decoding them
             with suppress(OSError, ValueError):  # missing or damaged

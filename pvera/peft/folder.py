@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pvera.adapters.base import is_positive, require_finite
 from pvera.encoders import EncoderLayer
-from pvera.errors import InputError, explained
+from pvera.errors import InputError, as_input_error
 from pvera.files import read_json, write_atomically
 
 CONFIG, TENSORS, HEAD = "adapter_config.json", "adapter_model.safetensors", "head.safetensors"
@@ -258,7 +258,10 @@ def _content(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         )
     if not file.exists():
         raise InputError(f"{file}: no such file")
-    with explained(f"{file} is damaged, or no safetensors file"), safe_open(file, "pt") as content:
+    with (
+        as_input_error(f"{file} is damaged, or no safetensors file"),
+        safe_open(file, "pt") as content,
+    ):
         names = content.keys()
         tensors = {name: content.get_tensor(name).float() for name in names}
         return tensors, content.metadata() or {}

@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pvera.data.inputs import prepare
-from pvera.errors import InputError, optional
+from pvera.errors import InputError, import_extra
 from pvera.files import digest
 from pvera.study.jobs import ENDED
 from pvera.study.plan import Plan
@@ -54,7 +54,7 @@ class Worker:
         work(self.plan, self.device, keep_going=True)
 
     def checkpoint(self):
-        return optional("submitit", "slurm").helpers.DelayedSubmission(self)
+        return import_extra("submitit", "slurm").helpers.DelayedSubmission(self)
 
 
 def submit(plan: Plan, site: Site) -> int:
@@ -62,7 +62,7 @@ def submit(plan: Plan, site: Site) -> int:
 
     Returns their number. InputError if sbatch refuses, and as `Plan.missing` and `inputs.prepare`.
     """
-    submitit = optional("submitit", "slurm")
+    submitit = import_extra("submitit", "slurm")
     if shutil.which("sbatch") is None:
         raise InputError("there is no SLURM here: sbatch is not on PATH")
     missing = plan.missing()

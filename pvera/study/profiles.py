@@ -28,7 +28,7 @@ from ruamel.yaml import YAML
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
 from pvera.data import image_folders
-from pvera.errors import InputError, explained
+from pvera.errors import InputError, as_input_error
 from pvera.study.protocol import PROTOCOLS, VARIANTS
 
 # Settings whose types are checked
@@ -98,7 +98,7 @@ def choose(what: str, name: str, among: Iterable[str]) -> None:
 
 def load_yaml(path: str | Path) -> Any:
     """Read a file in YAML 1.2, in which 1e-3 is a number and a key stands once. InputError names the wrong line."""
-    with explained(f"{path} cannot be read"):
+    with as_input_error(f"{path} cannot be read"):
         return YAML(typ="safe", pure=True).load(Path(path).read_text(encoding="utf-8"))
 
 

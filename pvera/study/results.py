@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pvera.adapters import METHODS
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, catch_os_errors
 from pvera.files import digest, plain, read_json, sha256, write_atomically
 from pvera.study.records import IDENTITY, SCHEMA, Record
 
@@ -97,7 +97,7 @@ def write(
     text = to_json(content, path)
 
     # While the other files are replaced there is no record that they could contradict.
-    with writing(path):
+    with catch_os_errors(path):
         for suffix in (".json", ARRAYS, ADAPTER):
             path.with_suffix(suffix).unlink(missing_ok=True)
         for suffix, content in contents.items():

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pvera.adapters.base import Method, full_precision, generator
+from pvera.adapters.pvera import total_loss
 from pvera.data.image_folders import ImageData
 from pvera.data.inputs import Data
 from pvera.hooks import training_attention
@@ -308,7 +309,7 @@ def step(
         for m, b in zip(model.active, beta, strict=True)
     ]
     kl = scalars(terms, loss)
-    objective = loss + scalars(beta, loss) * kl
+    objective = total_loss(loss, kl, scalars(beta, loss))
     objective.sum().backward()
     for m in model.active:
         optimizers[m].step()

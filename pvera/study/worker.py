@@ -21,7 +21,7 @@ import torch
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, catch_os_errors
 from pvera.files import write_atomically
 from pvera.study.jobs import ENDED, Job
 from pvera.study.plan import Plan
@@ -50,7 +50,7 @@ def claimed(job: Job, timeout: float = 0) -> Iterator[bool]:
         Whether the lock is held; False where another worker held it all the time.
     """
     lock = FileLock(job.path.with_suffix(".lock"))
-    with writing(job.path):
+    with catch_os_errors(job.path):
         job.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=timeout, poll_interval=0.5)

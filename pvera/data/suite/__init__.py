@@ -39,7 +39,7 @@ from pvera.data.suite.structured import (
     distance,
     sprites,
 )
-from pvera.errors import writing
+from pvera.errors import catch_os_errors
 
 MANIFEST = "manifest.json"
 
@@ -160,7 +160,7 @@ def write(
     InputError, with nothing left behind, where the system refuses.
     """
     folder, partial = root / recipe.name, root / f".{recipe.name}.partial"
-    with writing(root):
+    with catch_os_errors(root):
         shutil.rmtree(partial, ignore_errors=True)  # of a call that was killed
         try:
             for split, part in parts.items():
