@@ -21,8 +21,8 @@ from options import DEVICE, ROOT, Parser, require_outputs
 
 from pvera import backbones, checkpoint, metrics, uncertainty
 from pvera.backbones import Backbone
-from pvera.data import custom, image_folders, inputs, vtab
-from pvera.data.image_folders import ImageSplit
+from pvera.data import custom, inputs, tasks, vtab
+from pvera.data.image_splits import ImageSplit
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError, run_script
 from pvera.files import plain, write_atomically
@@ -160,7 +160,7 @@ def classes_of(record: dict) -> list[str]:
     return (
         record["own_data"]["classes"]
         if "own_data" in record
-        else image_folders.class_names(record["dataset"])
+        else tasks.class_names(record["dataset"])
     )
 
 
@@ -194,7 +194,7 @@ def evaluate(
         print(custom.describe(name, custom.install(root, name, folder)), flush=True)
     vtab.require(root, name)
     differs = vtab.read_record(root).get(name)
-    classes = image_folders.class_names(name, root)
+    classes = tasks.class_names(name, root)
     if record:
         require_unseen(record, custom.current(root, name), name)
         both_known = {trained_on, name} <= TASKS.keys()
@@ -292,7 +292,7 @@ def predict(
         # A t-interval knows no bounds, a score has some.
         table["interval_low"] = drawn["low"].clip(0, 1)
         table["interval_high"] = drawn["high"].clip(0, 1)
-    if split.labels is not None:
+    if len(split.labels):
         label_of = np.arange(len(table)), split.labels
         table["label"], table["correct"] = names[split.labels], predicted == split.labels
         table["label_score"] = probabilities[label_of]

@@ -13,10 +13,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 from evaluate import adapter_parser, classes_of, open_adapter, predict, require_other_files
 
 from pvera.data import custom
-from pvera.data.image_folders import ImageSplit, Undecoded, name_errors
+from pvera.data.decoding import UndecodedImages, list_first
+from pvera.data.image_splits import ImageSplit
 from pvera.errors import InputError, run_script
 from pvera.files import write_atomically
 
@@ -42,14 +44,14 @@ def main() -> None:
         raise InputError(
             f"which classes has {options.adapter}? Name them in the order of its outputs with --classes"
         )
-    images = Undecoded(Path(), pictures, frozen.image_size)
-    split = ImageSplit(images, None, pictures)
+    images = UndecodedImages(Path(), pictures, frozen.image_size)
+    split = ImageSplit(images, np.empty(0, np.int64), pictures)
     _, table, _ = predict(
         options.adapter, frozen, record, split, options.classes or classes_of(record), options.draws
     )
-    errors = images.refused
+    errors = images.errors
     if len(errors) == len(pictures):
-        raise InputError(name_errors(errors.values()))
+        raise InputError(list_first(errors.values()))
     table = table[[path not in errors for path in pictures]]
     write_atomically(options.output, table.to_csv(index=False, float_format="%.6f"))
     print(
@@ -58,7 +60,7 @@ def main() -> None:
     if left_out:
         print(f"left out: {custom.describe_left_out(left_out)}", file=sys.stderr)
     if errors:
-        print(f"left out: {name_errors(errors.values())}", file=sys.stderr)
+        print(f"left out: {list_first(errors.values())}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -4,7 +4,7 @@
     pets/train/cat/1.jpg     folders train, val and test with a folder per class
 
 `install` writes a folder of VTAB-1k's format: `images`, a link to the pictures, which stay where they are; lists with
-VTAB-1k's names, whatever the counts; and the description that `image_folders.manifest` returns.
+VTAB-1k's names, whatever the counts; and the description that `tasks.read_manifest` returns.
 """
 
 import hashlib
@@ -24,9 +24,10 @@ from PIL import Image
 from tqdm import tqdm
 
 from pvera import files
-from pvera.data import image_folders
-from pvera.data.image_folders import MANIFEST, SPLIT_OF, manifest, name_errors
-from pvera.data.tasks import TASKS
+from pvera.data import decoding, split_files, store
+from pvera.data.decoding import list_first
+from pvera.data.split_files import SPLIT_OF
+from pvera.data.tasks import MANIFEST, TASKS, read_manifest
 from pvera.errors import InputError, explained, writing
 
 #: Names of the folders of splits.
@@ -105,7 +106,7 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
         rows += [(file.relative_to(source).as_posix(), label, part) for file in pictures]
         left_out += others
     if odd := [ascii(path) for path, *_ in rows if not _fits_a_line(path)]:
-        raise InputError(f"{source}: rename {name_errors(odd)}: a line break, or no UTF-8")
+        raise InputError(f"{source}: rename {list_first(odd)}: a line break, or no UTF-8")
     return _table(source, rows).sort_values(["content", "path"], ignore_index=True), left_out
 
 
@@ -132,12 +133,12 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict]:
         table["part"] = table.part.where(parts == "test", table.content.map(drawn))
         described |= {"drawn": shares, "seed": SEED}
     if untrained := sorted({*labels} - {*labels[table.part == "train"]}):
-        raise InputError(f"{source} has no training picture of {name_errors(untrained)}")
+        raise InputError(f"{source} has no training picture of {list_first(untrained)}")
     for column, where in (("label", "with different labels"), ("part", "in two splits")):
         unequal = table.groupby("content")[column].transform("nunique") > 1
         if unequal.any():
             raise InputError(
-                f"{source} has equal pictures {where} ({name_errors([*table.path[unequal]])}): keep one of each"
+                f"{source} has equal pictures {where} ({list_first([*table.path[unequal]])}): keep one of each"
             )
     return table, {
         "source": os.path.abspath(source),
@@ -152,7 +153,7 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict]:
 
 
 def install(root: str | Path, name: str, source: str | Path) -> dict:
-    """Write the lists of a data set below `root`, and return its description (`image_folders.manifest`).
+    """Write the lists of a data set below `root`, and return its description (`tasks.read_manifest`).
 
     Lists that are right stay untouched. Of several processes one writes, and the others wait.
     InputError as `split`, and for a name that is taken or cannot name a folder of results.
@@ -164,8 +165,8 @@ def install(root: str | Path, name: str, source: str | Path) -> dict:
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
     folder = Path(root) / name
-    with image_folders.claimed(folder):
-        before = manifest(root, name)
+    with store.lock_data_set(folder):
+        before = read_manifest(root, name)
         link = folder / "images"
         begun = link.is_symlink() and os.readlink(link) == os.path.abspath(source)
         if folder.exists() and not (before or begun):  # begun: by a process that was killed
@@ -209,7 +210,7 @@ def current(root: str | Path, name: str) -> dict | None:
 
     InputError for a picture that is missing or cannot be decoded.
     """
-    if (described := manifest(root, name)) is None:
+    if (described := read_manifest(root, name)) is None:
         return None
     folder, classes, given = Path(root) / name, described["classes"], described["split"]["given"]
     rows = [
@@ -219,7 +220,7 @@ def current(root: str | Path, name: str) -> dict | None:
             part if part in given else "train" if given else None,
         )
         for part, split in SPLIT_OF.items()
-        for path, label in image_folders.read_split_file(folder, split, len(classes)).items()
+        for path, label in split_files.read_split_file(folder, split, len(classes)).items()
     ]
     return described | {"pictures_sha256": _digest(_table(folder / "images", rows))}
 
@@ -232,7 +233,7 @@ def describe(name: str, described: dict) -> str:
         shares = ", ".join(f"{share:.0%} {part}" for part, share in split["drawn"].items())
         given = f"{' and '.join(split['given'])} as given, " if split["given"] else ""
         splits = f"{given}stratified split: {shares}"
-    line = f"{name}: {len(described['classes'])} classes ({name_errors(described['classes'])}); images: {counts}; {splits}"
+    line = f"{name}: {len(described['classes'])} classes ({list_first(described['classes'])}); images: {counts}; {splits}"
     found = {
         "left out": describe_left_out(described["left_out"]),
         "with the pixels of another": described["alike"],
@@ -300,7 +301,7 @@ def _why_empty(of_class: Path) -> str:
         if file.is_file() and not any(map(is_hidden, file.relative_to(of_class).parts))
     )
     suffixes = sorted(set(seen))
-    found = f", only files of other formats ({name_errors(suffixes)})" if suffixes else ""
+    found = f", only files of other formats ({list_first(suffixes)})" if suffixes else ""
     return (
         f"{of_class} is the folder of a class, but holds no pictures that Pillow reads{found}: "
         "convert pictures or add them, or move the folder elsewhere"
@@ -326,9 +327,9 @@ def _table(folder: Path, rows: list[tuple]) -> pd.DataFrame:
     """
     table = pd.DataFrame(sorted(rows), columns=["path", "label", "part"], dtype=object)
     paths = [folder.resolve() / path for path in table.path]
-    states = [[str(path), *image_folders.state(path)] for path in paths]
-    key = ["contents", image_folders.DECODER, PIL.__version__, states]
-    contents = image_folders.remembered(key, lambda: _contents(paths))
+    states = [[str(path), *store.file_state(path)] for path in paths]
+    key = ["contents", decoding.DECODER, PIL.__version__, states]
+    contents = store.cached(key, lambda: _contents(paths))
     content, pixels, one_colour = zip(*contents, strict=True)
     smallest = pd.Series(content).groupby(list(pixels)).transform("min")
     return table.assign(content=smallest, one_colour=one_colour)
@@ -336,10 +337,10 @@ def _table(folder: Path, rows: list[tuple]) -> pd.DataFrame:
 
 def _contents(paths: list[Path]) -> list[tuple[str, str, bool]]:
     """Return `_content` of each picture. InputError names those that cannot be decoded."""
-    reading = image_folders.each(_content, paths)
+    reading = decoding.map_in_threads(_content, paths)
     contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
     if errors := [content for content in contents if isinstance(content, InputError)]:
-        raise InputError(name_errors(errors))
+        raise InputError(list_first(errors))
     return contents
 
 
@@ -348,7 +349,7 @@ def _content(path: Path) -> tuple[str, str, bool]:
 
     InputError where it cannot be decoded.
     """
-    image = image_folders.as_displayed(path)
+    image = decoding.as_displayed(path)
     pixels = hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
     one_colour = all(high - low <= ONE_COLOUR for low, high in image.getextrema())
     return files.sha256(path), pixels, one_colour

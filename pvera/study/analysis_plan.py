@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from pvera.data import image_folders, suite
+from pvera.data import suite, tasks
 from pvera.study import analyses, predictors, results
 from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
@@ -51,7 +51,7 @@ def out_of_distribution(profile: Profile, root, name: str, trained: str) -> list
     By default they are the first of each category: the paper has three, and does not name them.
     """
     first = {
-        image_folders.task(name, profile.data).category: name for name in reversed(profile.datasets)
+        tasks.find_task(name, profile.data).category: name for name in reversed(profile.datasets)
     }
     tested = profile.out_of_distribution or sorted(first.values(), key=profile.datasets.index)
     runs = [

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from pvera import checkpoint, metrics
-from pvera.data.image_folders import ImageData
+from pvera.data.image_splits import ImageData
 from pvera.model import AdaptedModel
 from pvera.study import training
 from pvera.study.analyses import Analysis, draw

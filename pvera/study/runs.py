@@ -23,7 +23,7 @@ import torch
 from pvera import __version__, checkpoint, metrics, text_encoders
 from pvera.adapters import METHODS
 from pvera.adapters.base import derive
-from pvera.data import image_folders, inputs, vtab
+from pvera.data import inputs, tasks, vtab
 from pvera.errors import InputError
 from pvera.model import adapt
 from pvera.study import results, training
@@ -153,7 +153,7 @@ class Run(Job):
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
         frozen, (train, validation, test) = inputs.for_run(self, device)
-        task = image_folders.task(self.dataset, self.data_root)
+        task = tasks.find_task(self.dataset, self.data_root)
         text = task.category == "language"
         own_draws, chosen, scores, files = self.protocol.own_draws, None, None, {}
         seeds = [
@@ -200,9 +200,7 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            **(vtab if task.suite == "vtab" else image_folders).provenance(
-                self.data_root, self.dataset
-            ),
+            **(vtab if task.suite == "vtab" else tasks).provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": members,
             "chosen": chosen,

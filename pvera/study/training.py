@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pvera.adapters.base import Method, full_precision, generator
-from pvera.data.image_folders import ImageData
+from pvera.data.image_splits import ImageData
 from pvera.hooks import training_attention
 from pvera.model import AdaptedModel, Member
 from pvera.study.profiles import TrainingConfig

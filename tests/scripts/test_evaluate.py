@@ -24,7 +24,7 @@ from trained import make_adapters, make_profile
 
 import pvera
 from pvera import InputError, backbones, metrics
-from pvera.data import custom, image_folders, inputs, suite, vtab
+from pvera.data import custom, inputs, suite, tasks, vtab
 from pvera.study import analyses, results
 from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
@@ -105,9 +105,7 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
     (split,) = inputs.load(profile.data, "vessels", frozen, ("test",))
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
-        _, _, probabilities = predict(
-            adapter, frozen, {}, split, image_folders.class_names("vessels")
-        )
+        _, _, probabilities = predict(adapter, frozen, {}, split, tasks.class_names("vessels"))
         assert metrics.evaluate(probabilities, split.labels) == results.read(run.path)["test"], (
             run.method
         )
@@ -117,7 +115,7 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
 
 def test_draws_follow_the_seed_of_the_run(alone, tmp_path):
     """A member of a grid may have a seed of its own."""
-    frozen, classes = backbones.load("tiny"), image_folders.class_names("vessels")
+    frozen, classes = backbones.load("tiny"), tasks.class_names("vessels")
     (split,) = inputs.load(tmp_path / "data", "vessels", frozen, ("test",))
     with pvera.load(frozen.model, alone[0]).eval() as model:
         assert model.members[0].seed == 0
@@ -134,7 +132,7 @@ def test_a_class_without_test_images_keeps_its_row(alone, tmp_path, capsys):
     lists.write_text("".join(line for line in lists.open() if not line.endswith(" 2\n")))
     file = tmp_path / "m.json"
     _, output, _ = scripts.outcome("evaluate", capsys, *alone, "--metrics", file)
-    name = image_folders.class_names("vessels")[2]
+    name = tasks.class_names("vessels")[2]
     assert f"| {name} | 0 | – |" in output
     row = json.loads(file.read_text())["classes"][2]
     assert row == {"class": name, "images": 0, "correct": 0, "accuracy": None}
