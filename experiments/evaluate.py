@@ -23,6 +23,7 @@ from pvera import backbones, checkpoint, metrics, uncertainty
 from pvera.backbones import Backbone
 from pvera.data import custom, inputs, tasks, vtab
 from pvera.data.image_splits import ImageSplit
+from pvera.data.picture_folders import find_pictures
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError, run_script
 from pvera.files import plain, write_atomically
@@ -221,7 +222,7 @@ def files_of(data_set: Path, folder: str) -> Iterator[Path]:
     yield from data_set.glob("*.*")
     for place in map(Path, filter(None, [data_set, folder])):
         if place.is_dir():
-            yield from custom.find(place)[0]
+            yield from find_pictures(place)[0]
 
 
 def require_unseen(record: dict, described: dict | None, name: str) -> None:

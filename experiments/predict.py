@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from evaluate import adapter_parser, classes_of, open_adapter, predict, require_other_files
 
-from pvera.data import custom
 from pvera.data.decoding import UndecodedImages, list_first
 from pvera.data.image_splits import ImageSplit
+from pvera.data.picture_folders import describe_left_out, find_pictures
 from pvera.errors import InputError, run_script
 from pvera.files import write_atomically
 
@@ -58,17 +58,17 @@ def main() -> None:
         f"{options.output}: {len(table)} pictures, the least certain ones have the lowest confidence"
     )
     if left_out:
-        print(f"left out: {custom.describe_left_out(left_out)}", file=sys.stderr)
+        print(f"left out: {describe_left_out(left_out)}", file=sys.stderr)
     if errors:
         print(f"left out: {list_first(errors.values())}", file=sys.stderr)
         sys.exit(1)
 
 
 def find(places: list[str]) -> tuple[list[str], Counter[str]]:
-    """Return the files, and all pictures below the folders; and what `custom.find` left out. InputError for none."""
+    """Return the files, and all pictures below the folders; and what `find_pictures` left out. InputError for none."""
     pictures, left_out = {}, Counter()
     for place in map(Path, places):
-        below, others = custom.find(place) if place.is_dir() else ([place], Counter())
+        below, others = find_pictures(place) if place.is_dir() else ([place], Counter())
         left_out += others
         if not (below and place.exists()):
             raise InputError(f"{place} does not exist, or holds no pictures")

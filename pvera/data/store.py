@@ -1,7 +1,9 @@
 """The store: decoded images and digests, kept on disk until their source changes.
 
-    <cache>/store/<data set>-<hash of its folder>/<split>-<size>-<hash>.npy   (N, size, size, 3) uint8
+    <cache>/store/<data set>-<hash of its folder>/<split>-<size>-<hash>.npy
     <cache>/store/digests/<hash>.json
+
+The first hold images (N, size, size, 3) uint8.
 
 `<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the checkout (without a
 checkout, in the home folder). VTAB-1k at 224 pixels takes 61 GB.

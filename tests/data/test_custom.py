@@ -19,7 +19,7 @@ from PIL import ExifTags, Image
 from tiny import refused
 
 from pvera import InputError
-from pvera.data import custom, split_files, store, tasks
+from pvera.data import custom, picture_folders, split_files, store, tasks
 from pvera.data.split_files import SPLIT_OF
 from pvera.report import analyses
 from pvera.report.tables import benchmark, uncertainty
@@ -82,18 +82,18 @@ def test_split_and_order_follow_from_content_alone(pictures, copy, tmp_path):
 
 
 def test_a_class_is_split_alike_for_ever():
-    drawn = custom._draw("cat", list("abcdefghij"), custom.SHARES)
+    drawn = custom._split_class("cat", list("abcdefghij"), custom.SHARES)
     assert "".join(part[1] for part in drawn.values()) == "rrrraeearr"  # of train, validation, test
-    assert drawn != custom._draw("dog", list("abcdefghij"), custom.SHARES)
+    assert drawn != custom._split_class("dog", list("abcdefghij"), custom.SHARES)
 
 
 def test_a_class_of_three_pictures_has_one_in_each_split():
-    assert sorted(custom._draw("cat", list("abc"), custom.SHARES).values()) == [
+    assert sorted(custom._split_class("cat", list("abc"), custom.SHARES).values()) == [
         "test",
         "train",
         "validation",
     ]
-    assert sorted(custom._draw("cat", list("ab"), {"validation": 0.2}).values()) == [
+    assert sorted(custom._split_class("cat", list("ab"), {"validation": 0.2}).values()) == [
         "train",
         "validation",
     ]
@@ -153,8 +153,8 @@ def test_folders_of_file_servers_are_no_classes_and_count_as_in_a_prediction(cop
     assert described["classes"] == CLASSES
     assert (
         described["left_out"]
-        == {"hidden": 6 * len(SYSTEM) + 1, custom.UNREAD: 1}
-        == custom.find(copy)[1]
+        == {"hidden": 6 * len(SYSTEM) + 1, picture_folders.UNREAD: 1}
+        == picture_folders.find_pictures(copy)[1]
     )
 
 
