@@ -76,3 +76,50 @@ def require_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
         for file in existing:
             if read.exists() and file.samefile(read):
                 raise InputError(f"{file} would take the place of an input: choose another name")
+
+
+class AdapterParser(Parser):
+    """A parser of the options that say which adapter to use, on which backbone."""
+
+    def __init__(self, description: str):
+        super().__init__(description)
+        text = "file that pvera.save or a training has written"
+        self.add_argument("adapter", type=Path, metavar="ADAPTER", help=text)
+        text = "the backbone (default: that of the record next to the adapter)"
+        self.add_argument("--backbone", metavar="B", help=text)
+        text = "file of the backbone's weights, instead of the hub's"
+        self.add_argument("--weights", metavar="FILE", help=text)
+        self.device(DEVICE)
+
+    def add_data_set(self) -> None:
+        """Add the options that say which test images to use."""
+        text = "a known data set, or your own pictures (default: the data set of the record)"
+        self.add_argument("--data-set", metavar="NAME[=FOLDER]", help=text)
+        text = "folder of the data sets (default: their suite's, below data/)"
+        self.add_argument("--data", type=Path, help=text)
+
+
+def require_adapter_outputs(
+    outputs: Iterable[Path], options: argparse.Namespace, images: Iterable[str | Path] = ()
+) -> None:
+    """Check the files that a script will write from an adapter, before its work.
+
+    Args:
+        outputs: The files.
+        options: Of an `AdapterParser`.
+        images: Files that it reads besides the adapter.
+
+    Raises:
+        InputError: As `require_outputs`, or a file would replace the adapter or its record.
+    """
+    outputs = list(outputs)
+    adapter = options.adapter
+    for file in outputs:
+        if file.resolve().with_suffix("") == adapter.resolve().with_suffix(""):
+            raise InputError(
+                f"{file} would take the place of the adapter or its record: choose another name"
+            )
+    inputs = [adapter, adapter.with_suffix(".json"), *map(Path, images)]
+    if options.weights:
+        inputs.append(Path(options.weights))
+    require_outputs(outputs, inputs)

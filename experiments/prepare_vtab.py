@@ -21,7 +21,7 @@ import huggingface_hub
 from options import ROOT, Parser
 
 from pvera.data import vtab
-from pvera.data.image_folders import SPLITS
+from pvera.data.split_files import SPLITS
 from pvera.errors import InputError, as_input_error, catch_os_errors, run_script
 from pvera.files import write_atomically
 

@@ -25,7 +25,7 @@ from options import ROOT, Parser, read_profile
 from PIL import Image
 
 from pvera import backbones, text_encoders
-from pvera.data import glue, image_folders, vtab
+from pvera.data import glue, store, tasks, vtab
 from pvera.errors import run_script
 from pvera.files import write_atomically
 
@@ -63,7 +63,7 @@ def write_vtab(
             for i in range(8, count):
                 os.link(folder / f"{i % 8}.{suffix}", folder / f"{i}.{suffix}")
             # If there are more classes than images, each split starts at another class.
-            labels = (np.arange(count) + 800 * part) % image_folders.task(name).classes
+            labels = (np.arange(count) + 800 * part) % tasks.find_task(name).classes
             lines = [f"images/{split}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)]
             (root / name / f"{split}.txt").write_text("".join(lines))
 
@@ -112,7 +112,7 @@ def main() -> None:
     ):  # of few images
         sys.exit(1)
     make_texts.install(ROOT / of_text.data, FOLDER / "glue")
-    environment = os.environ | {image_folders.CACHE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {store.CACHE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
     for name in (profile.name, of_text.name):
         command = [sys.executable, "experiments/run_profile.py", name, *options]
         if code := subprocess.run(command, cwd=ROOT, env=environment).returncode:

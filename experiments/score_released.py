@@ -16,7 +16,7 @@ from options import DEVICE, RESULTS, ROOT, Parser
 
 import pvera
 from pvera.backbones import Backbone, weights_sha256
-from pvera.data import image_folders
+from pvera.data import image_splits
 from pvera.data.vtab import copy_name, require
 from pvera.errors import InputError, as_input_error, import_extra, run_script
 from pvera.files import require_writable
@@ -65,7 +65,7 @@ def main() -> None:
     frozen = load_backbone(options.backbone, options.device)
     paper = published.load(RESULTS / "published").accuracies().loc["pvera"]
     for name, folder in folders.items():
-        split = image_folders.load_split(options.data, name, "test", SIZE)
+        split = image_splits.load_split(options.data, name, "test", SIZE)
         with pvera.import_peft(folder, frozen.model).eval() as model:
             predicted = predict(
                 model, split.data(frozen, torch.device(options.device), in_memory=False)

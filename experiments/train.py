@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from options import DEVICE, OWN, RESULTS, ROOT, Parser, read_profile
 
-from pvera.data import image_folders
+from pvera.data import store, tasks
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable
@@ -263,11 +263,11 @@ def own_pictures(options: Namespace, script: str) -> Iterator[Namespace]:
 
             folder = Path(lists, name)
             if listing:
-                stack.callback(shutil.rmtree, image_folders.stored(folder), ignore_errors=True)
+                stack.callback(shutil.rmtree, store.data_set_folder(folder), ignore_errors=True)
             described = custom.install(lists, name, source)
             print(custom.describe(name, described), flush=True)
 
-            if listing and described == image_folders.manifest(root, name):
+            if listing and described == tasks.read_manifest(root, name):
                 shutil.rmtree(folder)  # the images of the lists that are there are decoded already
                 folder.symlink_to(Path(root, name).absolute(), target_is_directory=True)
 

@@ -75,7 +75,7 @@ def sha256(path: str | Path) -> str:
     return content.hexdigest()
 
 
-def digest(content: dict) -> str:
+def digest(content: Any) -> str:
     """Return the SHA-256 of `content` as canonical JSON.
 
     Neither the order of keys nor a number's type matters: 16, 16.0 and numpy.int64(16) are equal.

@@ -16,7 +16,7 @@ import torch
 
 from pvera import backbones, text_encoders
 from pvera.backbones import Backbone
-from pvera.data import glue, image_folders, vtab
+from pvera.data import glue, image_splits, split_files, store, vtab
 from pvera.errors import InputError
 from pvera.text_encoders import Encoder
 
@@ -24,9 +24,9 @@ PARTS = ("train", "validation", "test")  # what a run reads, in this order
 
 
 #: A split in memory or in the store: labels (n,) int64; key; content(), all that training and testing read.
-Split = image_folders.ImageSplit | glue.TextSplit
+Split = image_splits.ImageSplit | glue.TextSplit
 #: A split on a device: labels (n,); `data[index]` is a batch as the frozen model reads it.
-Data = image_folders.ImageData | glue.TextData
+Data = image_splits.ImageData | glue.TextData
 
 
 def load(
@@ -39,7 +39,7 @@ def load(
     """Load `parts` of a data set below `root`. Images are decoded where the store lacks them.
 
     first: only that many samples of each split.
-    InputError as `image_folders.load_split` and `glue.load_split`.
+    InputError as `image_splits.load_split` and `glue.load_split`.
     """
     splits: list[Split] = []
     for part in parts:
@@ -50,8 +50,8 @@ def load(
                 split if part == "train" else split.by_length()
             )  # evaluation then needs little padding
         else:
-            images = image_folders.load_split(
-                root, name, image_folders.SPLIT_OF[part], frozen.image_size
+            images = image_splits.load_split(
+                root, name, split_files.SPLIT_OF[part], frozen.image_size
             )
             splits.append(images if first is None else images.first(first))
     return tuple(splits)
@@ -68,7 +68,7 @@ def digest(splits: Sequence[Split]) -> str:
         return content.hexdigest()
 
     key = [split.key for split in splits]
-    return image_folders.remembered(key, compute) if all(key) else compute()
+    return store.cached(key, compute) if all(key) else compute()
 
 
 def for_run(
@@ -116,8 +116,8 @@ def prepare(runs: Iterable, decode: bool = True) -> None:
         if decode or name in glue.GLUE:
             load(root, name, frozen)
         else:
-            for split in image_folders.SPLITS:
-                image_folders.listed(root, name, split, frozen.image_size)
+            for split in split_files.SPLITS:
+                image_splits.list_split(root, name, split, frozen.image_size)
 
 
 def _model(run) -> tuple[str, str | None, int | None]:

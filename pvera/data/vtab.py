@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from pvera import files
-from pvera.data.image_folders import SPLITS, read_split_file
+from pvera.data.split_files import SPLITS, read_split_file
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 

@@ -13,7 +13,7 @@ import numpy as np
 from pvera import checkpoint, latents, metrics, uncertainty
 from pvera.adapters.base import derive
 from pvera.data import inputs, suite
-from pvera.data.image_folders import ImageData
+from pvera.data.image_splits import ImageData
 from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.jobs import Job, Run

@@ -19,7 +19,7 @@ import torch
 
 from pvera import __version__, checkpoint, metrics
 from pvera.adapters.base import derive
-from pvera.data import image_folders, inputs, vtab
+from pvera.data import inputs, tasks, vtab
 from pvera.data.inputs import Data
 from pvera.model import AdaptedModel, adapt
 from pvera.study import results, training
@@ -171,7 +171,7 @@ class Run(Job):
     def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
         """Train the members in parallel, choose one, and test it."""
         frozen, (train, validation, test) = inputs.for_run(self, device)
-        task = image_folders.task(self.dataset, self.data_root)
+        task = tasks.find_task(self.dataset, self.data_root)
         is_text = task.category == "language"
         methods = [member.method for member in self.members]
 
@@ -196,7 +196,7 @@ class Run(Job):
                 scores, files = self._test(model, best, histories[best], test, is_text)
 
         package = "transformers" if is_text else "timm"
-        source = vtab if task.suite == "vtab" else image_folders
+        source = vtab if task.suite == "vtab" else tasks
         record = {
             "category": task.category,
             "protocol": self.protocol.name,

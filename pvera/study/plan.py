@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvera.data import image_folders, suite
+from pvera.data import suite, tasks
 from pvera.errors import InputError
 from pvera.study import analyses, predictors, results
 from pvera.study.analyses import Analysis
@@ -144,7 +144,7 @@ def out_of_distribution(
     """
     first_of_category: dict[str, str] = {}
     for dataset in profile.datasets:
-        category = image_folders.task(dataset, profile.data).category
+        category = tasks.find_task(dataset, profile.data).category
         first_of_category.setdefault(category, dataset)
     tested = profile.out_of_distribution or list(first_of_category.values())
 

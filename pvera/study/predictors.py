@@ -13,7 +13,7 @@ One analysis reads the adapters of all seeds on a data set. Its arrays are the c
 import numpy as np
 
 from pvera import checkpoint, metrics
-from pvera.data.image_folders import ImageData
+from pvera.data.image_splits import ImageData
 from pvera.model import AdaptedModel
 from pvera.study import training
 from pvera.study.analyses import Analysis, draw

@@ -27,7 +27,7 @@ from ruamel.yaml import YAML
 
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
-from pvera.data import image_folders
+from pvera.data import tasks
 from pvera.errors import InputError, as_input_error
 from pvera.study.protocol import PROTOCOLS, VARIANTS
 
@@ -239,7 +239,7 @@ class Profile(Settings):
             name for experiment in self.experiments.values() for name in experiment.datasets or ()
         ]
         for name in (*self.datasets, *self.out_of_distribution, *named):
-            if (image_folders.task(name, self.data).category == "language") != self.text:
+            if (tasks.find_task(name, self.data).category == "language") != self.text:
                 raise ValueError(
                     f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}"
                 )

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from pvera.adapters.base import Method, full_precision, generator
 from pvera.adapters.pvera import total_loss
-from pvera.data.image_folders import ImageData
+from pvera.data.image_splits import ImageData
 from pvera.data.inputs import Data
 from pvera.hooks import training_attention
 from pvera.model import AdaptedModel, Member

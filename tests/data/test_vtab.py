@@ -20,7 +20,7 @@ from PIL import Image
 from rehearsal import write_vtab
 from trained import make_data, make_profile
 
-from pvera.data import image_folders, inputs, vtab
+from pvera.data import inputs, split_files, store, tasks, vtab
 from pvera.errors import InputError
 from pvera.study import jobs, results
 from pvera.study.plan import list_jobs
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(image_folders.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(store.CACHE, str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def kitti(whole, tmp_path):
     return tmp_path / "data"
 
 
-#: List, its new first line, finding. Other wrong lines are those of `image_folders.read_split_file`.
+#: List, its new first line, finding. Other wrong lines are those of `split_files.read_split_file`.
 DAMAGES = [
     (
         "val200",
@@ -121,14 +121,14 @@ def test_lists_show_all_classes(tmp_path, name):
     (tmp_path / name).mkdir()
     (first, second), classes, counts = (
         CLASSES[name],
-        image_folders.task(name).classes,
+        tasks.find_task(name).classes,
         vtab.TRAINING | {"test": 400},
     )
     for split, labels in {"train800": first, "val200": second, "test": range(classes)}.items():
         lines = [f"{split}/{i} {labels[i % len(labels)]}\n" for i in range(counts[split])]
         (tmp_path / name / f"{split}.txt").write_text("".join(lines))
     few, seen = (
-        f"test: 400 images, not {image_folders.task(name).test_images}",
+        f"test: 400 images, not {tasks.find_task(name).test_images}",
         len({*first, *second}),
     )
     assert vtab.check(tmp_path, name, images=False) == [few]
@@ -222,7 +222,7 @@ def test_the_copies_are_distinguished_by_content(tmp_path):
         "lossless",
         None,
     ]
-    for split in image_folders.SPLITS:
+    for split in split_files.SPLITS:
         path = tmp_path / "kitti" / (tmp_path / f"kitti/{split}.txt").read_text().split()[0]
         path.unlink()
         Image.new("RGB", (8, 8)).save(path, "JPEG")

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from timm.models.vision_transformer import VisionTransformer
 
 import pvera
-from pvera.data.image_folders import ImageData
+from pvera.data.image_splits import ImageData
 from pvera.study import training
 from pvera.study.protocol import PUBLISHED
 

@@ -383,7 +383,9 @@ def test_wall_times_are_summed_by_experiment(tmp_path):
     seconds = {"benchmark": 60, "protocol_shuffle": 30, "rank_8": 10, "rank_16": 20, "mine": 40}
     places = [{"experiment": name} for name in seconds] + [{"seed": 1}]
     for place, spent in zip(places, [*seconds.values(), 180]):
-        write_all(tmp_path, [make_record(cost={"wall_seconds": spent, "peak_memory_mb": 1}, **place)])
+        write_all(
+            tmp_path, [make_record(cost={"wall_seconds": spent, "peak_memory_mb": 1}, **place)]
+        )
     table = cells(speed.wall_time_table(speed.wall_times(tmp_path, "mine"), "mine"))
     assert table["Benchmark, equal tuning"] == ["2", "4.0", "70.6", "120.0"]
     assert table["Ablation of the rank"] == ["2", "0.5", "8.8", "15.0"]

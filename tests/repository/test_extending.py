@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from rehearsal import write_vtab
 
 from pvera import backbones
-from pvera.data import image_folders, vtab
+from pvera.data import tasks, vtab
 from pvera.study import results
 from pvera.study.profiles import Profile
 from pvera.study.worker import cores
@@ -186,7 +186,7 @@ def test_the_rehearsal_is_the_paper_in_small(suffix):
         name: experiment.model_copy(update=elsewhere)
         for name, experiment in rehearsal.experiments.items()
     } == {name: experiment.model_copy(update=elsewhere) for name, experiment in of_paper.items()}
-    assert len({image_folders.task(name).category for name in rehearsal.datasets}) == (
+    assert len({tasks.find_task(name).category for name in rehearsal.datasets}) == (
         1 if suffix else 3
     )
     assert (rehearsal.images, rehearsal.training.epochs, rehearsal.gpu) == (16, 1, False)

@@ -15,7 +15,6 @@ import safetensors.torch
 import scripts
 import torch
 import yaml
-from evaluate import predict, require_unseen
 from options import require_outputs
 from photographs import pictures  # noqa: F401  a fixture
 from sklearn.metrics import accuracy_score
@@ -24,8 +23,9 @@ from trained import make_adapters, make_profile
 
 import pvera
 from pvera import InputError, backbones, metrics
-from pvera.data import custom, image_folders, inputs, suite, vtab
+from pvera.data import custom, inputs, suite, tasks, vtab
 from pvera.study import analyses, results
+from pvera.study.evaluation import SavedAdapter, predict, require_unseen
 from pvera.study.plan import list_jobs
 from pvera.study.training import TrainingConfig
 
@@ -105,9 +105,8 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
     (split,) = inputs.load(profile.data, "vessels", frozen, ("test",))
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
-        _, _, probabilities = predict(
-            adapter, frozen, {}, split, image_folders.class_names("vessels")
-        )
+        saved = SavedAdapter(adapter, frozen, {})
+        probabilities = predict(saved, split, tasks.class_names("vessels")).probabilities
         assert (
             metrics.evaluate(probabilities, split.labels) == results.read_dict(run.path)["test"]
         ), run.method
@@ -117,14 +116,15 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
 
 def test_draws_follow_the_seed_of_the_run(alone, tmp_path):
     """A member of a grid may have a seed of its own."""
-    frozen, classes = backbones.load("tiny"), image_folders.class_names("vessels")
+    frozen, classes = backbones.load("tiny"), tasks.class_names("vessels")
     (split,) = inputs.load(tmp_path / "data", "vessels", frozen, ("test",))
     with pvera.load(frozen.model, alone[0]).eval() as model:
         assert model.members[0].seed == 0
         data = split.data(frozen, torch.device("cpu"))
         drawn = {seed: np.concatenate([*analyses.draw(model, data, 3, seed)], 1) for seed in (0, 5)}
     for seed, record in ((0, {}), (5, {"seed": 5})):
-        _, table, _ = predict(alone[0], frozen, record, split, classes, 3)
+        saved = SavedAdapter(alone[0], frozen, record)
+        table = predict(saved, split, classes, 3).table
         np.testing.assert_allclose(table["draws_sd"], drawn[seed].max(2).std(0, ddof=1), rtol=1e-4)
     assert not np.allclose(drawn[0], drawn[5])
 
@@ -134,7 +134,7 @@ def test_a_class_without_test_images_keeps_its_row(alone, tmp_path, capsys):
     lists.write_text("".join(line for line in lists.open() if not line.endswith(" 2\n")))
     file = tmp_path / "m.json"
     _, output, _ = scripts.outcome("evaluate", capsys, *alone, "--metrics", file)
-    name = image_folders.class_names("vessels")[2]
+    name = tasks.class_names("vessels")[2]
     assert f"| {name} | 0 | – |" in output
     row = json.loads(file.read_text())["classes"][2]
     assert row == {"class": name, "images": 0, "correct": 0, "accuracy": None}
@@ -319,7 +319,7 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     custom.install(tmp_path, "mine", pictures)
     frozen = backbones.load("tiny")
     (split,) = inputs.load(tmp_path, "mine", frozen, ["test"])
-    _, known, _ = predict(adapter, frozen, {}, split, NAMES)
+    known = predict(SavedAdapter(adapter, frozen, {}), split, NAMES).table
     known.index = [path.removeprefix("images/").replace("/", " ") for path in split.names]
     table.index = [Path(path).name for path in table.path]
     both = known.index.intersection(table.index)

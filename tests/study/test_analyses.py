@@ -16,7 +16,7 @@ import pvera
 from pvera import backbones, latents, metrics, uncertainty
 from pvera.adapters.base import derive
 from pvera.data import suite
-from pvera.data.image_folders import ImageData, load_split
+from pvera.data.image_splits import ImageData, load_split
 from pvera.errors import InputError
 from pvera.report.analyses import load_uncertainty
 from pvera.study import analyses, plan, predictors, results, training

@@ -17,8 +17,8 @@ from trained import make_profile
 
 import pvera
 from pvera import InputError, backbones
-from pvera.data import glue, image_folders, inputs
-from pvera.data.image_folders import load_split
+from pvera.data import decoding, glue, inputs, store
+from pvera.data.image_splits import load_split
 from pvera.study import results
 from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile
@@ -129,7 +129,7 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
 @pytest.fixture
 def profile(tmp_path, monkeypatch):
     """On weights in a file; the store is the test's own."""
-    monkeypatch.setenv(image_folders.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(store.CACHE, str(tmp_path / "cache"))
     state = backbones.load("tiny").model.state_dict()
     safetensors.torch.save_file(state, tmp_path / "mine.safetensors")
     return make_profile(
@@ -157,7 +157,7 @@ def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     done = (search, *trainings, analysis)
     scripts.forget()
     with monkeypatch.context() as patch:
-        patch.setattr(image_folders, "decode", None)
+        patch.setattr(decoding, "decode", None)
         assert {run.state() for run in done} == {"done"}
     (tmp_path / "data/digits/images/test3.png").touch()
     scripts.forget()

@@ -15,7 +15,7 @@ import pvera
 from pvera import PVeRA
 from pvera.adapters.pvera import PVeRAAdapter
 from pvera.backbones import Backbone
-from pvera.data.image_folders import ImageData, ImageSplit
+from pvera.data.image_splits import ImageData, ImageSplit
 from pvera.hooks import training_attention
 from pvera.study import training
 from pvera.study.protocol import CORRECTED
