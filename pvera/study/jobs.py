@@ -21,6 +21,7 @@ from pvera import __version__, checkpoint, metrics
 from pvera.adapters.base import derive
 from pvera.data import inputs, tasks, vtab
 from pvera.data.inputs import Data
+from pvera.data.tasks import Task
 from pvera.model import AdaptedModel, adapt
 from pvera.study import results, training
 from pvera.study.protocol import Protocol
@@ -180,27 +181,18 @@ class Run(Job):
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
             # The head reads no other token. Set for training and test alike, which rounds alike.
             model.last_mlp_on_class_token = True
-            histories = training.fit(
-                model,
-                train,
-                validation,
-                self.members,
-                self.training,
-                self.protocol,
-                self.seed,
-                on_step,
-            )
+            settings = (self.members, self.training, self.protocol, self.seed)
+            histories = training.fit(model, train, validation, *settings, on_step)
             best = training.choose(histories, self.protocol)
             members = self._describe_members(model, histories)
             if best is not None:
                 scores, files = self._test(model, best, histories[best], test, is_text)
 
         package = "transformers" if is_text else "timm"
-        source = vtab if task.suite == "vtab" else tasks
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            **source.provenance(self.data_root, self.dataset),
+            **self._describe_data(task),
             "config": self.config(),
             "members": members,
             "chosen": self._describe_choice(best, histories),
@@ -211,6 +203,11 @@ class Run(Job):
             },
         }
         return record, files if self.keep else {}
+
+    def _describe_data(self, task: Task) -> dict:
+        if task.suite == "vtab":
+            return vtab.provenance(self.data_root, self.dataset)
+        return tasks.provenance(self.data_root, self.dataset)
 
     def _member_seeds(self) -> list[int]:
         numbers = range(len(self.members))

@@ -12,7 +12,7 @@ from pvera.errors import InputError
 from pvera.study import analyses, predictors, results
 from pvera.study.analyses import Analysis
 from pvera.study.jobs import ENDED, Job, Run
-from pvera.study.profiles import Profile, choose
+from pvera.study.profiles import Profile, require_known
 from pvera.study.search import trainings
 
 #: Numbers of Monte Carlo samples; few samples are the first of the many.
@@ -82,7 +82,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
     if name in profile.experiments:
         return [*trainings(profile, root, name)]
 
-    choose("experiment", name, (*profile.experiments, *ANALYSES))
+    require_known("experiment", name, (*profile.experiments, *ANALYSES))
     list_analyses, default = ANALYSES[name]
     jobs: list[Job] = []
     for experiment in profile.analyses.get(name, [default]):
@@ -182,7 +182,7 @@ def predictor_scores(
     """
     seeds: dict[tuple[str, str], list[Run]] = {}
     for run in _on_first_backbone(profile, root, experiment):
-        if run.method == "pvera" or getattr(run.members[0].method, "dropout", 0):
+        if run.method == "pvera" or getattr(run.members[0].method, "dropout", None):
             seeds.setdefault((run.dataset, run.method), []).append(run)
 
     folder = _folder(name, experiment)

@@ -64,38 +64,30 @@ def write(
 ) -> None:
     """Write a job's record with its files, whole or not at all.
 
-    Numbers that are not finite (a diverged member's losses) become null; curves keep six
-    significant digits.
+    Numbers that are not finite become null; curves keep six significant digits.
 
     Args:
         path: Of the JSON file.
         record: A `Record` as a dictionary, without its `files`.
-        probabilities: Of the test set, (N, classes), in the order in which it was tested (of texts,
-            the shortest first); stored in fp16.
-        labels: Of the test set, (N,); stored as int16.
+        probabilities: (N, classes) in the order of the test, of texts the shortest first.
+        labels: (N,) of the test set.
         adapter: `checkpoint.dumps` of the chosen member.
-        arrays: Those of an analysis by name, stored as they are.
+        arrays: Those of an analysis, by name.
 
     Raises:
         InputError: The record lacks a key or has a value of another type, or the system refuses.
     """
     path = Path(path)
     if probabilities is not None and labels is not None:
-        arrays = {
-            "probabilities": probabilities.astype(np.float16),
-            "labels": labels.astype(np.int16),
-        }
-    contents = {}
+        arrays = {"probabilities": probabilities.astype(np.float16)}
+        arrays["labels"] = labels.astype(np.int16)
+    contents: dict[str, bytes] = {}
     if arrays is not None:
-        archive = io.BytesIO()
-        np.savez_compressed(archive, **arrays)
-        contents[ARRAYS] = archive.getvalue()
+        contents[ARRAYS] = _to_npz(arrays)
     if adapter is not None:
         contents[ADAPTER] = adapter
     hashes = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
-    content = _with_short_curves(plain({**record, "files": hashes}))
-    text = to_json(content, path)
-
+    text = to_json(_with_short_curves(plain({**record, "files": hashes})), path)
     # While the other files are replaced there is no record that they could contradict.
     with catch_os_errors(path):
         for suffix in (".json", ARRAYS, ADAPTER):
@@ -103,6 +95,12 @@ def write(
         for suffix, content in contents.items():
             write_atomically(path.with_suffix(suffix), content)
         write_atomically(path, text)
+
+
+def _to_npz(arrays: Mapping[str, Any]) -> bytes:
+    archive = io.BytesIO()
+    np.savez_compressed(archive, **arrays)
+    return archive.getvalue()
 
 
 def _with_short_curves(record: dict[str, Any]) -> dict[str, Any]:

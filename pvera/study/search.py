@@ -15,7 +15,7 @@ from pvera.adapters import METHODS, Method
 from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.jobs import Run
-from pvera.study.profiles import Experiment, Hyperparameters, Profile
+from pvera.study.profiles import TRAINING_HYPERPARAMETERS, Experiment, Hyperparameters, Profile
 from pvera.study.protocol import PUBLISHED_BETA, VARIANTS, Protocol, Variant
 from pvera.study.training import MemberConfig
 
@@ -245,13 +245,18 @@ def build_member(
 def build_method(
     profile: Profile, method: str, protocol: Protocol, values: Hyperparameters
 ) -> Method:
-    """Build a method with the profile's hyperparameters; those of the protocol replace them, and
-    `values` both."""
+    """Build a method with the profile's hyperparameters.
+
+    Args:
+        profile: Has the method's hyperparameters.
+        method: Its key.
+        protocol: Its hyperparameters replace the profile's.
+        values: They replace both.
+    """
     settings = _settings(profile, method, protocol, values)
-    not_the_methods = ("grid", "default", "learning_rate", "beta")
-    return METHODS[method](
-        **{name: value for name, value in settings.items() if name not in not_the_methods}
-    )
+    for name in ("grid", "default", *TRAINING_HYPERPARAMETERS):
+        settings.pop(name, None)
+    return METHODS[method](**settings)
 
 
 def _settings(

@@ -91,7 +91,7 @@ class Features:
         return features if features.ndim == 3 else features.unsqueeze(0)
 
 
-#: A split as `fit` and `predict` read it: labels (N,), and `data[index]` is a batch.
+#: A split that can be evaluated: labels (N,), and `data[index]` is a batch.
 Split = Data | Features
 
 
@@ -106,8 +106,8 @@ def autocast(device: str, precision: str) -> torch.autocast:
 
 def fit(
     model: AdaptedModel,
-    train: Split,
-    validation: Split,
+    train: Data,
+    validation: Data,
     members: Sequence[MemberConfig],
     config: TrainingConfig,
     protocol: Protocol,
@@ -120,53 +120,67 @@ def fit(
         model: Built from the methods of `members`, as a list; its active members change.
         train: Training set.
         validation: Validation set.
-        members: Hyperparameters of each member.
+        members: Hyperparameters of each.
         config: Schedule.
         protocol: Loss, order of the images, and when members end.
         seed: Of the order of the images.
         on_step: Called after each epoch with its number, from 1, and the largest number.
 
     Returns:
-        A history per member. One whose loss is no longer finite is "diverged", and does not end
-        the others.
+        A history per member. One whose loss is no longer finite does not end the others.
     """
-    forward: Callable[..., Tensor] = model
-    if not any([*member.layers.parameters()] for member in model.members):
-        forward = model.classify
-        train, validation = Features(model, train), Features(model, validation)
-
-    optimizers = [
-        make_optimizer(member, settings.adapter_lr, settings.head_lr, config.weight_decay)
-        for member, settings in zip(model.members, members, strict=True)
-    ]
-    take_step: Step = partial(step, model, forward, optimizers=optimizers, protocol=protocol)
-    # Other encoders may ask the GPU for a number inside a pass, which a graph cannot hold.
-    if train.labels.is_cuda and type(model.backbone) is VisionTransformer:
-        take_step = Replay(take_step, model, config.batch_size, train.labels.device)
-
+    forward, train_split, validation_split = _splits(model, train, validation)
+    take_step = _make_step(model, forward, members, config, protocol, train.labels.device)
     order = generator(seed, "order") if protocol.shuffle else None
-    histories = [History() for _ in members]
     rule = JointStop if protocol.joint_stop else EarlyStopping
-    stopping = rule(histories, config)
+    stopping = rule(len(members), config)
+
     model.active = list(range(len(members)))
     for epoch in range(config.epochs):
         betas = [members[m].beta for m in model.active]
-        losses, kl = train_epoch(model, train, betas, take_step, config.batch_size, order)
-        validation_losses, accuracies = evaluate(model, forward, validation, protocol)
+        losses, kl = train_epoch(model, train_split, betas, take_step, config.batch_size, order)
+        validation_losses, accuracies = evaluate(model, forward, validation_split, protocol)
         stopping.update(epoch, model, losses, kl, validation_losses, accuracies)
-
         on_step(epoch + 1, config.epochs)
         model.active = stopping.running()
         if not model.active:
             break
-    for history in histories:
-        if history.status == RUNNING:
-            history.status = LIMIT
-    return histories
+    stopping.end()
+    return stopping.histories
+
+
+def _splits(
+    model: AdaptedModel, train: Data, validation: Data
+) -> tuple[Callable[..., Tensor], Split, Split]:
+    """Return the function that is trained, and both splits as it reads them."""
+    if any(adapter_parameters(member) for member in model.members):
+        return model, train, validation
+    # The backbone's features never change, so they are computed once.
+    return model.classify, Features(model, train), Features(model, validation)
 
 
 #: From a batch of inputs, its labels, and β of the active members to `step`'s losses.
 Step = Callable[[Any, Tensor, list[float]], Tensor]
+
+
+def _make_step(
+    model: AdaptedModel,
+    forward: Callable[..., Tensor],
+    members: Sequence[MemberConfig],
+    config: TrainingConfig,
+    protocol: Protocol,
+    device: torch.device,
+) -> Step:
+    """Return `step` with an optimizer per member, replayed where it can be."""
+    optimizers = [
+        make_optimizer(member, settings.adapter_lr, settings.head_lr, config.weight_decay)
+        for member, settings in zip(model.members, members, strict=True)
+    ]
+    take_step = partial(step, model, forward, optimizers=optimizers, protocol=protocol)
+    # Other encoders may ask the GPU for a number inside a pass, which a graph cannot hold.
+    if device.type == "cuda" and type(model.backbone) is VisionTransformer:
+        return Replay(take_step, model, config.batch_size, device)
+    return take_step
 
 
 def train_epoch(
@@ -206,8 +220,8 @@ def train_epoch(
 class EarlyStopping:
     """Patience on the validation loss, of each member by itself (Section 4.2)."""
 
-    def __init__(self, histories: list[History], config: TrainingConfig):
-        self.histories = histories
+    def __init__(self, members: int, config: TrainingConfig):
+        self.histories = [History() for _ in range(members)]
         self.patience = config.patience
         self.tolerance = config.tolerance
 
@@ -245,6 +259,11 @@ class EarlyStopping:
     def running(self) -> list[int]:
         """Return the members that train on."""
         return [m for m, history in enumerate(self.histories) if history.status == RUNNING]
+
+    def end(self) -> None:
+        """Note which members the largest number of epochs has ended."""
+        for m in self.running():
+            self.histories[m].status = LIMIT
 
 
 class JointStop(EarlyStopping):
@@ -350,11 +369,16 @@ def make_optimizer(
     member: Member, adapter_lr: float, head_lr: float, weight_decay: float
 ) -> torch.optim.AdamW:
     """Build AdamW with a learning rate for the adapters and one for the head."""
-    adapters = [p for p in member.layers.parameters() if p.requires_grad]
+    adapters = [p for p in adapter_parameters(member) if p.requires_grad]
     head = list(member.head.parameters())
     groups = [{"params": adapters, "lr": adapter_lr}, {"params": head, "lr": head_lr}]
     is_recorded = head[0].is_cuda  # see `Replay`
     return torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True, capturable=is_recorded)
+
+
+def adapter_parameters(member: Member) -> list[torch.nn.Parameter]:
+    """Return the parameters of a member's adapters; linear probing has none."""
+    return list(torch.nn.ModuleList(member.layers).parameters())
 
 
 class Replay:
@@ -374,6 +398,7 @@ class Replay:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, inputs: Tensor, labels: Tensor, beta: list[float]) -> Tensor:
+        """Take a step; see `step`."""
         if len(labels) != self.batch_size:
             return self.take_step(inputs, labels, beta)
         if self.active != self.model.active:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> Non
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["pvera.study.worker"])
     gpus = torch.cuda.device_count() if device == "cuda" else 0
-    processes: dict[Any, Any] = {}  # by the end of the pipe that is read here
+    processes: dict[Any, BaseProcess] = {}  # by the end of the pipe that is read here
     try:
         for number in range(workers):
             receiver, sender = server.Pipe(duplex=False)
@@ -172,7 +173,8 @@ def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> Non
             sender.close()  # the worker's is the last end that is open
 
         while processes:
-            for receiver in connection.wait(list(processes)):
+            readable: list[Any] = connection.wait(list(processes))
+            for receiver in readable:
                 try:
                     message = receiver.recv()
                 except (EOFError, OSError):
@@ -182,19 +184,20 @@ def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> Non
                     raise message
                 on_step(*message)
     finally:
-        for process in processes.values():
-            if process.pid is not None:
-                process.kill()
+        for left in processes.values():
+            if left.pid is not None:  # it was started
+                left.kill()
 
 
-def _require_success(process: Any) -> None:
+def _require_success(process: BaseProcess) -> None:
     """Raise RuntimeError where a process that closed its pipe did not end by itself."""
     process.join()
-    if process.exitcode < 0:
+    status = process.exitcode or 0
+    if status < 0:  # ended by a signal
         raise RuntimeError("a worker was killed, perhaps for lack of memory: try fewer --workers")
-    if process.exitcode:
+    if status:
         raise RuntimeError(
-            f"a worker could not start (exit status {process.exitcode}): its error is printed above"
+            f"a worker could not start (exit status {status}): its error is printed above"
         )
 
 

@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 from records import make_record, write_all
 from small import profile_with, until
@@ -20,7 +21,7 @@ from pvera.study import results, worker
 from pvera.study.jobs import Run
 from pvera.study.plan import Plan
 from pvera.study.profiles import Profile
-from pvera.study.worker import claimed, failure, work, work_together
+from pvera.study.worker import claimed, failure_file, work, work_together
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -305,7 +306,7 @@ def test_a_failure_ends_a_worker_or_is_left_beside_its_place(plan, monkeypatch):
         work(plan, keep_going=True)
     failed = plan.missing()
     assert names(failed) == ["benchmark/lora/0", "benchmark/lora/1"]
-    assert all(failure(run).read_text().endswith("KeyError: 'gone'\n") for run in failed)
+    assert all(failure_file(run).read_text().endswith("KeyError: 'gone'\n") for run in failed)
     work(plan, keep_going=True)  # passes them by
     monkeypatch.undo()
     work_together(plan, failed, 1, "cpu")
@@ -323,3 +324,22 @@ def test_a_killed_process_ends_the_others(plan, monkeypatch):
     step = MagicMock(side_effect=lambda *_: multiprocessing.active_children()[0].kill())
     with pytest.raises(RuntimeError, match="a worker was killed, perhaps for lack of memory"):
         worker._in_processes(plan, 2, "cpu", step)
+
+
+class Unreadable:
+    """What no other process can read, like a class of a package that it lacks."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_a_process_that_cannot_start_says_so():
+    """The error itself is on the terminal."""
+    with pytest.raises(RuntimeError, match=r"a worker could not start \(exit status 1\)"):
+        worker._in_processes(Unreadable(), 2, "cpu", None)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU that is not there")
+def test_a_device_that_is_not_there_is_the_reason(plan):
+    with pytest.raises(RuntimeError, match="(?i)cuda"):
+        worker._in_processes(plan, 2, "cuda:0", None)
