@@ -20,14 +20,15 @@ OWN = ROOT / "data/own"  # data sets of the user's own pictures
 class Parser(argparse.ArgumentParser):
     """A parser with the script's docstring as its help. InputError for a wrong command line."""
 
-    def __init__(self, description: str):
+    def __init__(self, description: str | None):
         super().__init__(
             description=description, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        # As in Python 3.14: before it, -1e-3 is taken for an option.
+        # As in Python 3.14: earlier ones read -1e-3 as an option.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str):
+        """Refuse a wrong command line."""
         raise InputError(message)
 
     def count(self, *flags: str, least: int = 1, **options) -> None:
@@ -41,11 +42,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*flags, type=number, **options)
 
     def device(self, default: str | None = None, more: str = "") -> None:
-        places = dict.fromkeys(
-            ["cpu", DEVICE, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        )
+        """Add --device; `more` is a note on "cuda"."""
+        numbered = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        names = dict.fromkeys(["cpu", DEVICE, *numbered])
         words = f"cpu, cuda{more}, or one such as cuda:1"
-        self.add_argument("--device", choices=places, metavar="DEVICE", default=default, help=words)
+        self.add_argument("--device", choices=names, metavar="DEVICE", default=default, help=words)
 
 
 def read_profile(name: str) -> Profile:
