@@ -492,6 +492,13 @@ WRONG = {  # keys of the file -> start of the message
     "text encoder": ({"backbones": "[minilm, tiny]", "datasets": "[rte]"},
                      "unknown text encoder 'tiny'; choose from minilm, "),
     "data set of images": ({"backbones": "[minilm]"}, "datasets: 'digits' is a data set of images"),
+    "variant": (
+        {"variants": "{no_nose: 'z = μ'}"}, "variants: 'no_nose' is none of experiments (benchmark)"),
+    "variant of all methods": (
+        {"variants": "{benchmark: All}"}, "variants: experiment 'benchmark' must name the one method that it varies"),
+    "experiment of an analysis": (
+        {"analyses": "{uncertainty: [bench]}"},
+        "analyses.uncertainty: 'bench' is none of experiments (benchmark)"),
     "methods that are none": ({"methods": "[lora]"}, "methods: Input should be a valid dictionary"),
 }  # fmt: skip
 
