@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
+from pvera.errors import InputError
 from pvera.report.scores import capped, chosen_member, largest_class, score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import mean_interval, over_repeats
@@ -63,6 +64,7 @@ Runs = Mapping[str, list[dict]]  # component -> records
 
 def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
     """Load the records of the components in every setting with VeRA and PVeRA, without screened-out data sets."""
+    require_known_variants(files)
     variants = {name: files.read(name) for name in VARIANTS}
     components = {}
     for setting, runs in files.read("benchmark").items():
@@ -86,6 +88,15 @@ def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
         if {"vera", "pvera"} <= kept.keys():
             components[setting] = kept
     return components
+
+
+def require_known_variants(files: ResultFiles) -> None:
+    """Raise InputError for a variant of a profile that no table knows by this name and title."""
+    for profile in files.profiles:
+        for name, heading in profile.variants.items():
+            if name not in VARIANTS or TITLES[name] != heading:
+                known = "; ".join(f"{each}: {TITLES[each]}" for each in VARIANTS)
+                raise InputError(f"profile {profile.name}: variants.{name}: is none of {known}")
 
 
 def values(runs: Runs, metric: str = "accuracy") -> pd.DataFrame:
