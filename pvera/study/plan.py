@@ -6,6 +6,7 @@ docs/extending.md adds an analysis.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pvera.data import suite, tasks
 from pvera.errors import InputError
@@ -84,59 +85,28 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
 
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
     list_analyses, default = ANALYSES[name]
+    on_one_backbone = profile.with_(backbones=profile.backbones[:1])
     jobs: list[Job] = []
     for experiment in profile.analyses.get(name, [default]):
         if experiment in profile.experiments:
-            jobs += list_analyses(profile, root, name, experiment)
+            runs = trainings(on_one_backbone, root, experiment)
+            jobs += list_analyses(profile, runs, name)
     return jobs
 
 
-# Analyses
+# Analyses. Each function lists those of one kind that can start, of the runs of an experiment.
 
 
-def runs_with_adapter(
-    profile: Profile, root: str | Path, experiment: str, *methods: str
-) -> list[Run]:
-    """List the trainings of these methods, on the first backbone, that have left an adapter."""
-    return [
-        run
-        for run in _on_first_backbone(profile, root, experiment)
-        if run.method in methods and has_adapter(run)
-    ]
-
-
-def _on_first_backbone(profile: Profile, root: str | Path, experiment: str) -> list[Run]:
-    return trainings(profile.with_(backbones=profile.backbones[:1]), root, experiment)
-
-
-def has_adapter(run: Run) -> bool:
-    """Return whether the record of a training names an adapter."""
-    return run.path.exists() and results.ADAPTER in results.read(run.path).files
-
-
-def analyse_each(
-    runs: list[Run], name: str, function: Callable, tested: list[str] | None = None, **settings
-) -> list[Analysis]:
-    """List an analysis of the adapter of each run; see `Analysis.build`."""
-    return [
-        Analysis.build([run], _folder(name, run.experiment), function, tested, **settings)
-        for run in runs
-    ]
-
-
-def _folder(name: str, experiment: str) -> str:
-    return name if experiment == "benchmark" else f"{name}_{experiment}"
-
-
-def uncertainty(profile: Profile, root: str | Path, name: str, experiment: str) -> list[Analysis]:
+def uncertainty(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, Appendix C)."""
-    runs = runs_with_adapter(profile, root, experiment, "pvera")
-    return analyse_each(runs, name, analyses.uncertainties, draws=DRAWS, pictures=profile.pictures)
+    settings: dict[str, Any] = {"draws": DRAWS, "pictures": profile.pictures}
+    return [
+        analysis_of([run], name, analyses.uncertainties, **settings)
+        for run in with_adapter(runs, "pvera")
+    ]
 
 
-def out_of_distribution(
-    profile: Profile, root: str | Path, name: str, experiment: str
-) -> list[Analysis]:
+def out_of_distribution(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List adapters, each on the test images of several data sets (Section 4.4).
 
     By default they are the first data set of each category: the paper has three, and does not
@@ -147,13 +117,14 @@ def out_of_distribution(
         category = tasks.find_task(dataset, profile.data).category
         first_of_category.setdefault(category, dataset)
     tested = profile.out_of_distribution or list(first_of_category.values())
+    return [
+        analysis_of([run], name, analyses.out_of_distribution, tested)
+        for run in with_adapter(runs, "vera", "pvera")
+        if run.dataset in tested
+    ]
 
-    runs = runs_with_adapter(profile, root, experiment, "vera", "pvera")
-    runs = [run for run in runs if run.dataset in tested]
-    return analyse_each(runs, name, analyses.out_of_distribution, tested)
 
-
-def latent_maps(profile: Profile, root: str | Path, name: str, experiment: str) -> list[Analysis]:
+def latent_maps(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List latent maps on the first data set with the first seed (Section 4.4).
 
     The first data set of the paper's profile is the paper's.
@@ -161,40 +132,67 @@ def latent_maps(profile: Profile, root: str | Path, name: str, experiment: str) 
     if not profile.pictures:
         return []
     first = (profile.datasets[0], profile.seeds[0])
-    runs = runs_with_adapter(profile, root, experiment, "vera", "pvera")
-    runs = [run for run in runs if (run.dataset, run.seed) == first]
-    return analyse_each(runs, name, analyses.latent_maps, shown=5, draws=4)
+    return [
+        analysis_of([run], name, analyses.latent_maps, shown=5, draws=4)
+        for run in with_adapter(runs, "vera", "pvera")
+        if (run.dataset, run.seed) == first
+    ]
 
 
-def focus(profile: Profile, root: str | Path, name: str, experiment: str) -> list[Analysis]:
+def focus(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List adapters of synthetic tasks with objects, whose pixels are known (Section 4.4)."""
-    runs = runs_with_adapter(profile, root, experiment, "vera", "pvera")
-    runs = [run for run in runs if run.dataset in suite.WITH_OBJECTS]
-    return analyse_each(runs, name, analyses.focus)
+    return [
+        analysis_of([run], name, analyses.focus)
+        for run in with_adapter(runs, "vera", "pvera")
+        if run.dataset in suite.WITH_OBJECTS
+    ]
 
 
-def predictor_scores(
-    profile: Profile, root: str | Path, name: str, experiment: str
-) -> list[Analysis]:
+def predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List one analysis per data set of all seeds' adapters, for methods that can sample.
 
     It can start once all these trainings have ended.
     """
-    seeds: dict[tuple[str, str], list[Run]] = {}
-    for run in _on_first_backbone(profile, root, experiment):
+    seeds: dict[tuple[str, str, str], list[Run]] = {}
+    for run in runs:
         if run.method == "pvera" or getattr(run.members[0].method, "dropout", None):
-            seeds.setdefault((run.dataset, run.method), []).append(run)
-
-    folder = _folder(name, experiment)
+            seeds.setdefault((run.experiment, run.dataset, run.method), []).append(run)
     return [
-        Analysis.build(runs, folder, predictors.compare, samples=max(DRAWS))
-        for runs in seeds.values()
-        if all(has_adapter(run) for run in runs)
+        analysis_of(group, name, predictors.compare, samples=max(DRAWS))
+        for group in seeds.values()
+        if all(has_adapter(run) for run in group)
     ]
 
 
-#: From (profile, root, name of the analysis, experiment) to the analyses that can start.
-Listing = Callable[[Profile, str | Path, str, str], list[Analysis]]
+def with_adapter(runs: list[Run], *methods: str) -> list[Run]:
+    """Return the runs of these methods that have left an adapter."""
+    return [run for run in runs if run.method in methods and has_adapter(run)]
+
+
+def has_adapter(run: Run) -> bool:
+    """Return whether the record of a run names an adapter."""
+    return run.path.exists() and results.ADAPTER in results.read(run.path).files
+
+
+def analysis_of(
+    runs: list[Run], name: str, function: Callable, tested: list[str] | None = None, **settings
+) -> Analysis:
+    """Build an analysis of adapters, in a folder with the name of their experiment.
+
+    Args:
+        runs: Each has left an adapter.
+        name: Of the analysis, and of the folder where the experiment is the benchmark.
+        function: See `Analysis`.
+        tested: Data sets; by default that of the runs.
+        settings: Whatever else influences the numbers.
+    """
+    experiment = runs[0].experiment
+    folder = name if experiment == "benchmark" else f"{name}_{experiment}"
+    return Analysis.build(runs, folder, function, tested, **settings)
+
+
+#: From the profile, the runs of an experiment and the analysis' name to what can start.
+Listing = Callable[[Profile, list[Run], str], list[Analysis]]
 
 #: Per analysis its listing, and the experiment whose adapters it reads unless the profile names
 #: others.

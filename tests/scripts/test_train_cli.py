@@ -1,4 +1,4 @@
-"""experiments/train.py from the outside, and run_all.sh: results, resuming after a kill, refusals, parts."""
+"""experiments/train.py and run_all.sh from the outside: results, resuming, refusals, parts."""
 
 import hashlib
 import json
@@ -163,7 +163,8 @@ RATES = {"linear": {}, "lora": {"rank": 2, "grid": {"learning_rate": [1e30, 1e31
 def test_a_training_whose_members_all_diverge_is_named(folder, capsys):
     profile_with(folder, seeds=[0], methods=RATES, experiments={"benchmark": {}})
     options = arguments(folder, "results", "--workers", 1)
-    named = "benchmark/tiny/vessels/lora/seed0: no member has a finite loss; try a lower --learning-rate"
+    reason = "no member has a finite loss; try a lower --learning-rate"
+    named = f"benchmark/tiny/vessels/lora/seed0: {reason}"
     for _ in ("trained", "found"):
         status, output, _ = scripts.outcome("train", capsys, *options)
         last = output.splitlines()[-1]
@@ -290,7 +291,10 @@ STEPS = {
 
 @pytest.fixture
 def steps(monkeypatch, tmp_path):
-    """Return a function that does a profile in an empty folder and returns step -> its arguments, in order."""
+    """Return a function that does a profile in an empty folder.
+
+    It returns the arguments of each step, in order.
+    """
     (tmp_path / "results/demo/tables").mkdir(parents=True)
     for name in ("main", "main_paper", "rank"):
         (tmp_path / f"results/demo/tables/{name}.md").write_text(f"table {name}\n")

@@ -173,7 +173,10 @@ def test_out_of_distribution(tmp_path):
 
 
 def test_adapters_of_other_splits_are_refused(tmp_path):
-    """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
+    """Their test images may be those that they were trained on.
+
+    Of an ensemble, every adapter counts.
+    """
     profile = make_profile(tmp_path, ["digits"])
     make_adapters(profile, tmp_path / "results")
     (run,) = list_jobs(profile, "predictors", tmp_path / "results")
@@ -299,7 +302,7 @@ def test_predictors_against_the_library(method, trained, tmp_path, monkeypatch):
 
 
 def test_a_predictor_by_hand():
-    """Three images, of which the second is wrong; the samples' confidences differ by 0.2, 0.4 and 0."""
+    """Three images, of which the second is wrong; confidences differ by 0.2, 0.4 and 0."""
     samples = [[[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [[0.7, 0.3], [0.5, 0.5], [0.4, 0.6]]]
     scores = predictors.score(np.array(samples), np.array([0, 1, 1]))
     assert (scores["passes"], scores["accuracy"]) == (2, 2 / 3)

@@ -1,7 +1,7 @@
 """Workers as jobs of SLURM and what has become of the runs, with stand-ins for its commands.
 
-Jobs run in this process, through the entry point with which submitit starts them. tests/slurm/run.sh does the same with
-a real SLURM.
+Jobs run in this process, through the entry point with which submitit starts them.
+tests/slurm/run.sh does the same with a real SLURM.
 """
 
 import json
@@ -30,16 +30,20 @@ from pvera.study.plan import Plan
 from pvera.study.profiles import Profile
 
 SITE = {"workers": 3, "minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "requeues": 2}
-# Each prints the real command's output. jobs.json is the cluster's state: id -> name, script, states of tasks.
+# Each prints the real command's output. jobs.json is the cluster's state: by id the name, the
+# script and the states of tasks.
 COMMANDS = {
     "sbatch": """
 script = open(sys.argv[1]).read()
-flags = dict(line[10:].partition("=")[::2] for line in script.splitlines() if line.startswith("#SBATCH --"))
+options = [line[10:] for line in script.splitlines() if line.startswith("#SBATCH --")]
+flags = dict(option.partition("=")[::2] for option in options)
 if flags.get("partition") == "closed":
-    sys.exit("sbatch: error: invalid partition specified: closed\\nsbatch: error: submission failed")
+    error = "sbatch: error: invalid partition specified: closed"
+    sys.exit(f"{error}\\nsbatch: error: submission failed")
 tasks = int(flags["array"].split("%")[0].split("-")[1]) + 1 if "array" in flags else 1
 states = ["PENDING"] * tasks
-jobs[str(len(jobs) + 7)] = {"name": flags["job-name"], "flags": flags, "script": script, "states": states}
+job = {"name": flags["job-name"], "flags": flags, "script": script, "states": states}
+jobs[str(len(jobs) + 7)] = job
 print("Submitted batch job", len(jobs) + 6)
 """,
     "squeue": """
@@ -180,9 +184,18 @@ def test_site_reaches_sbatch(slurm, plan):
     options = {"qos": "high; rm -rf /", "exclusive": True}
     submit(plan, partition="long one", account="me", gpus=1, cpus=6, workers=2, options=options)
     job = slurm.jobs["7"]
-    expected = {"partition": "'long one'", "account": "me", "time": "60", "mem": "2G", "cpus-per-task": "6",
-                "gpus-per-node": "1", "array": "0-1%2", "qos": "'high; rm -rf /'", "requeue": "",
-                "exclusive": ""}  # fmt: skip
+    expected = {
+        "partition": "'long one'",
+        "account": "me",
+        "time": "60",
+        "mem": "2G",
+        "cpus-per-task": "6",
+        "gpus-per-node": "1",
+        "array": "0-1%2",
+        "qos": "'high; rm -rf /'",
+        "requeue": "",
+        "exclusive": "",
+    }
     assert expected.items() <= job["flags"].items()
     assert "--cpus-per-task=6" in job["script"].splitlines()[-1], "srun is told as well"
     submit(Plan(plan.profile, plan.experiments, plan.root.with_name("other")))

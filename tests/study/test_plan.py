@@ -1,4 +1,4 @@
-"""Profiles and plans: keys and refusals; which runs an experiment lists; the committed results are those."""
+"""Profiles and plans: keys, refusals, the runs of an experiment, and the committed results."""
 
 from dataclasses import asdict, replace
 from functools import cache
@@ -230,7 +230,10 @@ def test_the_published_beta_is_that_of_the_data_set(tmp_path):
 
 #: The divisors' powers of ten.
 POWERS = {
-    6: "cifar clevr_count diabetic_retinopathy eurosat patch_camelyon resisc45 smallnorb_azi smallnorb_ele",
+    6: (
+        "cifar clevr_count diabetic_retinopathy eurosat patch_camelyon resisc45 smallnorb_azi "
+        "smallnorb_ele"
+    ),
     8: "clevr_dist dsprites_loc oxford_flowers102 svhn",
     10: "dsprites_ori",
     12: "kitti oxford_iiit_pet sun397",
@@ -292,7 +295,10 @@ def test_analyses_are_listed_when_their_adapters_are_there(tmp_path):
 
 
 def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
-    """Of PVeRA and of a dropout, but of no method without samples; a data set with a diverged seed has none."""
+    """Of PVeRA and of a dropout, but of no method without samples.
+
+    A data set with a diverged seed has none.
+    """
     dropout = {"methods": ["lora", "vera"], "search": False, "set": {"dropout": 0.5}, "keep": True}
     described = profile(dropped=dropout).with_(analyses={"predictors": ["benchmark", "dropped"]})
     for run in [
@@ -359,8 +365,10 @@ def committed(profile: Profile, read) -> tuple[set[Path], set[Path]]:
 
 @pytest.mark.parametrize("name", COMMITTED)
 def test_committed_trainings_are_those_that_the_profile_lists(name, recorded):
-    """Each configuration has the recorded hash, with the recorded hashes of backbone and data. So a clone finds
-    nothing to train again."""
+    """Each configuration has the recorded hash, with the recorded hashes of backbone and data.
+
+    So a clone finds nothing to train again.
+    """
     profile = COMMITTED[name]
     listed = {key: list_jobs(profile, key, ROOT / "results") for key in profile.experiments}
     run_at = {run.path: run for runs in listed.values() for run in runs}
@@ -435,20 +443,13 @@ def test_numbers_and_defaults(tmp_path):
     profile = Profile.read(
         write(tmp_path, learning_rate="1e-3", schedule="{epochs: 3, tolerance: 0}")
     )
-    assert (profile.name, profile.learning_rate, list(profile.experiments)) == (
-        "my",
-        1e-3,
-        ["benchmark"],
-    )
+    assert (profile.name, profile.learning_rate) == ("my", 1e-3)
+    assert list(profile.experiments) == ["benchmark"]
     assert profile.training == TrainingConfig(epochs=3, tolerance=0.0)
-    assert dict(profile.training) == {"batch_size": 16, "epochs": 3, "patience": 20, "tolerance": 0.0,
-                                      "weight_decay": 1e-4}  # fmt: skip
-    assert (profile.fixed_grid, profile.weights, profile.images, profile.title) == (
-        [],
-        {},
-        None,
-        None,
-    )
+    schedule = {"batch_size": 16, "epochs": 3, "patience": 20}
+    assert dict(profile.training) == schedule | {"tolerance": 0.0, "weight_decay": 1e-4}
+    assert (profile.fixed_grid, profile.weights, profile.variants) == ([], {}, {})
+    assert (profile.images, profile.title) == (None, None)
     assert (profile.pictures, profile.gpu, profile.text) == (True, False, False)
     with pytest.raises(ValidationError, match="frozen"):
         profile.seeds = [3]
@@ -465,42 +466,109 @@ def test_every_change_is_checked(tmp_path):
         profile.with_(datasets=["mnist"])
 
 
-WRONG = {  # keys of the file -> start of the message
-    "text for a number": ({"learning_rate": "'1e-3'"}, "learning_rate: Input should be a valid number, not '1e-3'"),
-    "not finite": ({"learning_rate": ".nan"}, "learning_rate: Input should be a finite number, not nan"),
-    "β": ({"methods": "{pvera: {beta: paper}}"}, "methods.pvera.beta: "),
-    "a value twice": ({"seeds": "[0, 0]"}, "seeds: 0 stands twice"),
-    "key of an experiment": ({"experiments": "{a: {sed: [0]}}"}, "experiments.a.sed: unknown key"),
-    "experiment that is inherited": ({"experiments": "{a: {inherit: [b]}}"}, "unknown experiment 'b'; choose from "),
+#: Changed key, its value, and the start of the message.
+WRONG = {
+    "text for a number": (
+        {"learning_rate": "'1e-3'"},
+        "learning_rate: Input should be a valid number, not '1e-3'",
+    ),
+    "not finite": (
+        {"learning_rate": ".nan"},
+        "learning_rate: Input should be a finite number, not nan",
+    ),
+    "β": (
+        {"methods": "{pvera: {beta: paper}}"},
+        "methods.pvera.beta: ",
+    ),
+    "a value twice": (
+        {"seeds": "[0, 0]"},
+        "seeds: 0 stands twice",
+    ),
+    "key of an experiment": (
+        {"experiments": "{a: {sed: [0]}}"},
+        "experiments.a.sed: unknown key",
+    ),
+    "experiment that is inherited": (
+        {"experiments": "{a: {inherit: [b]}}"},
+        "unknown experiment 'b'; choose from ",
+    ),
     "protocol of an experiment": (
-        {"experiments": "{a: {vary: {protocol: [mixed]}}}"}, "experiments.a: unknown protocol 'mixed'"),
+        {"experiments": "{a: {vary: {protocol: [mixed]}}}"},
+        "experiments.a: unknown protocol 'mixed'",
+    ),
     "hyperparameter of an experiment": (
-        {"experiments": "{a: {methods: [lora], set: {sigma: 1.0}}}"}, "experiments.a.sigma: unknown hyperparameter"),
-    "value of an experiment": ({"experiments": "{a: {methods: [lora], grid: {rank: [0]}}}"}, "LoRA: rank must be a"),
-    "unknown in a section": ({"schedule": "{epoch: 3}"}, "schedule.epoch: unknown key"),
-    "choice": ({"protocol": "both"}, "protocol: Input should be 'corrected' or 'published', not 'both'"),
-    "data set of texts": ({"datasets": "[rte]"}, "datasets: 'rte' is a data set of texts"),
-    "reference": ({"weights": "{tin: a.pth}"}, "weights: 'tin' is none of backbones (tiny)"),
-    "hyperparameter": ({"methods": "{lora: {rnak: 4}}"}, "methods.lora.rnak: unknown hyperparameter; choose from rank"),
-    "value that the method refuses": ({"methods": "{vera: {targets: qo}}"}, "VeRA: targets must be different letters"),
-    "grid": ({"methods": "{lora: {grid: {rank: 2}}}"}, "methods.lora.grid: rank: Input should be a valid list"),
-    "default": ({"methods": "{lora: {default: 4}}"}, "methods.lora.default: Input should be a valid dictionary, not 4"),
-    "hyperparameter of a default": ({"methods": "{lora: {default: {rnak: 4}}}"},
-                                    "methods.lora.rnak: unknown hyperparameter"),
-    "learning rate": ({"methods": "{lora: {grid: {learning_rate: [0.0]}}}"},
-                      "methods.lora.learning_rate: Input should be greater than 0, not 0.0"),
-    "text encoder": ({"backbones": "[minilm, tiny]", "datasets": "[rte]"},
-                     "unknown text encoder 'tiny'; choose from minilm, "),
-    "data set of images": ({"backbones": "[minilm]"}, "datasets: 'digits' is a data set of images"),
+        {"experiments": "{a: {methods: [lora], set: {sigma: 1.0}}}"},
+        "experiments.a.sigma: unknown hyperparameter",
+    ),
+    "value of an experiment": (
+        {"experiments": "{a: {methods: [lora], grid: {rank: [0]}}}"},
+        "LoRA: rank must be a",
+    ),
+    "unknown in a section": (
+        {"schedule": "{epoch: 3}"},
+        "schedule.epoch: unknown key",
+    ),
+    "choice": (
+        {"protocol": "both"},
+        "protocol: Input should be 'corrected' or 'published', not 'both'",
+    ),
+    "data set of texts": (
+        {"datasets": "[rte]"},
+        "datasets: 'rte' is a data set of texts",
+    ),
+    "reference": (
+        {"weights": "{tin: a.pth}"},
+        "weights: 'tin' is none of backbones (tiny)",
+    ),
+    "hyperparameter": (
+        {"methods": "{lora: {rnak: 4}}"},
+        "methods.lora.rnak: unknown hyperparameter; choose from rank",
+    ),
+    "value that the method refuses": (
+        {"methods": "{vera: {targets: qo}}"},
+        "VeRA: targets must be different letters",
+    ),
+    "grid": (
+        {"methods": "{lora: {grid: {rank: 2}}}"},
+        "methods.lora.grid: rank: Input should be a valid list",
+    ),
+    "default": (
+        {"methods": "{lora: {default: 4}}"},
+        "methods.lora.default: Input should be a valid dictionary, not 4",
+    ),
+    "hyperparameter of a default": (
+        {"methods": "{lora: {default: {rnak: 4}}}"},
+        "methods.lora.rnak: unknown hyperparameter",
+    ),
+    "learning rate": (
+        {"methods": "{lora: {grid: {learning_rate: [0.0]}}}"},
+        "methods.lora.learning_rate: Input should be greater than 0, not 0.0",
+    ),
+    "text encoder": (
+        {"backbones": "[minilm, tiny]", "datasets": "[rte]"},
+        "unknown text encoder 'tiny'; choose from minilm, ",
+    ),
+    "data set of images": (
+        {"backbones": "[minilm]"},
+        "datasets: 'digits' is a data set of images",
+    ),
     "variant": (
-        {"variants": "{no_nose: 'z = μ'}"}, "variants: 'no_nose' is none of experiments (benchmark)"),
+        {"variants": "{no_nose: 'z = μ'}"},
+        "variants: 'no_nose' is none of experiments (benchmark)",
+    ),
     "variant of all methods": (
-        {"variants": "{benchmark: All}"}, "variants: experiment 'benchmark' must name the one method that it varies"),
+        {"variants": "{benchmark: All}"},
+        "variants: experiment 'benchmark' must name the one method that it varies",
+    ),
     "experiment of an analysis": (
         {"analyses": "{uncertainty: [bench]}"},
-        "analyses.uncertainty: 'bench' is none of experiments (benchmark)"),
-    "methods that are none": ({"methods": "[lora]"}, "methods: Input should be a valid dictionary"),
-}  # fmt: skip
+        "analyses.uncertainty: 'bench' is none of experiments (benchmark)",
+    ),
+    "methods that are none": (
+        {"methods": "[lora]"},
+        "methods: Input should be a valid dictionary",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -517,17 +585,14 @@ def derived(folder: Path, content: str) -> Path:
 
 
 def test_a_base_gives_what_the_file_does_not_say(tmp_path):
-    """A key replaces the whole of the base's, but methods are replaced one by one, and null leaves one out."""
+    """A key replaces the base's. Methods are replaced one by one, and null leaves one out."""
     methods = "{lora: {rank: 2, alpha: 2.0}, pvera: {rank: 8}, adaptformer: {}}"
     write(tmp_path, methods=methods, schedule="{epochs: 5, patience: 3}", images="7")
-    content = "schedule: {epochs: 2}\nseeds: [4]\nmethods: {lora: {rank: 4}, vera: {}, adaptformer: null}\n"
+    changed = "{lora: {rank: 4}, vera: {}, adaptformer: null}"
+    content = f"schedule: {{epochs: 2}}\nseeds: [4]\nmethods: {changed}\n"
     profile = Profile.read(derived(tmp_path, content))
-    assert (profile.name, profile.data, profile.images, profile.seeds) == (
-        "mine",
-        "data/demo",
-        7,
-        [4],
-    )
+    assert (profile.name, profile.data) == ("mine", "data/demo")
+    assert (profile.images, profile.seeds) == (7, [4])
     assert (profile.training.epochs, profile.training.patience) == (2, 20)
     assert profile.methods == {"lora": {"rank": 4}, "pvera": {"rank": 8}, "vera": {}}
 
@@ -549,12 +614,18 @@ def test_bases_that_are_none(tmp_path):
     assert refusal(file).startswith("methods: Input should be a valid dictionary")
 
 
+#: Content of a file, and a part of the message.
+NO_PROFILE = {
+    b"\x89PNG\r\n": " cannot be read: 'utf-8' codec can't decode byte 0x89",
+    b"": "Input should be a valid dictionary",
+    b"data: a\nseeds: [0": "line 2, column 8: seeds: [0 ^ (line: 2) expected ',' or ']'",
+    b"data: a\nseeds: [0]\nseeds: [1]": 'found duplicate key "seeds"',
+}
+
+
 def test_what_is_no_profile(tmp_path):
     file = tmp_path / "my.yaml"
-    for content, message in ((b"\x89PNG\r\n", " cannot be read: 'utf-8' codec can't decode byte 0x89"),
-                             (b"", "Input should be a valid dictionary"),
-                             (b"data: a\nseeds: [0", "line 2, column 8: seeds: [0 ^ (line: 2) expected ',' or ']'"),
-                             (b"data: a\nseeds: [0]\nseeds: [1]", 'found duplicate key "seeds"')):  # fmt: skip
+    for content, message in NO_PROFILE.items():
         file.write_bytes(content)
         assert message in refusal(file)
     with pytest.raises(InputError, match="^unknown profile 'none': there is no .*none.yaml$"):

@@ -1,4 +1,4 @@
-"""Result files: hashes, atomic writing, damage; workers: claims, failures, what others do meanwhile."""
+"""Result files: hashes, atomic writing, damage; workers: claims, failures, other workers."""
 
 import json
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Runs, from a profile to result files: records, repetition, members, adapters; hashes of data are never stale."""
+"""Runs, from a profile to result files: records, repetition, members, adapters, data hashes."""
 
 import json
 import shutil
@@ -113,7 +113,10 @@ def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_prof
 
 
 def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
-    """Two equal members tie exactly under the corrected protocol, and differ when each draws its own noise."""
+    """Two equal members tie exactly under the corrected protocol.
+
+    They differ when each has a seed of its own.
+    """
     single = small_profile.with_(methods={"lora": {"rank": 4}}, seeds=[0])
     for name, equal in (("corrected", True), ("published", False)):
         (run,) = list_jobs(single.with_(protocol=name), "benchmark", tmp_path / name)
