@@ -104,7 +104,7 @@ def find_states(plan: Plan, options: Namespace) -> dict[Job, str]:
             print(f"{plan.profile.name}, {name}: {counts}", flush=True)
     if not jobs:
         names = ", ".join(plan.experiments)
-        print(f"profile {plan.profile.name} lists no runs of {names} now: trainings come first")
+        print(f"profile {plan.profile.name} lists no runs of {names} yet: trainings come first")
     return states
 
 

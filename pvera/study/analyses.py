@@ -127,7 +127,9 @@ class Analysis(Job):
 # Uncertainty
 
 
-def draw(model: AdaptedModel, test: ImageData, samples: int, seed: int) -> Iterator[np.ndarray]:
+def sample_batches(
+    model: AdaptedModel, test: ImageData, samples: int, seed: int
+) -> Iterator[np.ndarray]:
     """Yield the softmax scores (samples, images, classes) of a split, batch by batch."""
     for part in batches(test):
         batch_seed = derive(seed, "uncertainty", part.start)
@@ -144,7 +146,7 @@ def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
     counts = analysis.settings["draws"]
     single_pass = predict(model, test)
     # (samples, images, classes)
-    scores = np.concatenate(list(draw(model, test, max(counts), analysis.seed)), axis=1)
+    scores = np.concatenate(list(sample_batches(model, test, max(counts), analysis.seed)), axis=1)
     estimates = [uncertainty.estimate(scores[:count], labels) for count in counts]
 
     arrays = {

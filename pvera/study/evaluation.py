@@ -295,7 +295,7 @@ def predict(
             if samples:
                 model.last_mlp_on_class_token = False
                 seed = adapter.record.get("seed", member.seed)
-                batches = analyses.draw(model, data, samples, seed)
+                batches = analyses.sample_batches(model, data, samples, seed)
                 sampled = _concatenate([uncertainty.summarise(batch) for batch in batches])
     table = _table(split, np.array(classes, object), probabilities, sampled)
     return Predictions(member, probabilities, table)

@@ -1,4 +1,4 @@
-"""Plans: which trainings and analyses of a profile can start now, and which have their result.
+"""Plans: which trainings and analyses of a profile can start, and which have their result.
 
 docs/extending.md adds an analysis.
 """
@@ -17,7 +17,7 @@ from pvera.study.profiles import Profile, require_known
 from pvera.study.search import trainings
 
 #: Numbers of Monte Carlo samples; few samples are the first of the many.
-DRAWS = [2, 4, 8, 16]
+SAMPLE_COUNTS = [2, 4, 8, 16]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Plan:
     replace: bool = False
 
     def jobs(self) -> list[Job]:
-        """List what can start now, done or not, in the order of the experiments."""
+        """List what can start, done or not, in the order of the experiments."""
         jobs: list[Job] = []
         for name in self.experiments:
             jobs += list_jobs(self.profile, name, self.root)
@@ -73,7 +73,7 @@ def unfinished(states: dict[Job, str]) -> list[Job]:
 
 
 def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
-    """List the jobs of an experiment or an analysis that can start now.
+    """List the jobs of an experiment or an analysis that can start.
 
     An analysis whose training has left no adapter is not listed yet.
 
@@ -99,7 +99,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
 
 def uncertainty(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, Appendix C)."""
-    settings: dict[str, Any] = {"draws": DRAWS, "pictures": profile.pictures}
+    settings: dict[str, Any] = {"draws": SAMPLE_COUNTS, "pictures": profile.pictures}
     return [
         analysis_of([run], name, analyses.uncertainties, **settings)
         for run in with_adapter(runs, "pvera")
@@ -158,7 +158,7 @@ def predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[Analy
         if run.method == "pvera" or getattr(run.members[0].method, "dropout", None):
             seeds.setdefault((run.experiment, run.dataset, run.method), []).append(run)
     return [
-        analysis_of(group, name, predictors.compare, samples=max(DRAWS))
+        analysis_of(group, name, predictors.compare, samples=max(SAMPLE_COUNTS))
         for group in seeds.values()
         if all(has_adapter(run) for run in group)
     ]

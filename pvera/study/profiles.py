@@ -196,7 +196,7 @@ class Experiment(Settings):
             require_known("protocol", name, VARIANTS)
         return self
 
-    def variants(self, name: str) -> dict[str, Hyperparameters]:
+    def folders(self, name: str) -> dict[str, Hyperparameters]:
         """Return the folders of the results, each with the value that it varies.
 
         Args:

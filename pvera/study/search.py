@@ -54,7 +54,7 @@ def expand(profile: Profile, name: str) -> Iterator[Cell]:
     experiment = profile.experiments[name]
     backbones = _selected(profile.backbones, experiment.backbones)
     seeds = experiment.seeds or profile.seeds
-    folders = experiment.variants(name).items()
+    folders = experiment.folders(name).items()
     datasets = _selected(profile.datasets, experiment.datasets)
     methods = _selected(list(profile.methods), experiment.methods)
 

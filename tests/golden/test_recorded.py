@@ -45,7 +45,7 @@ def test_each_method_on_texts(texts, method, tmp_path):
 
 
 def test_an_analysis(images, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "DRAWS", [2, 4])  # as it was recorded
+    monkeypatch.setattr(plan, "SAMPLE_COUNTS", [2, 4])  # as it was recorded
     recorded.training(images, "benchmark", "pvera", tmp_path)
     no_longer_made = ("covered", "truth_images")
     expected = {

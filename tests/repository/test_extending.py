@@ -235,7 +235,7 @@ def test_the_profiles_without_a_cluster_train_all_that_they_list(name, tmp_path)
         trained = {
             data_set for data_set in datasets if data_set in (experiment.datasets or datasets)
         }
-        for folder in experiment.variants(key):
+        for folder in experiment.folders(key):
             runs = results.load_runs(tmp_path / "results", name, folder)
             assert {run["dataset"] for run in runs} == trained, folder
             assert {run["data_copy"] for run in runs} == {vtab.DIFFERS}

@@ -121,7 +121,10 @@ def test_draws_follow_the_seed_of_the_run(alone, tmp_path):
     with pvera.load(frozen.model, alone[0]).eval() as model:
         assert model.members[0].seed == 0
         data = split.data(frozen, torch.device("cpu"))
-        drawn = {seed: np.concatenate([*analyses.draw(model, data, 3, seed)], 1) for seed in (0, 5)}
+        drawn = {
+            seed: np.concatenate([*analyses.sample_batches(model, data, 3, seed)], 1)
+            for seed in (0, 5)
+        }
     for seed, record in ((0, {}), (5, {"seed": 5})):
         saved = SavedAdapter(alone[0], frozen, record)
         table = predict(saved, split, classes, 3).table

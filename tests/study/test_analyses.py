@@ -130,7 +130,7 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(
     run.execute()
     assert run.state() == "done"
     with monkeypatch.context() as patch:
-        patch.setattr(plan, "DRAWS", [2, 5])
+        patch.setattr(plan, "SAMPLE_COUNTS", [2, 5])
         assert list_jobs(profile, "uncertainty", root)[0].state() == "different"
     record, adapter = run.trained[0].path, run.adapters[0].read_bytes()
     written = results.read_dict(record), *results.read_predictions(record)

@@ -35,7 +35,7 @@ def read(files: ResultFiles, hyperparameter: str) -> dict[Setting, list[dict]]:
     name = EXPERIMENTS[hyperparameter]
     for profile in files.profiles:
         if name in profile.experiments:
-            folders = profile.experiments[name].variants(name)
+            folders = profile.experiments[name].folders(name)
             parts |= files.by_setting(
                 profile, results.load_runs(files.root, profile.name, *folders)
             )
