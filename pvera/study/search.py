@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from pvera import text_encoders
 from pvera.adapters import METHODS, Method
@@ -222,7 +221,7 @@ def build_member(
     Raises:
         InputError: The paper has no β for the data set.
     """
-    settings = _settings(profile, method, protocol, fixed | values)
+    settings = profile.methods[method] | fixed | values
     rate = settings.get("learning_rate", profile.learning_rate)
     beta = settings.get("beta", 0.0)
     if beta == "published":
@@ -253,13 +252,7 @@ def build_method(
         protocol: Its hyperparameters replace the profile's.
         values: They replace both.
     """
-    settings = _settings(profile, method, protocol, values)
+    settings = profile.methods[method] | protocol.adapters.get(method, {}) | values
     for name in ("grid", "default", *TRAINING_HYPERPARAMETERS):
         settings.pop(name, None)
     return METHODS[method](**settings)
-
-
-def _settings(
-    profile: Profile, method: str, protocol: Protocol, values: Hyperparameters
-) -> dict[str, Any]:
-    return profile.methods[method] | protocol.adapters.get(method, {}) | values

@@ -32,6 +32,10 @@ from pvera.study.protocol import Protocol
 
 CURVES = ("train_loss", "kl", "validation_loss", "validation_accuracy")
 
+#: Numbers of an epoch by name of `CURVES`, each of all active members; None for the KL term of a
+#: member whose β is zero.
+Scores = dict[str, list]
+
 #: What becomes of a member.
 RUNNING, STOPPED, LIMIT, DIVERGED = "running", "stopped early", "epoch limit", "diverged"
 
@@ -138,9 +142,9 @@ def fit(
     model.active = list(range(len(members)))
     for epoch in range(config.epochs):
         betas = [members[m].beta for m in model.active]
-        losses, kl = train_epoch(model, train_split, betas, take_step, config.batch_size, order)
-        validation_losses, accuracies = evaluate(model, forward, validation_split, protocol)
-        stopping.update(epoch, model, losses, kl, validation_losses, accuracies)
+        trained = train_epoch(model, train_split, betas, take_step, config.batch_size, order)
+        validated = evaluate(model, forward, validation_split, protocol)
+        stopping.update(epoch, model, trained | validated)
         on_step(epoch + 1, config.epochs)
         model.active = stopping.running()
         if not model.active:
@@ -190,7 +194,7 @@ def train_epoch(
     take_step: Step,
     batch_size: int,
     order: torch.Generator | None,
-) -> tuple[list[float], list[float | None]]:
+) -> Scores:
     """Train the active members on all of a split.
 
     Args:
@@ -202,7 +206,7 @@ def train_epoch(
         order: Shuffles the images, if any.
 
     Returns:
-        The mean loss, and the mean KL term, of each active member; None where β is zero.
+        The mean loss and the mean KL term.
     """
     model.train()
     count = len(data)
@@ -214,7 +218,8 @@ def train_epoch(
             totals += len(batch) * take_step(data[batch], data.labels[batch], betas)
 
     losses, kl = (totals / count).tolist()
-    return losses, [term if beta else None for term, beta in zip(kl, betas, strict=True)]
+    kl = [term if beta else None for term, beta in zip(kl, betas, strict=True)]
+    return {"train_loss": losses, "kl": kl}
 
 
 class EarlyStopping:
@@ -225,27 +230,19 @@ class EarlyStopping:
         self.patience = config.patience
         self.tolerance = config.tolerance
 
-    def update(
-        self,
-        epoch: int,
-        model: AdaptedModel,
-        losses: list[float],
-        kl: list[float | None],
-        validation_losses: list[float],
-        accuracies: list[float],
-    ) -> None:
+    def update(self, epoch: int, model: AdaptedModel, scores: Scores) -> None:
         """Add an epoch to the histories of the active members, and keep the best tensors."""
-        curves = zip(losses, kl, validation_losses, accuracies, strict=True)
-        for m, values in zip(model.active, curves, strict=True):
+        for index, m in enumerate(model.active):
             history = self.histories[m]
-            for name, value in zip(CURVES, values, strict=True):
+            epoch_scores = {name: values[index] for name, values in scores.items()}
+            for name, value in epoch_scores.items():
                 history.curve[name].append(value)
 
-            loss, term, validation_loss, _ = values
-            if not isfinite(loss + (term or 0.0) + validation_loss):
+            loss = scores["validation_loss"][index]
+            if not all(isfinite(value or 0.0) for value in epoch_scores.values()):
                 history.status = DIVERGED
-            elif self.improves(validation_loss, history.best_loss):
-                history.best_loss = validation_loss
+            elif self.improves(loss, history.best_loss):
+                history.best_loss = loss
                 history.best_epoch = epoch
                 trained = model.members[m].trained().items()
                 history.best_state = {name: tensor.detach().clone() for name, tensor in trained}
@@ -275,9 +272,9 @@ class JointStop(EarlyStopping):
 
     lowest = inf
 
-    def update(self, epoch: int, model: AdaptedModel, *values: list) -> None:
+    def update(self, epoch: int, model: AdaptedModel, scores: Scores) -> None:
         """Add an epoch, note the leader, and let members go on while one has patience left."""
-        super().update(epoch, model, *values)
+        super().update(epoch, model, scores)
         leader = min(self.histories, key=lambda history: history.best_loss)
         if self.improves(leader.best_loss, self.lowest):
             self.lowest = leader.best_loss
@@ -441,7 +438,7 @@ class Replay:
 @torch.inference_mode()
 def evaluate(
     model: AdaptedModel, forward: Callable[..., Tensor], data: Split, protocol: Protocol
-) -> tuple[list[float], list[float]]:
+) -> Scores:
     """Return loss and accuracy of every active member on a split, PVeRA with its mean."""
     model.eval()
     device = data.labels.device
@@ -452,7 +449,10 @@ def evaluate(
             logits, labels = forward(data[part]), data.labels[part]
             loss += len(labels) * classification_loss(logits, labels, protocol)
             correct += (logits.argmax(-1) == labels).sum(1)
-    return (loss / len(data)).tolist(), (correct / len(data)).tolist()
+    return {
+        "validation_loss": (loss / len(data)).tolist(),
+        "validation_accuracy": (correct / len(data)).tolist(),
+    }
 
 
 def predict(model: AdaptedModel, data: Data) -> np.ndarray:

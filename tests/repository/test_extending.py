@@ -108,7 +108,7 @@ def test_extending(checkout):
     assert record(checkout, "lorafa/benchmark/small/shades/lorafa")["test"]["images"] == 30
 
     assert len(follow("An analysis", checkout)) == 4
-    assert record(checkout, "shades/entropy/tiny/shades/pvera")["config"]["draws"] == 16
+    assert record(checkout, "shades/entropy/tiny/shades/pvera")["config"]["samples"] == 16
     table = (checkout / "results/shades/tables/entropy.md").read_text()
     assert re.search(r"\| Shades \| \d\.\d{3} \| \d\.\d{3} \|", table), table
 

@@ -160,9 +160,8 @@ def scripted(backbone, splits, monkeypatch, losses, joint):
     def evaluate(model, forward, data, protocol):
         for m in model.active:
             seen[m].append({n: p.detach().clone() for n, p in model.members[m].trained().items()})
-        return [losses[m][min(len(seen[m]), len(losses[m])) - 1] for m in model.active], [
-            0.0
-        ] * len(model.active)
+        last = [losses[m][min(len(seen[m]), len(losses[m])) - 1] for m in model.active]
+        return {"validation_loss": last, "validation_accuracy": [0.0] * len(model.active)}
 
     monkeypatch.setattr(training, "evaluate", evaluate)
     rules = replace(CORRECTED, joint_stop=joint)
