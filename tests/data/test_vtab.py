@@ -63,6 +63,10 @@ def edit(file: Path, change) -> None:
     file.write_text("".join(change(lines)))
 
 
+def texts(findings: list[vtab.Finding]) -> list[str]:
+    return [finding.text for finding in findings]
+
+
 def state(output: str, name: str) -> str:
     """Return the state of a data set as prepare_vtab.py prints it."""
     (line,) = [line for line in output.splitlines() if line.startswith(f"{name} ")]
@@ -104,7 +108,7 @@ DAMAGES = [
 def test_wrong_files_are_reported(kitti, call, split, line, finding):
     assert vtab.check(kitti, "kitti") == []
     edit(kitti / f"kitti/{split}.txt", lambda lines: [f"{line}\n", *lines[1:]])
-    assert vtab.check(kitti, "kitti")[0].startswith(finding)
+    assert texts(vtab.check(kitti, "kitti"))[0].startswith(finding)
     edit(kitti / "kitti/train800.txt", lambda lines: lines[1:])  # alone, a count could be accepted
     assert call("--root", kitti, "--datasets", "kitti", "--accept")[0] == 1, "nothing can read it"
 
@@ -131,7 +135,7 @@ def test_lists_show_all_classes(tmp_path, name):
         f"test: 400 images, not {tasks.find_task(name).test_images}",
         len({*first, *second}),
     )
-    assert vtab.check(tmp_path, name, images=False) == [few]
+    assert texts(vtab.check(tmp_path, name, images=False)) == [few]
     edit(
         tmp_path / name / "test.txt",
         lambda lines: [line.replace(f" {classes - 1}\n", " 0\n") for line in lines],
@@ -145,7 +149,7 @@ def test_lists_show_all_classes(tmp_path, name):
         f"{part}: images of {n - 1} classes, not {n}"
         for part, n in (("training", seen), ("test", classes))
     ]
-    assert vtab.check(tmp_path, name, images=False) == [few, *fewer]
+    assert texts(vtab.check(tmp_path, name, images=False)) == [few, *fewer]
 
 
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, call):
@@ -198,7 +202,7 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
         run.execute()
     first, second = results.load_runs(root / "results", "mine")
     assert first["data_copy"] == second["data_copy"] == vtab.DIFFERS
-    assert first["data_differs"] == vtab.check(root, "cifar")
+    assert first["data_differs"] == texts(vtab.check(root, "cifar"))
     edit(root / "eurosat" / "val200.txt", lambda lines: lines[1:])
     with pytest.raises(InputError, match="is not VTAB-1k's EuroSAT"):
         inputs.prepare(wanted(root, "eurosat"))
@@ -298,14 +302,14 @@ def test_archives_whose_names_begin_alike_are_told_apart(tmp_path, names):
     sources.mkdir()
     archive(tmp_path / "first", sources / names[0])
     archive(tmp_path / "second", sources / names[1])
-    found = prepare_vtab.find(sources, ["kitti", "dtd"], extracted)
+    found = prepare_vtab.find_data_sets(sources, ["kitti", "dtd"], extracted)
     assert [found[name].parents[2] for name in ("kitti", "dtd")] == [
         extracted / name for name in names
     ]
     shutil.rmtree(extracted)
     archive(tmp_path / "third", sources / names[1])
     with pytest.raises(InputError, match=f"holds kitti twice, as .*{names[1]}/"):
-        prepare_vtab.find(sources, ["kitti"], extracted)
+        prepare_vtab.find_data_sets(sources, ["kitti"], extracted)
 
 
 #: Name of a member, its kind, where it links to, and how many files `extract` puts below its folder; None: refused.
