@@ -30,11 +30,11 @@ class ImageSplit:
     #: Path in the store, with a hash of all that the images depend on; empty for others.
     key: str = ""
 
-    def content(self) -> Iterator[np.ndarray]:
+    def content(self) -> Iterator[memoryview]:
         """Yield images and labels: all that training and testing read."""
         for start in range(0, len(self.images), store.CHUNK):
-            yield store.copy_images(self.images, slice(start, start + store.CHUNK))
-        yield np.ascontiguousarray(self.labels)
+            yield store.copy_images(self.images, slice(start, start + store.CHUNK)).data
+        yield np.ascontiguousarray(self.labels).data
 
     def first(self, count: int) -> "ImageSplit":
         """Return the first `count` images."""

@@ -136,7 +136,7 @@ def _decode_into(file: Path, undecoded: UndecodedImages) -> None:
                 images = undecoded[start : start + CHUNK]
                 if undecoded.errors:
                     raise InputError(list_first(undecoded.errors.values()))
-                out.write(images)
+                out.write(images.data)
                 bar.update(len(images))
             out.flush()
             os.fsync(out.fileno())

@@ -88,7 +88,7 @@ class Analysis(Job):
                     "restore them, or train again with --replace"
                 )
         first, *_ = self.adapters
-        frozen, tests = inputs.for_run(self, device, self.tested, ("test",))
+        frozen, tests = inputs.load_for_job(self, device, self.tested, ("test",))
         data = dict(zip(self.tested, tests, strict=True))
         with checkpoint.load(frozen.model, first).eval() as model:
             arrays = self.function(model, self, data)

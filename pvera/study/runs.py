@@ -152,7 +152,7 @@ class Run(Job):
 
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
-        frozen, (train, validation, test) = inputs.for_run(self, device)
+        frozen, (train, validation, test) = inputs.load_for_job(self, device)
         task = tasks.find_task(self.dataset, self.data_root)
         text = task.category == "language"
         own_draws, chosen, scores, files = self.protocol.own_draws, None, None, {}

@@ -28,7 +28,7 @@ class Part:
 
 
 def split_members(population: int, split: str) -> np.ndarray:
-    """Return the members of a population that belong to one split: one per image, while they last."""
+    """Return the members of a population in one split: one per image, while they last."""
     start = {"train800": 0, "val200": 800, "test": 1000}[split]
     order = np.random.default_rng(0).permutation(population)
     return order[start : start + COUNTS[split]]

@@ -71,7 +71,7 @@ TEXTURES = ("clouds", "stripes", "weave", "cells", "dots", "scratches")
 
 
 def textures(split: str, rng: np.random.Generator) -> Part:
-    """Draw six kinds of textures in two random colours, at random scale and direction, under noise."""
+    """Draw six kinds of textures in two random colours, scale and direction, under noise."""
     labels = balanced_labels(len(TEXTURES), split, rng)
     count = len(labels)
     scale = per_image(rng.uniform(6, 12, count))

@@ -136,7 +136,7 @@ def vessels(split: str, rng: np.random.Generator) -> Part:
 
 
 def _distance_to_curve(offset: float, rng: np.random.Generator) -> np.ndarray:
-    """Draw a bent line that passes the centre at `offset` pixels; return distances (32, 32) to it."""
+    """Draw a bent line, `offset` pixels off the centre; return distances (32, 32) to it."""
     angle = rng.uniform(0, 2 * np.pi)
     bend = rng.uniform(-0.015, 0.015)
     along, across = rotate(DOWN, RIGHT, angle)

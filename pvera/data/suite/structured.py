@@ -154,7 +154,7 @@ AZIMUTHS = tuple(map(str, range(0, 360, 45)))
 
 
 def azimuth(split: str, rng: np.random.Generator) -> Part:
-    """Draw a car or a chair from above, as in smallNORB; the label is the azimuth that it is seen from."""
+    """Draw a car or a chair from above, as in smallNORB; the label is the azimuth of the view."""
     labels = balanced_labels(len(AZIMUTHS), split, rng)
     count = len(labels)
     azimuths = 2 * np.pi * (labels + rng.uniform(-0.4, 0.4, count)) / len(AZIMUTHS)
