@@ -51,7 +51,7 @@ class Check:
     #: One of the states above.
     state: str
     #: How it differs from VTAB-1k.
-    findings: list[Finding]
+    findings: list[str]
 
 
 def main() -> None:
@@ -86,6 +86,7 @@ def prepare(
     Returns:
         Whether all can be used together.
     """
+    # Of data sets that are not checked, what an earlier call accepted stays accepted.
     accepted = vtab.read_record(root)
     left_out = install(root, names, source, accept)
     checks = []
@@ -94,10 +95,9 @@ def prepare(
         checked = check(root, name, left_out.get(name, []), known, accept)
         checks.append(checked)
         if checked.state == ACCEPTED:
-            accepted[name] = [finding.text for finding in checked.findings]
+            accepted[name] = checked.findings
         if checked.state != MISSING:
-            findings = [finding.text for finding in checked.findings]
-            print(f"{name:<22}{checked.state}", *findings, sep="\n    ")
+            print(f"{name:<22}{checked.state}", *checked.findings, sep="\n    ")
     if any(checked.state in (RIGHT, ACCEPTED) for checked in checks):
         record(root, accepted)
     return report(root, checks, accepted, may_miss_some=accept and names is vtab.NAMES)
@@ -122,7 +122,12 @@ def install(
         shutil.rmtree(extracted, ignore_errors=True)
         try:
             if source is None:
-                download(downloads)
+                advice = "run the same command again, or give a copy to prepare_vtab.py --source"
+                patterns = [f"*{suffix}" for suffix in ARCHIVES]
+                with explained(f"cannot download {REPO}", advice):
+                    huggingface_hub.snapshot_download(
+                        REPO, repo_type="dataset", allow_patterns=patterns, local_dir=downloads
+                    )
             try:
                 folders = find_data_sets(source or downloads, wanted, extracted)
             except InputError:
@@ -136,20 +141,6 @@ def install(
             shutil.rmtree(extracted, ignore_errors=True)
         shutil.rmtree(downloads, ignore_errors=True)
     return left_out
-
-
-def download(folder: Path) -> None:
-    """Download the archives of the hub.
-
-    Raises:
-        InputError: That fails.
-    """
-    advice = "run the same command again, or give a copy to prepare_vtab.py --source"
-    patterns = [f"*{suffix}" for suffix in ARCHIVES]
-    with explained(f"cannot download {REPO}", advice):
-        huggingface_hub.snapshot_download(
-            REPO, repo_type="dataset", allow_patterns=patterns, local_dir=folder
-        )
 
 
 def install_folders(
@@ -183,18 +174,20 @@ def check(
         accepted: Texts of the findings that were accepted by an earlier call.
         accept: Whether to accept all counts.
     """
-    if left_out:
-        return Check(name, LEFT_OUT, left_out)
-    if not (root / name).exists():
+    if not (left_out or (root / name).exists()):
         return Check(name, MISSING, [])
-    findings = vtab.check(root, name)
-    if not findings:
-        return Check(name, RIGHT, [])
-    known = {finding.text for finding in findings} <= set(accepted)
+    findings = left_out or vtab.check(root, name)
+    texts = [finding.text for finding in findings]
     counts_alone = all(finding.kind == "count" for finding in findings)
-    if counts_alone and (accept or known):
-        return Check(name, ACCEPTED, findings)
-    return Check(name, WRONG, findings)
+    if left_out:
+        state = LEFT_OUT
+    elif not findings:
+        state = RIGHT
+    elif counts_alone and (accept or set(texts) <= set(accepted)):
+        state = ACCEPTED
+    else:
+        state = WRONG
+    return Check(name, state, texts)
 
 
 def record(root: Path, accepted: dict[str, list[str]]) -> None:

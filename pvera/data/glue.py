@@ -16,7 +16,7 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -201,6 +201,10 @@ class TextSplit:
         order = self.inputs["attention_mask"].sum(1).argsort(stable=True)
         inputs = {name: tensor[order] for name, tensor in self.inputs.items()}
         return TextSplit(inputs, self.labels[order.numpy()])
+
+    def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> TextData:
+        """Return the split on `device`; tokens are always in its memory."""
+        return TextData(self, device)
 
 
 class TextData:

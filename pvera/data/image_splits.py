@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
@@ -41,8 +42,8 @@ class ImageSplit:
         key = f"{self.key}, first {count}"
         return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
 
-    def data(self, frozen: Backbone, device: torch.device, in_memory: bool = True) -> "ImageData":
-        """Return the split for `device`, normalised as `frozen` needs it."""
+    def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> "ImageData":
+        """Return the split for `device`, normalised as the `Backbone` `frozen` reads it."""
         return ImageData(self, frozen, device, in_memory)
 
 

@@ -138,12 +138,9 @@ def load_for_job(
     frozen = _load_backbone(*_Model.of(job))
     frozen.model.to(device)
     splits = _load_data(_Model.of(job), job.data_root, names, parts, job.images)
-    data: list[Data] = []
+    data = []
     for split, part in zip(splits, parts * len(names), strict=True):
-        if isinstance(split, glue.TextSplit):
-            data.append(glue.TextData(split, torch.device(device)))
-        elif isinstance(frozen, Backbone):
-            data.append(split.data(frozen, torch.device(device), in_memory=part != "test"))
+        data.append(split.data(frozen, torch.device(device), in_memory=part != "test"))
     return frozen, data
 
 
@@ -193,14 +190,11 @@ def _load_backbone(name: str, weights: str | None, image_size: int | None) -> Ba
 
 
 @cache
-def _describe(name: str, weights: str | None, image_size: int | None) -> dict[str, str | int]:
-    frozen = _load_backbone(name, weights, image_size)
-    described: dict[str, str | int] = {"weights_sha256": frozen.weights_sha256}
+def _describe(*model) -> dict[str, str | int]:
+    frozen = _load_backbone(*model)
     if isinstance(frozen, Encoder):
-        described["max_length"] = frozen.max_length
-    else:
-        described["image_size"] = frozen.image_size
-    return described
+        return {"weights_sha256": frozen.weights_sha256, "max_length": frozen.max_length}
+    return {"weights_sha256": frozen.weights_sha256, "image_size": frozen.image_size}
 
 
 @lru_cache(maxsize=1)
@@ -221,11 +215,5 @@ def _load_data(
 
 
 @cache
-def _sha256(
-    model: _Model,
-    root: str,
-    names: tuple[str, ...],
-    parts: tuple[str, ...],
-    images: int | None,
-) -> str:
-    return digest(_load_data(model, root, names, parts, images))
+def _sha256(*data) -> str:
+    return digest(_load_data(*data))

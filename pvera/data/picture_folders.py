@@ -65,16 +65,15 @@ def find_pictures(folder: Path, skip: Iterable[Path] = ()) -> tuple[list[Path], 
 
         for path in _list_folder(current, in_hidden):
             hidden = in_hidden or is_hidden(path.name)
-            is_picture = path.suffix.lower() in suffixes
             if path.is_dir():
                 pending.append((path, hidden))
-            elif is_picture and not hidden:
-                pictures.append(path)
-            elif is_picture:
+            elif path.suffix.lower() not in suffixes:
+                left_out[UNREAD] += not hidden
+            elif hidden:
                 left_out[HIDDEN] += 1
-            elif not hidden:
-                left_out[UNREAD] += 1
-    return sorted(pictures), left_out
+            else:
+                pictures.append(path)
+    return sorted(pictures), +left_out  # without zeros
 
 
 def _picture_suffixes() -> set[str]:

@@ -72,45 +72,31 @@ def check(root: str | Path, name: str, images: bool = True) -> list[Finding]:
             reason = str(error).replace(f"{folder}{os.sep}", "")
             findings.append(Finding("split file", f"{split}: {reason}"))
             continue
-        findings += _check_image_count(name, split, len(labels[split]))
-    findings += _check_classes(name, labels)
-    if images:
-        findings += _check_files(folder, labels)
-    return findings
-
-
-def _check_image_count(name: str, split: str, count: int) -> list[Finding]:
-    expected = TRAINING.get(split, TASKS[name].test_images)
-    if count == expected:
-        return []
-    return [Finding("count", f"{split}: {count} images, not {expected}")]
-
-
-def _check_classes(name: str, labels: dict[str, dict[str, int]]) -> list[Finding]:
-    """Compare the classes that the splits show, from the label of each image per split."""
-    classes = TASKS[name].classes
-    parts = (
-        ("training", tuple(TRAINING), SHOWN.get(name, classes)),
-        ("test", ("test",), classes),
-    )
-    findings = []
-    for part, splits, expected in parts:
-        seen: set[int] = set()
-        for split in splits:
-            seen.update(labels.get(split, {}).values())
-        if len(seen) < expected:
-            text = f"{part}: images of {len(seen)} classes, not {expected}"
+        expected = TRAINING.get(split, TASKS[name].test_images)
+        if len(labels[split]) != expected:
+            text = f"{split}: {len(labels[split])} images, not {expected}"
             findings.append(Finding("count", text))
-    return findings
 
-
-def _check_files(folder: Path, labels: dict[str, dict[str, int]]) -> list[Finding]:
-    findings = []
-    for split, label_of in labels.items():
+    findings += _check_classes(name, labels)
+    for split, label_of in labels.items() if images else ():
         missing = [path for path in label_of if not (folder / path).is_file()]
         if missing:
             text = f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}"
             findings.append(Finding("images", text))
+    return findings
+
+
+def _check_classes(name: str, labels: dict[str, dict[str, int]]) -> list[Finding]:
+    """Compare the classes that the splits show, from the label of each image per split."""
+    seen: dict[str, set[int]] = {"training": set(), "test": set()}
+    for split, label_of in labels.items():
+        seen["training" if split in TRAINING else "test"].update(label_of.values())
+    expected = {"training": SHOWN.get(name, TASKS[name].classes), "test": TASKS[name].classes}
+    findings = []
+    for part, classes in seen.items():
+        if len(classes) < expected[part]:
+            text = f"{part}: images of {len(classes)} classes, not {expected[part]}"
+            findings.append(Finding("count", text))
     return findings
 
 
