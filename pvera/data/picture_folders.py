@@ -50,7 +50,6 @@ def find_pictures(folder: Path, skip: Iterable[Path] = ()) -> tuple[list[Path], 
     Raises:
         InputError: A folder cannot be read.
     """
-    suffixes = _picture_suffixes()
     pictures: list[Path] = []
     left_out: Counter[str] = Counter()
     # A folder may be reached twice by links: then as a hidden one and as another.
@@ -67,18 +66,19 @@ def find_pictures(folder: Path, skip: Iterable[Path] = ()) -> tuple[list[Path], 
             hidden = in_hidden or is_hidden(path.name)
             if path.is_dir():
                 pending.append((path, hidden))
-            elif path.suffix.lower() not in suffixes:
-                left_out[UNREAD] += not hidden
+            elif not _is_picture(path):
+                if not hidden:
+                    left_out[UNREAD] += 1
             elif hidden:
                 left_out[HIDDEN] += 1
             else:
                 pictures.append(path)
-    return sorted(pictures), +left_out  # without zeros
+    return sorted(pictures), left_out
 
 
-def _picture_suffixes() -> set[str]:
-    formats = Image.registered_extensions()
-    return {suffix for suffix, name in formats.items() if name in Image.OPEN}
+def _is_picture(path: Path) -> bool:
+    # Pillow only writes some of the formats.
+    return Image.registered_extensions().get(path.suffix.lower()) in Image.OPEN
 
 
 def _list_folder(folder: Path, hidden: bool) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The lists of packages agree, imports are declared, and setup_env.sh makes an environment once and completely."""
+"""Lists of packages agree, imports are declared, and setup_env.sh makes an environment once."""
 
 import ast
 import importlib.metadata
@@ -137,10 +137,12 @@ def test_imports_are_declared(pattern, declared):
 MODULES = ", ".join(
     f"pvera.{path.stem}" for path in (ROOT / "pvera").glob("*.py") if path.stem != "__init__"
 )
-#: What the library does without, and what trainings and tables do without. (torch imports others where it finds them.)
+#: What the library does without, and what trainings and tables do without. (torch imports others
+#: where it finds them.)
 LIGHT = f"""
 import sys
-sys.modules |= dict.fromkeys(("pandas", "sklearn", "pydantic", "matplotlib", "seaborn", "transformers"))
+sys.modules |= dict.fromkeys(("pandas", "sklearn", "pydantic"))
+sys.modules |= dict.fromkeys(("matplotlib", "seaborn", "transformers"))
 import {MODULES}
 for name in ("pandas", "sklearn", "pydantic"):
     del sys.modules[name]
@@ -198,7 +200,8 @@ PYTHON = """#!/bin/bash
 case "$*" in
     *ensurepip*) exit 0 ;;
     "-m venv --clear .venv")
-        rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python && touch .venv/bin/activate ;;
+        rm -rf .venv && mkdir -p .venv/bin
+        cp "$0" .venv/bin/python && touch .venv/bin/activate ;;
     *"-m pip install"*) echo "$*" >>pip && exit "${PIP_STATUS:-0}" ;;
     *"-m pip config list") echo "$PIP_CONFIGURATION" ;;
 esac
@@ -214,7 +217,7 @@ TOOLS = ("bash", "cat", "cksum", "cp", "flock", "mkdir", "rm", "sed", "touch", "
 
 @pytest.fixture
 def clone(tmp_path):
-    """A folder with what setup_env.sh reads, whose path has no other program than stand-ins and the shell's tools."""
+    """A folder with what setup_env.sh reads; its path has stand-ins and the shell's tools alone."""
     for name in ("setup_env.sh", "requirements.lock", "requirements-site.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "bin").mkdir()
