@@ -1,8 +1,10 @@
-"""Evaluate a saved adapter on test images: accuracy, NLL, Brier score, ECE and ACE, per-class accuracy.
+"""Evaluate a saved adapter on test images.
 
-    python experiments/evaluate.py results/synthetic/paper_tuning/tiny/digits/pvera/seed0.safetensors
-    python experiments/evaluate.py adapter.safetensors --backbone tiny --data-set pets=FOLDER --draws 16
+    python experiments/evaluate.py \\
+        results/synthetic/paper_tuning/tiny/digits/pvera/seed0.safetensors
+    python experiments/evaluate.py ADAPTER --backbone tiny --data-set pets=FOLDER --draws 16
 
+Prints accuracy, NLL, Brier score, ECE and ACE, and the accuracy of each class.
 The record of the training, next to the adapter, gives backbone and data set. The first command
 takes a few seconds, once experiments/make_suite.py has made the images, and prints the recorded
 accuracy 0.555000. For pictures without labels there is experiments/predict.py.

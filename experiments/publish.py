@@ -23,30 +23,6 @@ from pvera.study.evaluation import Evaluation, evaluate, find_data_set, open_ada
 
 ADAPTER = "adapter.safetensors"
 
-CARD = """---
-{metadata}
----
-
-# {title}
-
-- Hyperparameters: {hyperparameters}
-- Backbone: {backbone}, weights {weights_sha256}
-- Seed: {seed}
-
-Numbers on {images} test images of {dataset}, computed from this file by `experiments/evaluate.py`:
-
-{tables}
-
-```python
-import pvera
-from pvera import backbones
-
-frozen = backbones.load("{backbone}", image_size={size}{weights})
-model = pvera.load(frozen.model, "{file}").eval()
-logits = model(images)  # (batch, 3, {size}, {size}), normalised by frozen.mean and .std
-```
-"""
-
 
 def main() -> None:
     """Evaluate the adapter of the command line, and write its folder."""
@@ -82,21 +58,34 @@ def model_card(evaluated: Evaluation, has_own_weights: bool) -> ModelCard:
     frozen, member = evaluated.frozen, evaluated.member
     title = f"{member.method.title} for {frozen.name} on {evaluated.dataset}"
     settings = [f"{name} {value}" for name, value in asdict(member.method).items()]
-    text = CARD.format(
-        metadata=metadata(evaluated, title),
-        title=title,
-        hyperparameters=", ".join(settings) or "none",
-        backbone=frozen.name,
-        weights_sha256=frozen.weights_sha256,
-        seed=member.seed,
-        images=evaluated.metrics["images"],
-        dataset=evaluated.dataset,
-        tables=evaluation_tables(evaluated),
-        size=frozen.image_size,
-        weights=', weights="FILE"' if has_own_weights else "",
-        file=ADAPTER,
+    weights = ', weights="FILE"' if has_own_weights else ""
+    size = frozen.image_size
+    return ModelCard(
+        f"""---
+{metadata(evaluated, title)}
+---
+
+# {title}
+
+- Hyperparameters: {", ".join(settings) or "none"}
+- Backbone: {frozen.name}, weights {frozen.weights_sha256}
+- Seed: {member.seed}
+
+Numbers on {evaluated.metrics["images"]} test images of {evaluated.dataset}, computed from this file
+by `experiments/evaluate.py`:
+
+{evaluation_tables(evaluated)}
+
+```python
+import pvera
+from pvera import backbones
+
+frozen = backbones.load("{frozen.name}", image_size={size}{weights})
+model = pvera.load(frozen.model, "{ADAPTER}").eval()
+logits = model(images)  # (batch, 3, {size}, {size}), normalised by frozen.mean and .std
+```
+"""
     )
-    return ModelCard(text)
 
 
 def metadata(evaluated: Evaluation, title: str) -> ModelCardData:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -108,15 +107,15 @@ def map_in_threads(
 
     Threads help because Pillow decodes without Python's lock.
     """
+
+    def result_or_error(item: Item) -> Result | InputError:
+        try:
+            return function(item)
+        except InputError as error:
+            return error
+
     with ThreadPoolExecutor() as pool:
-        yield from pool.map(partial(_result_or_error, function), items)
-
-
-def _result_or_error(function: Callable[[Item], Result], item: Item) -> Result | InputError:
-    try:
-        return function(item)
-    except InputError as error:
-        return error
+        yield from pool.map(result_or_error, items)
 
 
 def list_first(things: Collection[object]) -> str:

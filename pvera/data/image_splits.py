@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
@@ -30,19 +31,19 @@ class ImageSplit:
     #: Path in the store, with a hash of all that the images depend on; empty for others.
     key: str = ""
 
-    def content(self) -> Iterator[np.ndarray]:
+    def content(self) -> Iterator[memoryview]:
         """Yield images and labels: all that training and testing read."""
         for start in range(0, len(self.images), store.CHUNK):
-            yield store.copy_images(self.images, slice(start, start + store.CHUNK))
-        yield np.ascontiguousarray(self.labels)
+            yield store.copy_images(self.images, slice(start, start + store.CHUNK)).data
+        yield np.ascontiguousarray(self.labels).data
 
     def first(self, count: int) -> "ImageSplit":
         """Return the first `count` images."""
         key = f"{self.key}, first {count}"
         return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
 
-    def data(self, frozen: Backbone, device: torch.device, in_memory: bool = True) -> "ImageData":
-        """Return the split for `device`, normalised as `frozen` needs it."""
+    def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> "ImageData":
+        """Return the split for `device`, normalised as the `Backbone` `frozen` reads it."""
         return ImageData(self, frozen, device, in_memory)
 
 

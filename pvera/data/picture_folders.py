@@ -50,7 +50,6 @@ def find_pictures(folder: Path, skip: Iterable[Path] = ()) -> tuple[list[Path], 
     Raises:
         InputError: A folder cannot be read.
     """
-    suffixes = _picture_suffixes()
     pictures: list[Path] = []
     left_out: Counter[str] = Counter()
     # A folder may be reached twice by links: then as a hidden one and as another.
@@ -65,21 +64,21 @@ def find_pictures(folder: Path, skip: Iterable[Path] = ()) -> tuple[list[Path], 
 
         for path in _list_folder(current, in_hidden):
             hidden = in_hidden or is_hidden(path.name)
-            is_picture = path.suffix.lower() in suffixes
             if path.is_dir():
                 pending.append((path, hidden))
-            elif is_picture and not hidden:
-                pictures.append(path)
-            elif is_picture:
+            elif not _is_picture(path):
+                if not hidden:
+                    left_out[UNREAD] += 1
+            elif hidden:
                 left_out[HIDDEN] += 1
-            elif not hidden:
-                left_out[UNREAD] += 1
+            else:
+                pictures.append(path)
     return sorted(pictures), left_out
 
 
-def _picture_suffixes() -> set[str]:
-    formats = Image.registered_extensions()
-    return {suffix for suffix, name in formats.items() if name in Image.OPEN}
+def _is_picture(path: Path) -> bool:
+    # Pillow only writes some of the formats.
+    return Image.registered_extensions().get(path.suffix.lower()) in Image.OPEN
 
 
 def _list_folder(folder: Path, hidden: bool) -> list[Path]:

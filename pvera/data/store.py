@@ -5,8 +5,8 @@
 
 The first hold images (N, size, size, 3) uint8.
 
-`<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the checkout (without a
-checkout, in the home folder). VTAB-1k at 224 pixels takes 61 GB.
+`<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the clone. VTAB-1k at 224
+pixels takes 61 GB.
 """
 
 import hashlib
@@ -34,12 +34,8 @@ CHUNK = 256
 
 def store_folder() -> Path:
     """Return the store's folder."""
-    cache = os.environ.get(CACHE)
-    if cache:
-        return Path(cache) / "store"
     checkout = Path(__file__).resolve().parents[2]
-    above = checkout if (checkout / "pyproject.toml").exists() else Path.home()
-    return above / ".cache" / "pvera" / "store"
+    return Path(os.environ.get(CACHE) or checkout / ".cache" / "pvera") / "store"
 
 
 def data_set_folder(folder: Path) -> Path:
@@ -136,7 +132,7 @@ def _decode_into(file: Path, undecoded: UndecodedImages) -> None:
                 images = undecoded[start : start + CHUNK]
                 if undecoded.errors:
                     raise InputError(list_first(undecoded.errors.values()))
-                out.write(images)
+                out.write(images.data)
                 bar.update(len(images))
             out.flush()
             os.fsync(out.fileno())

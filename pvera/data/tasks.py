@@ -20,7 +20,7 @@ class Task:
     name: str
     #: Its title in tables.
     title: str
-    #: Its columns in tables: "natural", "specialized", "structured", "language" or "own".
+    #: Its group in tables: "natural", "specialized", "structured", "language" or "own".
     category: str
     #: Number of classes.
     classes: int
@@ -30,7 +30,7 @@ class Task:
     suite: str
 
 
-# The 19 data sets of the paper, in its order; counts as the test files in circulation hold them.
+#: The 19 data sets of the paper, in its order; test images as the files in circulation have them.
 _VTAB = (
     ("caltech101", "Caltech101", "natural", 102, 6084),
     ("cifar", "CIFAR-100", "natural", 100, 10000),
@@ -53,22 +53,20 @@ _VTAB = (
     ("smallnorb_ele", "sNORB-Elev", "structured", 9, 12150),
 )
 
-TASKS: dict[str, Task] = {}
-for _row in _VTAB:
-    TASKS[_row[0]] = Task(*_row, suite="vtab")
-for _recipe in suite.RECIPES.values():
-    TASKS[_recipe.name] = Task(
-        _recipe.name,
-        _recipe.title,
-        _recipe.category,
-        len(_recipe.classes),
-        suite.COUNTS["test"],
-        suite="demo",
-    )
-for _text in glue.GLUE.values():
-    TASKS[_text.name] = Task(
-        _text.name, _text.title, "language", len(_text.classes), _text.dev, suite="glue"
-    )
+
+def _known_tasks() -> dict[str, Task]:
+    tasks = [Task(*row, suite="vtab") for row in _VTAB]
+    for recipe in suite.RECIPES.values():
+        size = (len(recipe.classes), suite.COUNTS["test"])
+        tasks.append(Task(recipe.name, recipe.title, recipe.category, *size, suite="demo"))
+    for text in glue.GLUE.values():
+        size = (len(text.classes), text.dev)
+        tasks.append(Task(text.name, text.title, "language", *size, suite="glue"))
+    return {task.name: task for task in tasks}
+
+
+#: The known data sets.
+TASKS = _known_tasks()
 
 
 def find_task(name: str, root: str | Path | None = None) -> Task:

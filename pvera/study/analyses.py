@@ -100,7 +100,7 @@ class Analysis(Job):
         for run in self.trained:
             self._require_same_splits(run)
         first, *_ = self.adapters
-        frozen, tests = inputs.for_run(self, device, self.tested, ("test",))
+        frozen, tests = inputs.load_for_job(self, device, self.tested, ("test",))
         with checkpoint.load(frozen.model, first).eval() as model:
             arrays = self.function(model, self, dict(zip(self.tested, tests, strict=True)))
 

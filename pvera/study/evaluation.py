@@ -68,7 +68,11 @@ class Predictions:
     member: Member
     #: Softmax scores (images, classes) of the adapter's mean.
     probabilities: np.ndarray
-    #: A row per image; see `predict`.
+    #: A row per image, with the columns path, prediction and its score, the confidence. With
+    #: samples: draws_sd (standard deviation of the highest score), draws_prediction (the class that
+    #: most samples predict), interval_low and interval_high (95 % interval of that class's score).
+    #: With labels: label, correct (whether the prediction is), label_score, and with samples
+    #: draws_correct (share of samples that predict the label).
     table: pd.DataFrame
 
 
@@ -80,7 +84,7 @@ class Evaluation:
     member: Member
     #: The data set's name, with a note where it differs from VTAB-1k.
     dataset: str
-    #: The table of `predict`.
+    #: As in `Predictions`.
     table: pd.DataFrame
     #: The metrics of result files.
     metrics: dict[str, float | int]
@@ -176,7 +180,8 @@ def evaluate(adapter: SavedAdapter, data: DataSet, samples: int | None = None) -
     if adapter.record:
         require_unseen(adapter.record, custom.current(data.root, data.name), data.name)
         _require_same_classes(adapter, data.name, classes)
-        if _is_other_copy(adapter.record, data.name, accepted):
+        same_name = data.name == adapter.record["dataset"]
+        if same_name and adapter.record.get("data_differs") != accepted:
             folder = data.root / data.name
             raise InputError(f"{folder} is another copy than that of the adapter's training")
 
@@ -236,11 +241,6 @@ def _require_same_classes(adapter: SavedAdapter, name: str, classes: list[str]) 
         )
 
 
-def _is_other_copy(record: dict[str, Any], name: str, accepted: list[str] | None) -> bool:
-    """Return whether the data set differs from VTAB-1k in another way than in the training."""
-    return name == record["dataset"] and record.get("data_differs") != accepted
-
-
 def _per_class(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
     labels = pd.Categorical(table.label, classes)
     # A class without test images keeps its row.
@@ -255,16 +255,7 @@ def predict(
     classes: Sequence[str],
     samples: int | None = None,
 ) -> Predictions:
-    """Predict images, as a run predicts with the adapter that it trained.
-
-    Columns of the table: path, prediction and its score, the confidence. With samples:
-
-        draws_sd                      standard deviation of the highest score
-        draws_prediction              the class that most samples predict
-        interval_low, interval_high   95 % interval of that class's score
-
-    With labels: label, correct (whether the prediction is), label_score, and with samples
-    draws_correct, the share of samples that predict the label.
+    """Predict images, as a training predicts with the adapter that it leaves.
 
     Args:
         adapter: The adapter.
@@ -312,7 +303,7 @@ def _table(
     probabilities: np.ndarray,
     sampled: dict[str, np.ndarray],
 ) -> pd.DataFrame:
-    """Return the table of `predict` from scores (images, classes) and `uncertainty.summarise`."""
+    """Return the table of `Predictions` from scores (images, classes) and summaries of samples."""
     predicted = probabilities.argmax(axis=1)
     # A string column would not hold file names that are not UTF-8.
     table = pd.DataFrame({"path": pd.Series(split.names, dtype=object)})

@@ -171,7 +171,7 @@ class Run(Job):
 
     def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
         """Train the members in parallel, choose one, and test it."""
-        frozen, (train, validation, test) = inputs.for_run(self, device)
+        frozen, (train, validation, test) = inputs.load_for_job(self, device)
         task = tasks.find_task(self.dataset, self.data_root)
         is_text = task.category == "language"
         methods = [member.method for member in self.members]

@@ -1,4 +1,4 @@
-"""The user's own pictures: every form on disk, checks, splits; training, analyses and tables on them."""
+"""The user's own pictures: forms on disk, checks, splits; training, analyses and tables."""
 
 import json
 import os
@@ -134,7 +134,8 @@ def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(co
         and sum(described["images"].values()) == 80
     )
     assert custom.describe("mine", described).endswith(
-        "left out: 21 hidden, 2 in a format that Pillow does not read, 1 outside the folders of classes"
+        "left out: 21 hidden, 2 in a format that Pillow does not read, "
+        "1 outside the folders of classes"
     )
 
 

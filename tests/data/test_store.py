@@ -1,4 +1,4 @@
-"""Split files, and the store of decoded images: written once, rewritten when its source changes, never incomplete."""
+"""Split files, and the store of decoded images: written once, never incomplete, never outdated."""
 
 import hashlib
 import multiprocessing
@@ -22,7 +22,7 @@ COUNT = 45
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """A data set `digits` with COUNT images in each split, a store of its own, and chunks that are not the whole."""
+    """A data set `digits` with COUNT images in each split, and a store that decodes 20 at once."""
     monkeypatch.setenv(store.CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(store, "CHUNK", 20)
     source = np.random.default_rng(0)

@@ -32,7 +32,7 @@ def test_four_tasks_of_each_category():
 
 @pytest.mark.parametrize("name", EACH)
 def test_the_published_pixels_and_their_masks(name):
-    """The two means inside and outside a mask explain more of its image than those of another image's mask."""
+    """Means inside and outside a mask explain more of its image than those of another mask."""
     recipe, parts, task = suite.RECIPES[name], made(name), tasks.find_task(name)
     assert suite.digest(parts) == recipe.sha256
     assert (task.test_images, task.classes) == (len(parts["test"].labels), len(recipe.classes))

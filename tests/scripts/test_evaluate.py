@@ -1,4 +1,4 @@
-"""experiments/evaluate.py, predict.py and publish.py: recorded numbers, pictures without labels, cards of adapters."""
+"""evaluate.py, predict.py, publish.py: recorded numbers, pictures without labels, cards."""
 
 import json
 import os
@@ -46,24 +46,14 @@ def digits(tmp_path_factory):
 
 def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys):
     adapter = ADAPTERS / "digits/pvera/seed0.safetensors"
-    more = (
-        "--data",
-        digits,
-        "--draws",
-        4,
-        "--predictions",
-        tmp_path / "p.csv",
-        "--metrics",
-        tmp_path / "m.json",
-    )
+    outputs = ("--predictions", tmp_path / "p.csv", "--metrics", tmp_path / "m.json")
+    more = ("--data", digits, "--draws", 4, *outputs)
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, *more)
     assert status == 0, errors
     recorded = results.read_dict(adapter.with_suffix(".json"))["test"]
     numbers = json.loads((tmp_path / "m.json").read_text())
-    assert (
-        numbers["metrics"]["correct"] == recorded["correct"]
-        and numbers["metrics"]["images"] == 2000
-    )
+    assert numbers["metrics"]["correct"] == recorded["correct"]
+    assert numbers["metrics"]["images"] == 2000
     # The last digits of a float belong to the processor; counts are exact.
     assert numbers["metrics"] == {
         name: pytest.approx(value, abs=2e-6) for name, value in recorded.items()
@@ -90,7 +80,7 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
 
 
 def test_evaluating_gives_the_bits_of_a_run(tmp_path):
-    """Of the head alone, and of adapters of projections, of the MLP and beside it, merged where they can be."""
+    """Of the head alone, and of adapters of projections and of the MLP, merged where they can be."""
     profile = make_profile(
         tmp_path,
         ["vessels"],
@@ -389,17 +379,17 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
 def test_an_output_replaces_neither_an_input_nor_another_output(
     adapter, pictures, tmp_path, capsys
 ):
-    source, data = shutil.copytree(pictures, tmp_path / "pictures"), tmp_path / "data"
+    source = shutil.copytree(pictures, tmp_path / "pictures")
+    data = tmp_path / "data"
     custom.install(data, "mine", source)
-    picture, lists, record = (
-        next(source.rglob("*.jpg")),
-        data / "mine/test.txt",
-        tmp_path / "a.json",
-    )
+    picture = next(source.rglob("*.jpg"))
+    split_file = data / "mine/test.txt"
+    record = tmp_path / "a.json"
     weights = shutil.copy(
         backbones.weights_file(backbones.shapes("tiny").pretrained_cfg), tmp_path / "w.safetensors"
     )
-    link, linked_adapter = tmp_path / "link", tmp_path / "a.safetensors"
+    link = tmp_path / "link"
+    linked_adapter = tmp_path / "a.safetensors"
     link.symlink_to(picture)
     linked_adapter.symlink_to(adapter)
     record.write_text("{}")
@@ -421,8 +411,10 @@ def test_an_output_replaces_neither_an_input_nor_another_output(
                 "evaluate", capsys, adapter, *known, data_set, "--metrics", output
             )
             assert f"{output} would take the place of an input" in refused
-    refused = scripts.refusal("evaluate", capsys, adapter, *known, "mine", "--predictions", lists)
-    assert f"{lists} would take the place of an input" in refused
+    refused = scripts.refusal(
+        "evaluate", capsys, adapter, *known, "mine", "--predictions", split_file
+    )
+    assert f"{split_file} would take the place of an input" in refused
 
     (tmp_path / "same.csv").symlink_to("one.csv")
     for other in ("one.csv", "same.csv"):
@@ -443,20 +435,12 @@ def test_pipes_may_be_any_output(tmp_path):
 
 @pytest.fixture
 def alone(tmp_path):
-    """PVeRA with random weights and without a record, and the options that say what the record would."""
+    """PVeRA with random weights, without a record, and the options that replace the record."""
     profile = make_profile(tmp_path, ["vessels"], seeds=[0], methods={"pvera": {"rank": 8}})
     make_adapters(profile, tmp_path / "results")
     adapter = tmp_path / "results/mine/benchmark/tiny/vessels/pvera/seed0.safetensors"
-    data = (
-        "--data",
-        tmp_path / "data",
-        "--backbone",
-        "tiny",
-        "--data-set",
-        "vessels",
-        "--device",
-        "cpu",
-    )
+    data = ("--data", tmp_path / "data", "--data-set", "vessels")
+    data += ("--backbone", "tiny", "--device", "cpu")
     return (shutil.copy(adapter, tmp_path / "alone.safetensors"), *data)
 
 
