@@ -139,7 +139,7 @@ def examples(
     scores: (samples, images, classes).
     """
     by_width = np.argsort(estimates.width, kind="stable")
-    sides = [by_width[estimates.right[by_width] == right] for right in (True, False)]
+    sides = [by_width[estimates.predicts_label[by_width] == right] for right in (True, False)]
     shown = [images[(len(images) - 1) // 2] for images in sides if len(images)]
     return {
         "example_images": np.array(shown, np.int32),
