@@ -51,8 +51,8 @@ from pvera import (
     sample,
 )
 from pvera.adapters import Method
-from pvera.encoders import encode_images, input_shape
 from pvera.errors import import_extra, run_script
+from pvera.features import encode_images, input_shape
 from pvera.files import require_writable
 from pvera.hooks import training_attention
 from pvera.report.table import update_csv

@@ -176,7 +176,7 @@ def examples(
     by_width = np.argsort(estimates.width, kind="stable")
     shown = []
     for is_correct in (True, False):
-        images = by_width[estimates.right[by_width] == is_correct]
+        images = by_width[estimates.predicts_label[by_width] == is_correct]
         if len(images):
             shown.append(images[(len(images) - 1) // 2])
     return {

@@ -61,7 +61,7 @@ def test_uncertainty_against_the_library(profile, root):
     np.testing.assert_allclose(stored["single_confidence"], single_pass.max(1), atol=1e-3)
     np.testing.assert_array_equal(stored["single_predicted"], single_pass.argmax(1))
     right, wrong = stored["example_images"]
-    for image, others in ((right, expected.right), (wrong, ~expected.right)):
+    for image, others in ((right, expected.predicts_label), (wrong, ~expected.predicts_label)):
         assert others[image]
         below = (expected.width[others] <= expected.width[image]).sum()
         assert below == (others.sum() + 1) // 2, "of median width"

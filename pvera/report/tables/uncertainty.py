@@ -61,8 +61,8 @@ def images(runs: Runs, k: int, value: str, right: str) -> pd.DataFrame:
 
 #: The standard deviations of Algorithm 1, and the widths of the intervals.
 spread_of, width_of = (
-    partial(images, value="sd", right="correct"),
-    partial(images, value="width", right="right"),
+    partial(images, value="sd", right="most_are_correct"),
+    partial(images, value="width", right="predicts_label"),
 )
 
 
@@ -138,8 +138,8 @@ def detection(runs: Runs) -> pd.DataFrame:
         values = {(SINGLE, 0): (1 - run.single_pass, ~run.single_right)}
         for k, estimates in run.estimates.items():
             values |= {
-                (SD, k): (estimates.sd, ~estimates.right),
-                (SCORE, k): (1 - estimates.centre, ~estimates.right),
+                (SD, k): (estimates.sd, ~estimates.predicts_label),
+                (SCORE, k): (1 - estimates.centre, ~estimates.predicts_label),
             }
         for (way, k), (uncertainty, wrong) in values.items():
             adapter = {name: run.record[name] for name in ("dataset", "seed")}
@@ -222,7 +222,7 @@ def by_task(analysed: Sampled) -> pd.DataFrame:
     rows = []
     for record, arrays in analysed:
         estimates = estimates_of(arrays)[SAMPLES]
-        wrong = ~estimates.right
+        wrong = ~estimates.predicts_label
         place = {"dataset": record["dataset"], "seed": record["seed"]}
         rows.append(place | {"error": 100 * wrong.mean(), "auroc": auroc(estimates.sd, wrong)})
     of_seeds = pd.DataFrame(rows)
