@@ -10,11 +10,14 @@ from records import make_record, result_files
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
+from pvera.errors import InputError
 from pvera.report import claims, published
 from pvera.report.analyses import Example, Uncertainty
 from pvera.report.plots import uncertainty as plots
+from pvera.report.settings import ResultFiles
 from pvera.report.tables import components, uncertainty, verdicts
 from pvera.study import results
+from pvera.study.profiles import Profile
 from pvera.uncertainty import Estimates
 
 RATES = {"learning_rate": [1e-2, 1e-3, 1e-4]}
@@ -359,3 +362,16 @@ def test_an_adapter_that_is_always_right(recwarn):
         figure(images, uncertainty.compare_correct(images)).canvas.draw()
     plots.detection(uncertainty.detection(runs)).canvas.draw()
     assert not recwarn.list
+
+
+def test_the_tables_know_the_variants_of_the_profiles(tmp_path):
+    """Those of the committed ones; another name or title is refused."""
+    names = ("synthetic", "vtab_tiny", "vtab_small")
+    folder = Path(__file__).resolve().parents[2] / "experiments/profiles"
+    profiles = tuple(Profile.read(folder / f"{name}.yaml") for name in names)
+    assert all(profile.variants.keys() == components.VARIANTS.keys() for profile in profiles)
+    components.require_known_variants(ResultFiles(tmp_path, profiles))
+
+    wrong = profiles[0].with_(variants={"no_noise": "z = 0"})
+    with pytest.raises(InputError, match="^profile synthetic: variants.no_noise: is none of"):
+        components.load(ResultFiles(tmp_path, (wrong,)))

@@ -349,9 +349,10 @@ def test_values_of_the_paper_are_compared_by_their_order_in_the_grid():
 def test_wall_times_are_summed_by_experiment(tmp_path):
     """The longest name that fits; others stand by themselves."""
     seconds = {"benchmark": 60, "protocol_shuffle": 30, "rank_8": 10, "rank_16": 20, "mine": 40}
-    for name, spent in seconds.items():
-        write_all(tmp_path, [make_record(cost={"wall_seconds": spent}, experiment=name)])
-    write_all(tmp_path, [make_record(cost={"wall_seconds": 180}, seed=1)])
+    runs = [({"experiment": name}, spent) for name, spent in seconds.items()]
+    for changes, spent in [*runs, ({"seed": 1}, 180)]:
+        cost = {"wall_seconds": spent, "peak_memory_mb": 1}
+        write_all(tmp_path, [make_record(cost=cost, **changes)])
     table = cells(speed.wall_time_table(speed.wall_times(tmp_path, "mine"), "mine"))
     assert table["Benchmark, equal tuning"] == ["2", "4.0", "70.6", "120.0"]
     assert table["Ablation of the rank"] == ["2", "0.5", "8.8", "15.0"]

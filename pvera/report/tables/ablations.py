@@ -36,7 +36,7 @@ def read(files: ResultFiles, hyperparameter: str) -> dict[Setting, list[dict]]:
     by_setting: dict[Setting, list[dict]] = {}
     for profile in files.profiles:
         if experiment in profile.experiments:
-            folders = profile.experiments[experiment].variants(experiment)
+            folders = profile.experiments[experiment].folders(experiment)
             records = results.load_runs(files.root, profile.name, *folders)
             by_setting |= files.by_setting(profile, records)
     return by_setting

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
+from pvera.errors import InputError
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, largest_class, reached_max_epochs, score_frame
 from pvera.report.settings import ResultFiles, Setting
@@ -80,6 +81,7 @@ Runs = Mapping[str, list[dict]]
 
 def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
     """Load the components in every setting with VeRA and PVeRA, without screened-out data sets."""
+    require_known_variants(files)
     variants = {name: files.read(name) for name in VARIANTS}
     components = {}
     for setting, benchmark in files.read("benchmark").items():
@@ -101,6 +103,19 @@ def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
         if {"vera", "pvera"} <= set(kept):
             components[setting] = kept
     return components
+
+
+def require_known_variants(files: ResultFiles) -> None:
+    """Check that the profiles' variants have the names and titles of the tables.
+
+    Raises:
+        InputError: A variant has another name or title.
+    """
+    for profile in files.profiles:
+        for name, heading in profile.variants.items():
+            if name not in VARIANTS or TITLES[name] != heading:
+                known = "; ".join(f"{each}: {TITLES[each]}" for each in VARIANTS)
+                raise InputError(f"profile {profile.name}: variants.{name}: is none of {known}")
 
 
 def values(runs: Runs, metric: str = "accuracy") -> pd.DataFrame:

@@ -64,7 +64,7 @@ def predictive_sds(runs: Runs) -> pd.DataFrame:
         A row per image, adapter and number of samples (draws): dataset, seed,
         value, and correct: whether most samples are.
     """
-    return _image_values(runs, "sd", "most_samples_correct")
+    return _image_values(runs, "sd", "most_are_correct")
 
 
 def interval_widths(runs: Runs) -> pd.DataFrame:
@@ -75,7 +75,7 @@ def interval_widths(runs: Runs) -> pd.DataFrame:
         value, and correct: whether the class that most samples predict is the
         label.
     """
-    return _image_values(runs, "width", "prediction_correct")
+    return _image_values(runs, "width", "predicts_label")
 
 
 def _image_values(runs: Runs, value: str, correct: str) -> pd.DataFrame:
@@ -215,7 +215,7 @@ def detection(runs: Runs) -> pd.DataFrame:
         single = auroc(1 - run.single_pass, ~run.single_correct)
         rows.append(adapter | {"way": SINGLE, "draws": 0, "auroc": single})
         for k, estimates in run.estimates.items():
-            incorrect = ~estimates.prediction_correct
+            incorrect = ~estimates.predicts_label
             for predictor, values in {SD: estimates.sd, SCORE: 1 - estimates.centre}.items():
                 area = auroc(values, incorrect)
                 rows.append(adapter | {"way": predictor, "draws": k, "auroc": area})
@@ -286,7 +286,7 @@ def by_task(analysed: Analysed) -> pd.DataFrame:
     rows = []
     for record, arrays in analysed:
         estimates = estimates_of(arrays)[SAMPLES]
-        incorrect = ~estimates.prediction_correct
+        incorrect = ~estimates.predicts_label
         adapter = {"dataset": record["dataset"], "seed": record["seed"]}
         area = auroc(estimates.sd, incorrect)
         rows.append(adapter | {"error": 100 * incorrect.mean(), "auroc": area})
