@@ -1,20 +1,43 @@
-"""Analyse the adapters that trainings have left (Figures 1 and 5 to 9, Algorithm 1, Sections 4.3 and 4.4, appendix C).
+"""Analyse the adapters that trainings have left.
+
+They are for Figures 1 and 5 to 9, Algorithm 1, Sections 4.3 and 4.4, and Appendix C:
 
     python experiments/analyse.py --profile demo
 
-    uncertainty            several Monte Carlo samples of every test image: spread, Algorithm 1, 95 % t-intervals
+    uncertainty            several Monte Carlo samples of every test image: predictive standard
+                           deviation, Algorithm 1, 95 % t-intervals
     out_of_distribution    latents of VeRA and PVeRA for images of other data sets
     latents                maps of latents over an image's patches
     focus                  how well latents find the patches of an object
-    predictors             PVeRA's samples against one pass, an ensemble of the seeds, and samples of latent dropout
+    predictors             PVeRA's samples against one pass, an ensemble of the seeds, and samples
+                           of latent dropout
 
-Each analysis writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json and, beside it, .npz.
+Each writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json and .npz.
 Existing results are not computed again; the script reports those of another adapter.
 """
 
-import train
+from argparse import Namespace
+
+from own_pictures import installed
+from study_options import changed_profile, parse, select
+from train import carry_out, report_diverged
 
 from pvera.errors import run_script
+from pvera.study.plan import ANALYSES, Plan
+
+
+def main() -> None:
+    analyse(parse(__doc__))
+
+
+def analyse(options: Namespace) -> None:
+    """Analyse the adapters of a profile's trainings."""
+    with installed(options) as options:
+        profile = changed_profile(options)
+        names = select(options.experiments, ANALYSES, list(profile.analyses) or list(ANALYSES))
+        plan = Plan(profile, names, options.results.absolute(), options.replace)
+        report_diverged(carry_out(plan, options))
+
 
 if __name__ == "__main__":
-    run_script(lambda: train.main(__doc__, "analyse"))
+    run_script(main)

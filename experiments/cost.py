@@ -2,9 +2,9 @@
 
     python experiments/cost.py --profile synthetic
 
-Writes results/<profile>/cost/<backbone>.json for the profile, and results/paper/cost for the paper's sizes (DINOv2
-ViT-S, B and L at 224 pixels), which the notebook shows beside it. Counting needs only the backbones' shapes, so nothing
-is downloaded. Existing records are not counted again.
+Writes results/<profile>/cost/<backbone>.json for the profile, and results/paper/cost for the
+paper's sizes (DINOv2 ViT-S, B and L at 224 pixels), which the notebook shows too. Counting needs
+only the backbones' shapes, so nothing is downloaded. Existing records are not counted again.
 """
 
 import json
@@ -16,15 +16,13 @@ from tqdm import tqdm
 from pvera.errors import run_script
 from pvera.files import read_json, write_atomically
 from pvera.study import cost_records
+from pvera.study.profiles import Profile
 
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument(
-        "--profile",
-        default="demo",
-        help="name in experiments/profiles, or a YAML file (%(default)s)",
-    )
+    words = "name in experiments/profiles, or a YAML file (%(default)s)"
+    parser.add_argument("--profile", default="demo", help=words)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     count(options.results, options.profile)
@@ -32,9 +30,11 @@ def main() -> None:
 
 def count(root: Path, name: str) -> None:
     """Count the costs of a profile and of the paper's sizes that `root` lacks."""
-    profiles = [read_profile(each) for each in dict.fromkeys([name, cost_records.SIZES])]
-    places = [(profile, backbone) for profile in profiles for backbone in profile.backbones]
-    for profile, backbone in tqdm(places, "cost", unit="backbone"):
+    work: list[tuple[Profile, str]] = []
+    for each in dict.fromkeys([name, cost_records.SIZES]):
+        profile = read_profile(each)
+        work += [(profile, backbone) for backbone in profile.backbones]
+    for profile, backbone in tqdm(work, "cost", unit="backbone"):
         path = root / profile.name / "cost" / f"{backbone}.json"
         if path.exists() and read_json(path)["config"] == cost_records.config(profile, backbone):
             continue

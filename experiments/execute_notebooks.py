@@ -23,7 +23,7 @@ from pvera.errors import InputError, run_script
 from pvera.files import read_json
 from pvera.report.settings import read_report
 from pvera.report.tables.speed import TITLES
-from pvera.study.analysis_plan import ANALYSES
+from pvera.study.plan import ANALYSES
 
 #: Notebook -> the experiments that it shows, where their names differ from its own.
 SHOWN_IN = {"rank_and_position": ["rank", "position"], "paper_tuning": ["paper_tuning"]}

@@ -19,7 +19,7 @@ from pvera.errors import run_script
 from pvera.files import write_atomically
 from pvera.report import audit, published
 from pvera.report.settings import read_profiles, read_report
-from pvera.report.table import markdown_table, plain, title
+from pvera.report.table import fixed, markdown_table, title
 from pvera.report.tables.components import TITLES, VARIANTS
 from pvera.study.profiles import Profile
 
@@ -125,7 +125,7 @@ def claimed(profile: Profile, claim: str) -> tuple[str, str, str]:
 
 def cell(value: float, is_best: bool, is_level: bool) -> str:
     """Return a number, bold where it is the best, with ≈ where it is level with PVeRA's."""
-    text = plain(value, 1)
+    text = fixed(value, 1)
     if is_best:
         text = f"**{text}**"
     return f"{text} ≈" if is_level else text
@@ -287,7 +287,7 @@ def trainings() -> str:
         part = runs[runs["profile"] == profile.name]
         hours = part["seconds"].sum() / 3600
         devices = ", ".join(device.removeprefix("cpu: ") for device in sorted(set(part["device"])))
-        rows.append([heading(profile), f"{len(part):,}", plain(hours, 1), devices])
+        rows.append([heading(profile), f"{len(part):,}", fixed(hours, 1), devices])
     header = ["Setting", "Trainings", "Hours, one after the other", "Device"]
     return markdown_table(header, rows, "lccl")
 

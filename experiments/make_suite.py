@@ -1,4 +1,11 @@
-"""Write the demonstration suite (twelve tasks of 32 x 32 images) in VTAB-1k's folder format."""
+"""Write the suite of twelve synthetic tasks of 32 x 32 images, in VTAB-1k's folder format.
+
+    python experiments/make_suite.py                   # all twelve, to data/demo: about a minute
+    python experiments/make_suite.py --task counting   # one
+
+Tasks that are there stay. Ends with "12 tasks in" the folder; a line more names each task whose
+pixels differ from the published ones, as those of other packages may.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +18,10 @@ from pvera.errors import InputError, run_script
 
 
 def main() -> None:
+    """Write the tasks of the command line."""
     parser = Parser(__doc__)
-    parser.add_argument(
-        "--root", type=Path, default=ROOT / "data/demo", help="where to write (%(default)s)"
-    )
+    text = "where to write (%(default)s)"
+    parser.add_argument("--root", type=Path, default=ROOT / "data/demo", help=text)
     names = list(suite.RECIPES)
     text = f"tasks to make, of {', '.join(names)} (all)"
     parser.add_argument(
@@ -25,23 +32,30 @@ def main() -> None:
 
 
 def make(root: Path, names: Sequence[str]) -> None:
-    """Write the tasks that `root` lacks. InputError for a folder that is in the way."""
-    missing = [
-        suite.RECIPES[name] for name in names if not suite.is_made(suite.RECIPES[name], root / name)
-    ]
-    for folder in (root / recipe.name for recipe in missing):
+    """Write the tasks that `root` lacks.
+
+    Raises:
+        InputError: A folder of another origin has a task's name.
+    """
+    missing = []
+    for name in names:
+        recipe = suite.RECIPES[name]
+        folder = root / name
+        if suite.is_made(recipe, folder):
+            continue
         if folder.exists() and not (folder / suite.MANIFEST).exists():
             raise InputError(f"{folder} exists and was not made by this script: remove it")
+        missing.append(recipe)
 
-    with tqdm(
-        total=len(missing) * sum(suite.COUNTS.values()), unit="image", disable=not missing
-    ) as bar:
+    images = len(missing) * sum(suite.COUNTS.values())
+    with tqdm(total=images, unit="image", disable=not missing) as bar:
         for recipe in missing:
             bar.set_description(recipe.name)
             manifest = suite.write(recipe, suite.make(recipe), root, bar.update)
             if manifest["sha256"] != recipe.sha256:
                 print(
-                    f"{recipe.name} differs from the published one: are the pinned versions installed?"
+                    f"{recipe.name} differs from the published one: "
+                    "are the pinned versions installed?"
                 )
     print(f"{len(names)} tasks in {root}")
 

@@ -20,14 +20,15 @@ OWN = ROOT / "data/own"  # data sets of the user's own pictures
 class Parser(argparse.ArgumentParser):
     """A parser with the script's docstring as its help. InputError for a wrong command line."""
 
-    def __init__(self, description: str):
+    def __init__(self, description: str | None):
         super().__init__(
             description=description, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        # As in Python 3.14: before it, -1e-3 is taken for an option.
+        # As in Python 3.14: earlier ones read -1e-3 as an option.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str):
+        """Refuse a wrong command line."""
         raise InputError(message)
 
     def count(self, *flags: str, least: int = 1, **options) -> None:
@@ -41,11 +42,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*flags, type=number, **options)
 
     def device(self, default: str | None = None, more: str = "") -> None:
-        places = dict.fromkeys(
-            ["cpu", DEVICE, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        )
+        """Add --device; `more` is a note on "cuda"."""
+        numbered = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        names = dict.fromkeys(["cpu", DEVICE, *numbered])
         words = f"cpu, cuda{more}, or one such as cuda:1"
-        self.add_argument("--device", choices=places, metavar="DEVICE", default=default, help=words)
+        self.add_argument("--device", choices=names, metavar="DEVICE", default=default, help=words)
 
 
 def read_profile(name: str) -> Profile:
@@ -76,3 +77,50 @@ def require_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
         for file in existing:
             if read.exists() and file.samefile(read):
                 raise InputError(f"{file} would take the place of an input: choose another name")
+
+
+class AdapterParser(Parser):
+    """A parser of the options that say which adapter to use, on which backbone."""
+
+    def __init__(self, description: str):
+        super().__init__(description)
+        text = "file that pvera.save or a training has written"
+        self.add_argument("adapter", type=Path, metavar="ADAPTER", help=text)
+        text = "the backbone (default: that of the record next to the adapter)"
+        self.add_argument("--backbone", metavar="B", help=text)
+        text = "file of the backbone's weights, instead of the hub's"
+        self.add_argument("--weights", metavar="FILE", help=text)
+        self.device(DEVICE)
+
+    def add_data_set(self) -> None:
+        """Add the options that say which test images to use."""
+        text = "a known data set, or your own pictures (default: the data set of the record)"
+        self.add_argument("--data-set", metavar="NAME[=FOLDER]", help=text)
+        text = "folder of the data sets (default: their suite's, below data/)"
+        self.add_argument("--data", type=Path, help=text)
+
+
+def require_adapter_outputs(
+    outputs: Iterable[Path], options: argparse.Namespace, images: Iterable[str | Path] = ()
+) -> None:
+    """Check the files that a script will write from an adapter, before its work.
+
+    Args:
+        outputs: The files.
+        options: Of an `AdapterParser`.
+        images: Files that it reads besides the adapter.
+
+    Raises:
+        InputError: As `require_outputs`, or a file would replace the adapter or its record.
+    """
+    outputs = list(outputs)
+    adapter = options.adapter
+    for file in outputs:
+        if file.resolve().with_suffix("") == adapter.resolve().with_suffix(""):
+            raise InputError(
+                f"{file} would take the place of the adapter or its record: choose another name"
+            )
+    inputs = [adapter, adapter.with_suffix(".json"), *map(Path, images)]
+    if options.weights:
+        inputs.append(Path(options.weights))
+    require_outputs(outputs, inputs)

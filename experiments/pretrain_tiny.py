@@ -2,8 +2,9 @@
 
     python experiments/pretrain_tiny.py        # 25 minutes on one core
 
-The last 500 images of each class are held out: they only give the reported accuracy. The same command, images and
-packages give the same weights, bit for bit, in vit_tiny_patch8_32.safetensors.
+Writes vit_tiny_patch8_32.safetensors. The last 500 images of each class are held out: they only
+give the reported accuracy, 0.7068 for the packaged weights. The same command, images and packages
+give the same weights, bit for bit.
 """
 
 import pvera  # isort: skip  # noqa: F401  before timm
@@ -13,6 +14,7 @@ import json
 import math
 import platform
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -22,74 +24,62 @@ import torch.nn.functional as F
 from options import Parser
 from timm.models import get_pretrained_cfg
 from timm.optim import create_optimizer_v2
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torchvision.datasets import CIFAR10, ImageFolder
 from tqdm import tqdm
 
 from pvera import backbones
 from pvera.adapters.base import generator
-from pvera.errors import InputError, explained, run_script
+from pvera.errors import InputError, as_input_error, run_script
 from pvera.files import write_atomically
 
-MEAN, STD = (
-    torch.tensor(getattr(get_pretrained_cfg(backbones.TINY), key)).view(3, 1, 1)
-    for key in ("mean", "std")
-)
-HELD_OUT = 500  # images per class
-SEED, EPOCHS, BATCH_SIZE = 0, 50, 256
-RATE = 2e-3  # largest learning rate of AdamW
-WARMUP = 3 / 50  # of all steps; half a cosine down to zero follows
+_CONFIG: Any = get_pretrained_cfg(backbones.TINY)
+#: The normalisation of images in [0, 1].
+MEAN = torch.tensor(_CONFIG.mean).view(3, 1, 1)
+STD = torch.tensor(_CONFIG.std).view(3, 1, 1)
+#: Images per class that are not trained on.
+HELD_OUT = 500
+SEED = 0
+EPOCHS = 50
+BATCH_SIZE = 256
+#: Largest learning rate of AdamW.
+LEARNING_RATE = 2e-3
+#: Share of the steps in which the learning rate rises; half a cosine down to zero follows.
+WARMUP = 3 / 50
 WEIGHT_DECAY = 0.05
 LABEL_SMOOTHING = 0.1
-CROP_SCALE = 0.5  # smallest area of the random crop, as a part of the image
-JITTER = 0.3  # largest change of brightness, contrast, saturation
+#: Smallest area of the random crop, as a share of the image.
+CROP_SCALE = 0.5
+#: Largest change of brightness, contrast and saturation.
+JITTER = 0.3
 
 
-def main():
+def main() -> None:
+    """Pretrain on the images of the command line, and write the weights."""
     parser = Parser(__doc__)
-    parser.add_argument("--source", type=Path, metavar="FOLDER", help="of 32x32 images named <class>/<number>.jpg, "
-                        "instead of CIFAR-10 from torchvision, which downloads it")  # fmt: skip
-    source, output = parser.parse_args().source, Path(f"{backbones.TINY}.safetensors")
+    text = (
+        "of 32x32 images named <class>/<number>.jpg, "
+        "instead of CIFAR-10 from torchvision, which downloads it"
+    )
+    parser.add_argument("--source", type=Path, metavar="FOLDER", help=text)
+    source = parser.parse_args().source
+    output = Path(f"{backbones.TINY}.safetensors")
     if output.exists():
         raise InputError(f"{output} exists: remove it")
     torch.set_num_threads(1)
 
     images, labels, classes = read(source)
-    held_out = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        held_out[np.flatnonzero(labels == label)[-HELD_OUT:]] = True
     images_sha256 = hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
-    images, labels = (
-        torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(),
-        torch.from_numpy(labels),
-    )
-    training, testing = ((images[mask], labels[mask]) for mask in (~held_out, held_out))
+    model, held_out_accuracy = pretrain(images, labels, len(classes))
 
-    with backbones.seeded(SEED):
-        model = timm.create_model(backbones.TINY, num_classes=len(classes))
-    adamw = create_optimizer_v2(
-        model, "adamw", RATE, WEIGHT_DECAY, fused=True
-    )  # matrices alone decay
-    steps = EPOCHS * (len(training[0]) // BATCH_SIZE)
-    warmup = WARMUP * steps
-
-    def scale(step):
-        if step < warmup:
-            return (step + 1) / (warmup + 1)
-        return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
-
-    schedule = torch.optim.lr_scheduler.LambdaLR(adamw, scale)
-    for epoch in range(EPOCHS):
-        loss = train_epoch(model, adamw, schedule, *training, generator(SEED, "pretrain", epoch))
-        right = accuracy(model, *testing)
-        tqdm.write(f"epoch {epoch + 1}: loss {loss:.4f}, held-out accuracy {right:.4f}")
-
-    weights = {
-        key: value for key, value in model.state_dict().items() if not key.startswith("head.")
-    }
+    state = model.state_dict()
+    weights = {key: value for key, value in state.items() if not key.startswith("head.")}
     metadata = {
         "images_sha256": images_sha256,
         "weights_sha256": backbones.weights_sha256(weights),
-        "held_out_accuracy": right,
+        "held_out_accuracy": held_out_accuracy,
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -98,83 +88,164 @@ def main():
     }
     described = {key: json.dumps(value) for key, value in metadata.items()}
     write_atomically(output, safetensors.torch.save(weights, described))
-    print(f"{output}: held-out accuracy {right:.4f}")
+    print(f"{output}: held-out accuracy {held_out_accuracy:.4f}")
 
 
-def read(source):
-    """Return images (N, 32, 32, 3) uint8, labels (N,) int64, sorted by class and number, and names of classes.
+def read(source: Path | None) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Read images; without a `source`, CIFAR-10's are downloaded into data/.
 
-    Downloads CIFAR-10's training images into data/ without a `source`.
+    Returns:
+        Images (N, 32, 32, 3) uint8 and labels (N,) int64, sorted by class and number, and the names
+        of the classes.
+
+    Raises:
+        InputError: They cannot be read.
     """
-    with explained(
-        f"{source or 'CIFAR-10'} cannot be read", "--source takes images named <class>/<number>.jpg"
-    ):
+    what = f"{source or 'CIFAR-10'} cannot be read"
+    with as_input_error(what, "--source takes images named <class>/<number>.jpg"):
         if source is None:
-            data = CIFAR10("data", train=True, download=True)
-            order = np.argsort(data.targets, kind="stable")
-            return data.data[order], np.array(data.targets)[order], data.classes
-        data = ImageFolder(source)
-        data.samples.sort(key=lambda sample: (sample[1], int(Path(sample[0]).stem)))
-        images = np.stack([np.asarray(image) for image, _ in tqdm(data, "decode", unit="image")])
-        return images, np.array([label for _, label in data.samples]), data.classes
+            cifar = CIFAR10("data", train=True, download=True)
+            order = np.argsort(cifar.targets, kind="stable")
+            return cifar.data[order], np.array(cifar.targets)[order], cifar.classes
+        folder = ImageFolder(source)
+        folder.samples.sort(key=lambda sample: (sample[1], int(Path(sample[0]).stem)))
+        bar = tqdm(folder, "decode", unit="image")
+        images = np.stack([np.asarray(image) for image, _ in bar])
+        return images, np.array([label for _, label in folder.samples]), folder.classes
 
 
-def normalise(images):
-    """Normalise images (batch, 3, 32, 32) in [0, 1] with the backbone's mean and standard deviation."""
+def pretrain(images: np.ndarray, labels: np.ndarray, classes: int) -> tuple[nn.Module, float]:
+    """Train on all but the held-out images; return the model and its accuracy on those.
+
+    Args:
+        images: (N, 32, 32, 3) uint8.
+        labels: (N,), sorted.
+        classes: Their number.
+    """
+    is_held_out = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        is_held_out[np.flatnonzero(labels == label)[-HELD_OUT:]] = True
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+    targets = torch.from_numpy(labels)
+    held_out = (pixels[is_held_out], targets[is_held_out])
+    training = (pixels[~is_held_out], targets[~is_held_out])
+
+    with backbones.seeded(SEED):
+        model = timm.create_model(backbones.TINY, num_classes=classes)
+    # timm lets matrices alone decay.
+    adamw = create_optimizer_v2(model, "adamw", LEARNING_RATE, WEIGHT_DECAY, fused=True)
+    schedule = warmup_and_cosine(adamw, EPOCHS * (len(training[0]) // BATCH_SIZE))
+    for epoch in range(EPOCHS):
+        noise = generator(SEED, "pretrain", epoch)
+        loss = train_epoch(model, adamw, schedule, *training, noise)
+        held_out_accuracy = accuracy(model, *held_out)
+        tqdm.write(f"epoch {epoch + 1}: loss {loss:.4f}, held-out accuracy {held_out_accuracy:.4f}")
+    return model, held_out_accuracy
+
+
+def warmup_and_cosine(optimizer: Optimizer, steps: int) -> LRScheduler:
+    """Return a schedule of a linear warm-up, and half a cosine down to zero."""
+    warmup = WARMUP * steps
+
+    def scale(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
+
+    return LambdaLR(optimizer, scale)
+
+
+def normalise(images: Tensor) -> Tensor:
+    """Normalise images (batch, 3, 32, 32) in [0, 1] as the backbone reads them."""
     return (images - MEAN) / STD
 
 
-def augment(images, noise):
-    """Crop, resize, flip, jitter and normalise each image at random; images (batch, 3, 32, 32) in [0, 1]."""
-    n = len(images)
+def augment(images: Tensor, noise: torch.Generator) -> Tensor:
+    """Crop, resize, flip, jitter and normalise each image at random.
 
-    def uniform(low, high):
-        return low + (high - low) * torch.rand(n, generator=noise)
-
-    area, aspect = uniform(CROP_SCALE, 1), uniform(math.log(3 / 4), math.log(4 / 3)).exp()
-    width, height = (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
-    flip = 1 - 2 * torch.randint(2, (n,), generator=noise)
-    affine = torch.zeros(n, 2, 3)
-    affine[:, 0, 0], affine[:, 1, 1] = width * flip, height
-    affine[:, 0, 2], affine[:, 1, 2] = uniform(-1, 1) * (1 - width), uniform(-1, 1) * (1 - height)
-    grid = F.affine_grid(affine, list(images.shape), align_corners=False)
-    images = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
-
-    brightness, contrast, saturation = (
-        uniform(1 - JITTER, 1 + JITTER).view(n, 1, 1, 1) for _ in range(3)
-    )
+    Args:
+        images: (batch, 3, 32, 32) in [0, 1].
+        noise: Random numbers.
+    """
+    images = crop_and_flip(images, noise)
+    low, high = 1 - JITTER, 1 + JITTER
+    shape = (len(images), 1, 1, 1)
+    brightness = uniform(low, high, len(images), noise).view(shape)
+    contrast = uniform(low, high, len(images), noise).view(shape)
+    saturation = uniform(low, high, len(images), noise).view(shape)
     images = images * brightness
     images = torch.lerp(images.mean((1, 2, 3), keepdim=True), images, contrast)
     images = torch.lerp(images.mean(1, keepdim=True), images, saturation)
     return normalise(images.clamp(0, 1))
 
 
-def train_epoch(model, adamw, schedule, images, labels, noise):
-    """Train one pass over images (N, 3, 32, 32) uint8 without the last, partial batch; return the mean loss."""
+def crop_and_flip(images: Tensor, noise: torch.Generator) -> Tensor:
+    """Cut a random box out of each image, resized to the image's size and flipped at random."""
+    n = len(images)
+    area = uniform(CROP_SCALE, 1, n, noise)
+    aspect = uniform(math.log(3 / 4), math.log(4 / 3), n, noise).exp()
+    width = (area * aspect).sqrt().clamp(max=1)
+    height = (area / aspect).sqrt().clamp(max=1)
+    flip = 1 - 2 * torch.randint(2, (n,), generator=noise)
+
+    affine = torch.zeros(n, 2, 3)
+    affine[:, 0, 0] = width * flip
+    affine[:, 1, 1] = height
+    affine[:, 0, 2] = uniform(-1, 1, n, noise) * (1 - width)
+    affine[:, 1, 2] = uniform(-1, 1, n, noise) * (1 - height)
+    grid = F.affine_grid(affine, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+
+
+def uniform(low: float, high: float, n: int, noise: torch.Generator) -> Tensor:
+    """Draw n numbers between `low` and `high`."""
+    return low + (high - low) * torch.rand(n, generator=noise)
+
+
+def train_epoch(
+    model: nn.Module,
+    optimizer: Optimizer,
+    schedule: LRScheduler,
+    images: Tensor,
+    labels: Tensor,
+    noise: torch.Generator,
+) -> float:
+    """Train one pass over images without the last, partial batch; return the mean loss.
+
+    Args:
+        model: The model.
+        optimizer: Its optimizer.
+        schedule: Of the learning rate, by steps.
+        images: (N, 3, 32, 32) uint8.
+        labels: (N,).
+        noise: Random numbers of the order and the augmentation.
+    """
     model.train()
-    order, losses = torch.randperm(len(images), generator=noise), []
-    for batch in tqdm(
-        order[: len(order) // BATCH_SIZE * BATCH_SIZE].split(BATCH_SIZE), leave=False, mininterval=1
-    ):
+    order = torch.randperm(len(images), generator=noise)
+    order = order[: len(order) // BATCH_SIZE * BATCH_SIZE]
+    losses = []
+    for batch in tqdm(order.split(BATCH_SIZE), leave=False, mininterval=1):
         augmented = augment(images[batch] / 255, noise)
         with torch.autocast("cpu", torch.bfloat16):
-            scores = model(augmented).float()
-        loss = F.cross_entropy(scores, labels[batch], label_smoothing=LABEL_SMOOTHING)
-        adamw.zero_grad()
+            logits = model(augmented).float()
+        loss = F.cross_entropy(logits, labels[batch], label_smoothing=LABEL_SMOOTHING)
+        optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        adamw.step()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
         schedule.step()
         losses.append(loss.item())
-    return np.mean(losses)
+    return float(np.mean(losses))
 
 
 @torch.no_grad()
-def accuracy(model, images, labels):
-    """Return the share of images (N, 3, 32, 32) uint8 that the model, in fp32, classifies correctly."""
+def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """Return the share of images (N, 3, 32, 32) uint8 that the model, in fp32, classifies right."""
     model.eval()
-    predicted = torch.cat([model(normalise(batch / 255)).argmax(1) for batch in images.split(500)])
-    return (predicted == labels).float().mean().item()
+    predicted = []
+    for batch in images.split(500):
+        predicted.append(model(normalise(batch / 255)).argmax(1))
+    return (torch.cat(predicted) == labels).float().mean().item()
 
 
 if __name__ == "__main__":

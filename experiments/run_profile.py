@@ -2,13 +2,15 @@
 
     python experiments/run_profile.py demo
 
-Everything but the notebooks happens in this process: to import torch and timm anew for each script takes longer than to
-find that there is nothing to do. Options go to the scripts that train or analyse adapters.
+Everything but the notebooks happens in this process: to import torch and timm for each script takes
+longer than to find that there is nothing to do. Options go to the scripts that train or analyse
+adapters.
 """
 
 import gc
 
-gc.disable()  # What is imported stays: to look for garbage among it takes a third of a call that finds all done.
+# What is imported stays: to look for garbage in it takes a third of a call that finds all done.
+gc.disable()
 
 import argparse
 import os
@@ -19,8 +21,10 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import analyse
 import cost
 import execute_notebooks
 import make_suite
@@ -29,6 +33,7 @@ import prepare_vtab
 import torch
 import train
 from options import RESULTS, ROOT, Parser, read_profile
+from study_options import parse
 
 from pvera import backbones
 from pvera.data import glue, vtab
@@ -45,59 +50,78 @@ def main() -> None:
     parser.add_argument("options", nargs=argparse.REMAINDER, help="options of experiments/train.py")
     arguments = parser.parse_args()
     os.chdir(ROOT)
-    name, started = arguments.profile, time.monotonic()
-    profile, options = (
-        read_profile(name),
-        train.parse(__doc__, ["--profile", name, *arguments.options]),
-    )
+    started = time.monotonic()
+    name = arguments.profile
+    profile = read_profile(name)
+    options = parse(__doc__, ["--profile", name, *arguments.options])
     options.wait = bool(options.slurm)
     if lines := [*lacking(profile, options)]:
         print(*lines, sep="\n", file=sys.stderr)
         sys.exit(2)
 
     if lacks_data(profile, options):
-        if profile.text:
-            make_texts.install(Path(profile.data))
-        elif profile.datasets[0] not in vtab.NAMES:
-            make_suite.make(Path(profile.data), profile.datasets)
-        elif not prepare_vtab.prepare(Path(profile.data)):
-            sys.exit(1)
-    train.start(options, "train")
+        install_data(profile)
+    train.train(options)
     if not (options.experiments or profile.text):
-        train.start(options, "analyse")
+        analyse.analyse(options)
     if not profile.text:
         cost.count(RESULTS, name)
     execute_notebooks.execute(ROOT, name)
 
     tables = Path("results", name, "tables")
-    for table in sorted(tables.glob("main*.md")):
+    print_main_tables(tables)
+    seconds = time.monotonic() - started
+    print(f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {seconds:.0f} s")
+
+
+def install_data(profile: Profile) -> None:
+    """Download or make the data sets of a profile; exit where that fails."""
+    folder = Path(profile.data)
+    if profile.text:
+        make_texts.install(folder)
+    elif profile.datasets[0] not in vtab.NAMES:
+        make_suite.make(folder, profile.datasets)
+    elif not prepare_vtab.prepare(folder):
+        sys.exit(1)
+
+
+def print_main_tables(folder: Path) -> None:
+    """Print the main tables, but for the one with the paper's numbers."""
+    for table in sorted(folder.glob("main*.md")):
         if "main_paper" not in table.name:
             print(table.read_text(encoding="utf-8"), end="")
-    print(
-        f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {time.monotonic() - started:.0f} s"
-    )
 
 
 def lacking(profile: Profile, options: Namespace) -> Iterator[str]:
-    """Yield what an experiment of the paper needs and this machine lacks, each with what to type."""
+    """Yield what an experiment of the paper needs and this machine lacks, with what to type."""
     if profile.gpu and not (torch.cuda.is_available() or options.slurm or options.device):
-        yield "missing: a GPU. Type --slurm my_site.yaml (docs/paper.md), or --device cpu to train here."
-    if not (profile.text or profile.datasets[0] in vtab.NAMES) or online():
+        yield (
+            "missing: a GPU. Type --slurm my_site.yaml (docs/paper.md), or --device cpu to train "
+            "here."
+        )
+    is_downloaded = profile.text or profile.datasets[0] in vtab.NAMES
+    if not is_downloaded or online():
         return
     if lacks_data(profile, options):
         name, script = ("GLUE", "make_texts") if profile.text else ("VTAB-1k", "prepare_vtab")
-        yield f"missing: {name}, without network. Type python experiments/{script}.py --source COPY."
-    absent = [
-        name
-        for name in options.backbones or profile.backbones
-        if not profile.text
-        and name not in profile.weights
-        and not any(text.startswith(f"{name}=") for text in options.weights)
-        and not backbones.weights_file(backbones.shapes(name).pretrained_cfg)
-    ]
-    if absent:
+        command = f"python experiments/{script}.py --source COPY"
+        yield f"missing: {name}, without network. Type {command}."
+    if absent := lacking_weights(profile, options):
         typed = " ".join(f"--weights {name}=FILE" for name in absent)
         yield f"missing: weights of DINOv2, without network. Type {typed}."
+
+
+def lacking_weights(profile: Profile, options: Namespace) -> list[str]:
+    """List the backbones of images whose weights are neither named nor downloaded."""
+    if profile.text:
+        return []
+    named = {text.partition("=")[0] for text in options.weights} | profile.weights.keys()
+    absent = []
+    for name in options.backbones or profile.backbones:
+        published: Any = backbones.shapes(name).pretrained_cfg
+        if name not in named and not backbones.weights_file(published):
+            absent.append(name)
+    return absent
 
 
 def online() -> bool:
@@ -109,7 +133,7 @@ def online() -> bool:
 
 
 def lacks_data(profile: Profile, options: Namespace) -> bool:
-    """Return whether the options name no data, such as one's own pictures, and the profile's have not been prepared."""
+    """Return whether the profile's data are needed and have not been prepared."""
     if options.data or options.data_set:
         return False
     if profile.text:

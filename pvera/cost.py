@@ -1,8 +1,9 @@
-"""Cost of an adapter: the parameters that it trains, and the multiply-adds that it adds to a forward pass.
+"""Cost of an adapter: its trained parameters, and the multiply-adds that it adds to a forward pass.
 
-One multiplication with its addition is one multiply-add; 10⁹ of them are 1 GMAC. The paper calls them FLOPs.
-Matrix products and convolutions count; sums, scales, activations, softmax and LayerNorm do not. All counts are for one
-image; DoRA's product of A and B is one per batch. Torch counts the operators of a pass, so any method has a cost.
+One multiplication with its addition is one multiply-add; 10⁹ of them are 1 GMAC. The paper calls
+them FLOPs. Matrix products and convolutions count; sums, scales, activations, softmax and LayerNorm
+do not. All counts are for one image; DoRA's product of A and B is one per batch. Torch counts the
+operators of a pass, so any method has a cost.
 """
 
 import copy
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pvera.adapters import Method
-from pvera.encoders import input_shape
+from pvera.features import input_shape
 from pvera.model import AdaptedModel
 
 GIGA = 10**9
@@ -21,44 +22,53 @@ GIGA = 10**9
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters of an adapted model, and multiply-adds of one image. The head counts apart.
-
-    adapter_parameters: trained.   frozen_parameters: VeRA's and PVeRA's random matrices, which the seed draws again.
-    inference, sampled, merged: multiply-adds of backbone and adapters, with z = μ, with z drawn, and after `merge_`;
-        None where the method has no distribution or cannot be merged.
-    """
+    """Parameters of an adapted model, and multiply-adds of one image."""
 
     backbone_parameters: int
+    #: Trained, without the head.
     adapter_parameters: int
+    #: VeRA's and PVeRA's random matrices, which follow from the seed.
     frozen_parameters: int
     head_parameters: int
     backbone_multiply_adds: int
     head_multiply_adds: int
+    #: Multiply-adds of backbone and adapters with z = μ.
     inference: int
+    #: The same with a sampled z; None if the method has no distribution.
     sampled: int | None
+    #: The same after `merge_`; None if the method cannot be merged.
     merged: int | None
 
 
 def count(vit: nn.Module, method: Method, num_classes: int = 1) -> Cost:
-    """Return the cost of `method` on `vit`, which stays as it is and may be on the meta device.
+    """Return the cost of a method.
 
-    Raises what `adapt` raises.
+    Args:
+        vit: The backbone, which stays as it is; it may be on the meta device.
+        method: The method.
+        num_classes: Size of the head.
+
+    Raises:
+        InputError: As `adapt`.
     """
-    vit = copy.deepcopy(vit).to("meta")
-    image = next(vit.parameters()).new_zeros(1, *input_shape(vit))
-    model = AdaptedModel(vit, method, num_classes, shapes_only=True)
+    model = _without_numbers(vit, method, num_classes)
     (member,) = model.members
-    numbers = member.count()
+    image = next(model.backbone.parameters()).new_zeros(1, *input_shape(vit))
+    parameters = member.count()
     head = multiply_adds(member.head, image.new_zeros(1, member.dim))
     with model.eval().without_kl():
         inference = multiply_adds(model, image) - head
-    sampled = multiply_adds(model.train(), image) - head if member.is_stochastic else None
-    merged = multiply_adds(model.merge_(), image) - head if member.mergeable else None
+    sampled = None
+    if member.is_stochastic:
+        sampled = multiply_adds(model.train(), image) - head
+    merged = None
+    if member.mergeable:
+        merged = multiply_adds(model.merge_(), image) - head
     return Cost(
         backbone_parameters=sum(p.numel() for p in vit.parameters()),
-        adapter_parameters=numbers["adapter"],
+        adapter_parameters=parameters["adapter"],
         frozen_parameters=sum(b.numel() for b in member.buffers()),
-        head_parameters=numbers["head"],
+        head_parameters=parameters["head"],
         backbone_multiply_adds=multiply_adds(model.unload(), image),
         head_multiply_adds=head,
         inference=inference,
@@ -68,14 +78,19 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1) -> Cost:
 
 
 def trained_parameters(vit: nn.Module, method: Method) -> int:
-    """Return the number of parameters that `method` trains, without the head; `vit` stays as it is."""
-    model = AdaptedModel(copy.deepcopy(vit).to("meta"), method, num_classes=1, shapes_only=True)
-    return model.members[0].count()["adapter"]
+    """Return the number of parameters that a method trains, without the head."""
+    return _without_numbers(vit, method, 1).members[0].count()["adapter"]
+
+
+def _without_numbers(vit: nn.Module, method: Method, num_classes: int) -> AdaptedModel:
+    """Adapt a copy of the backbone on the meta device."""
+    copied = copy.deepcopy(vit).to("meta")
+    return AdaptedModel(copied, method, num_classes, shapes_only=True)
 
 
 @torch.no_grad()
 def multiply_adds(model: nn.Module, inputs: Tensor) -> int:
-    """Return the multiply-adds of model(inputs) on the meta device, as torch counts the operators of a pass."""
+    """Return the multiply-adds of model(inputs) on the meta device."""
     with FlopCounterMode(display=False) as counter:
         model(inputs)
     return counter.get_total_flops() // 2  # torch counts a multiply-add as two

@@ -9,38 +9,54 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+LONGEST_REASON = 198  # characters
+
 
 class InputError(ValueError):
     """Bad input from the user. The message is one line and says what to change."""
 
 
 @contextmanager
-def writing(place: object) -> Iterator[None]:
-    """Raise an InputError that names `place` where the system refuses to write inside."""
+def catch_os_errors(path: object) -> Iterator[None]:
+    """Raise an InputError that names `path` if the system refuses to write inside."""
     try:
         yield
     except OSError as error:
-        raise InputError(f"cannot write {place}: {error.strerror or error}") from None
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 @contextmanager
-def explained(what: str, advice: str = "") -> Iterator[None]:
-    """Raise "what: reason; advice" as an InputError for any other error inside: those of decoders are many."""
+def as_input_error(what: str, advice: str = "") -> Iterator[None]:
+    """Raise any other error inside as an InputError: those of decoders are many.
+
+    Args:
+        what: What went wrong.
+        advice: What to do. The message is "what: reason; advice".
+    """
     try:
         yield
     except InputError:
         raise
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
-        reason, *more = textwrap.wrap(
-            words, 198
-        )  # not shorten: it drops a long path, and all after it
-        reason += " …" if more else ""
-        raise InputError("; ".join(filter(None, [f"{what}: {reason}", advice]))) from None
+        # Not textwrap.shorten, which drops a long path and all that follows it.
+        reason, *more = textwrap.wrap(words, LONGEST_REASON)
+        message = f"{what}: {reason}{' …' if more else ''}"
+        if advice:
+            message += f"; {advice}"
+        raise InputError(message) from None
 
 
-def optional(module: str, extra: str) -> Any:
-    """Import `module`, which the `extra` of the package installs. InputError where it is missing."""
+def import_extra(module: str, extra: str) -> Any:
+    """Import a module that an extra of the package installs.
+
+    Args:
+        module: The module.
+        extra: The extra in pyproject.toml.
+
+    Raises:
+        InputError: The module's package is missing.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -51,20 +67,21 @@ def optional(module: str, extra: str) -> Any:
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """Run a script's `main` on any terminal: characters that it lacks are printed as escapes.
+    """Run a script's `main` on any terminal.
 
-    An InputError, also of a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130, and
-    a reader of its output that leaves early, such as `head`, with 141.
+    Characters that the terminal lacks are printed as escapes. An InputError ends the script with
+    one line on stderr and exit code 2, Ctrl-C with 130, and a reader of its output that leaves
+    early, such as `head`, with 141.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a notebook has others, which take everything
+        if isinstance(stream, io.TextIOWrapper):  # a notebook's stream takes everything
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
             main()
-        finally:  # also where it ends with an exit code of its own
+        finally:  # also if it ends with an exit code of its own
             sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads stdout any more: what is left for it is dropped
+    except BrokenPipeError:  # nobody reads stdout any more: the rest of it is dropped
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # as a shell reports SIGPIPE
     except InputError as error:

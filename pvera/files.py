@@ -13,21 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, catch_os_errors
 
 
 def write_atomically(path: str | Path, content: bytes | str) -> None:
-    """Write `content` to `path` in one step, once all of it is on the disk. Makes folders.
+    """Write a file in one step, once all of it is on the disk. Makes folders.
 
-    A link is followed; a device or a pipe is written to as it is. The mode is that of the file that
-    was there, else the umask's. Text becomes UTF-8; what it cannot hold, as in a file name of another
-    encoding, is escaped.
-    InputError, with nothing written, where the system refuses.
+    The mode is that of an earlier file, else the umask's.
+
+    Args:
+        path: A file, a link to one, a device or a pipe.
+        content: Bytes, or text that becomes UTF-8; what UTF-8 cannot hold, as in a file name of
+            another encoding, is escaped.
+
+    Raises:
+        InputError: The system refuses, and nothing is written.
     """
     path = Path(path)
     if isinstance(content, str):
         content = content.encode(errors="backslashreplace")
-    with writing(path):
+    with catch_os_errors(path):
         if is_stream(path):
             path.write_bytes(content)
         else:
@@ -35,7 +40,7 @@ def write_atomically(path: str | Path, content: bytes | str) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write `content` beside `path`, then give it that name."""
+    """Write `content` to a new file, then give it the name `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
@@ -59,8 +64,8 @@ def is_stream(path: Path) -> bool:
 
 
 def require_writable(folder: str | Path) -> None:
-    """Make `folder`. InputError where no file can be written there: better before a training than after it."""
-    with writing(folder):
+    """Make `folder`. InputError if no file can be written there, before a long computation."""
+    with catch_os_errors(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"0")
@@ -75,7 +80,7 @@ def sha256(path: str | Path) -> str:
     return content.hexdigest()
 
 
-def digest(content: dict) -> str:
+def digest(content: Any) -> str:
     """Return the SHA-256 of `content` as canonical JSON.
 
     Neither the order of keys nor a number's type matters: 16, 16.0 and numpy.int64(16) are equal.
@@ -91,7 +96,7 @@ def digest(content: dict) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return `value` in JSON's types: NumPy's numbers and arrays as Python's, tuples as lists, NaN as None."""
+    """Return `value` in JSON's types: NumPy's as Python's, tuples as lists, NaN as None."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -104,7 +109,15 @@ def plain(value: Any) -> Any:
 
 
 def read_json(file: str | Path, advice: str = "") -> Any:
-    """Return the content of a JSON file. InputError for one that is missing, as `read_text`, or damaged."""
+    """Return the content of a JSON file.
+
+    Args:
+        file: The file.
+        advice: What to do if it is damaged.
+
+    Raises:
+        InputError: The file is missing or damaged.
+    """
     try:
         return json.loads(read_text(file))
     except json.JSONDecodeError as error:
@@ -112,7 +125,11 @@ def read_json(file: str | Path, advice: str = "") -> Any:
 
 
 def read_text(file: str | Path) -> str:
-    """Return a UTF-8 file's text without its byte-order mark. InputError names the file and the line at fault."""
+    """Return a UTF-8 file's text without its byte-order mark.
+
+    Raises:
+        InputError: The file cannot be read; the message names a line that is not UTF-8.
+    """
     try:
         content = Path(file).read_bytes()
     except FileNotFoundError:

@@ -1,11 +1,10 @@
-"""The connection of adapters to a frozen encoder: forward hooks, the merge, a faster attention, and a check of an
-encoder of one's own.
+"""The connection of adapters to a frozen encoder: forward hooks, and a faster attention.
 
-Hooks leave the backbone's modules and their names untouched. Without the hooks it is the plain model again.
+Hooks leave the backbone's modules and their names untouched. They are partial functions, not
+closures: a copy or a pickle of the model has hooks of its own.
 """
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,52 +13,160 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters import Adapter
-from pvera.encoders import EncoderLayer, example_features, input_shape, is_own, uncompiled
-from pvera.errors import InputError, explained
+from pvera.adapters.passes import Passes
+from pvera.encoders import EncoderLayer, class_name, uncompiled
+from pvera.errors import InputError
+from pvera.member import Member
 
-#: Parameters that were changed, with their old values.
-Replaced = list[tuple[Tensor, Tensor]]
+#: What removes a hook.
+Remover = Callable[[], None]
+
+SHORT = 300  # patches; with more, the backward pass of the fused attention is the faster one
 
 
-#: What undoes a hook.
-Handle = Callable[[], None]
+class Router:
+    """Gives the adapters of each active member their part of the batch, at each hook point.
 
-
-def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list[Handle]:
-    """Hook `call(site, *tensors)`, which returns the new value of the last tensor, to the layer's `sites` (see
-    `adapters.base`), and return what undoes this.
-
-    The hooks are partial functions, not closures: a copy or a pickle of the model carries hooks of its own.
+    Args:
+        encoder: The frozen encoder.
+        layers: Its layers.
+        members: The grid.
     """
+
+    def __init__(
+        self, encoder: nn.Module, layers: Sequence[EncoderLayer], members: Sequence[Member]
+    ):
+        self.layers = layers
+        self.members = members
+        #: Indices of the members that a pass computes.
+        self.active = list(range(len(members)))
+        #: The member that the weights hold; None if they hold none.
+        self.merged: int | None = None
+        #: See `AdaptedModel`.
+        self.last_mlp_on_class_token = False
+        self.passes = [Passes() for _ in layers]
+        for member in members:
+            for adapter, passes in zip(member.layers, self.passes, strict=True):
+                adapter.passes = passes
+        self._removers: list[Remover] = []
+        self._attach(encoder)
+
+    @property
+    def attached(self) -> bool:
+        """Whether the hooks are there."""
+        return bool(self._removers)
+
+    def detach(self) -> None:
+        """Remove the hooks."""
+        for remove in self._removers:
+            remove()
+        self._removers = []
+
+    def _attach(self, encoder: nn.Module) -> None:
+        linears = {id(linear) for layer in self.layers for linear in layer.linears}
+        #: Where each hooked linear layer lies: its parent's children, its name, and itself.
+        self._linears: list[tuple[dict, str, nn.Module]] = []
+        for parent in encoder.modules():
+            for name, child in parent.named_children():
+                if id(child) in linears:
+                    self._linears.append((parent._modules, name, child))
+
+        for i, layer in enumerate(self.layers):
+            begin = layer.layer.register_forward_pre_hook(self.passes[i].begin)
+            self._removers.append(begin.remove)
+            points = self.members[0].layers[i].hook_points
+            self._removers += attach(layer, points, partial(self._call, i))
+
+        # A timm ViT whose features are its class token reads nothing else of the last layer.
+        norm = self.layers[-1].mlp_norm
+        pool = getattr(uncompiled(encoder), "global_pool", None)
+        if norm is not None and class_name(encoder) == "VisionTransformer" and pool == "token":
+            handle = norm.register_forward_pre_hook(self._spare_tokens, prepend=True)
+            self._removers.append(handle.remove)
+
+    def require_layers(self) -> None:
+        """Raise InputError if a hooked layer was replaced, and so has lost its adapter."""
+        for children, name, linear in self._linears:
+            if uncompiled(children[name]) is not linear and children[name] is not linear:
+                raise InputError(
+                    f"{name} was replaced after adapt(), and so has no adapter: replace it before"
+                )
+
+    def _spare_tokens(self, norm: nn.Module, args: tuple) -> Tensor | None:
+        """Give the last MLP the class token alone, which is all that the head reads."""
+        spared = self.last_mlp_on_class_token and self.merged is None
+        return args[0][:, :1] if spared else None
+
+    def _call(
+        self, index: int, hook_point: str, *tensors: Tensor, projections: str | None = None
+    ) -> Tensor:
+        """Return the new value of the last tensor, (active members · batch, ...)."""
+        # torch.compile sees what a hook reads, and not whether there is one: so the hooks stay.
+        if self.merged is not None:
+            return tensors[-1]
+        active = self.passes[index].recall("active", lambda: list(self.active))
+        adapters = [self.members[m].layers[index] for m in active]
+        if not adapters:
+            return tensors[-1]
+
+        names = () if projections is None else (projections,)
+        if len(adapters) == 1:
+            return getattr(adapters[0], hook_point)(*tensors, *names)
+        parts = zip(*(tensor.chunk(len(adapters)) for tensor in tensors), strict=True)
+        changed = [
+            getattr(adapter, hook_point)(*part, *names)
+            for adapter, part in zip(adapters, parts, strict=True)
+        ]
+        return torch.cat(changed)
+
+
+def attach(layer: EncoderLayer, points: set[str], call: Callable[..., Tensor]) -> list[Remover]:
+    """Hook `call` to a layer.
+
+    Args:
+        layer: The layer.
+        points: Hook points (see `adapters.base`).
+        call: call(point, *tensors) returns the new value of the last tensor.
+
+    Returns:
+        What removes the hooks.
+    """
+    removers: list[Remover] = []
     handles: list[Any] = []
-    undo: list[Handle] = []
-    if "project" in sites:
-        read = _Held()
-        if layer.bias_owner is not None:
-            # Without a `q_bias`, the attention calls its fused layer; else it reads that layer's weight beside it. An
-            # instance attribute hides the parameter, which stays in the state under its name.
-            layer.bias_owner.__dict__["q_bias"] = None
-            undo.append(partial(object.__delattr__, layer.bias_owner, "q_bias"))
-            handles.append(
-                layer.projections[0][0].register_forward_hook(partial(_add_biases, layer))
-            )
+    if "project" in points:
+        removers += _call_fused_layer(layer)
+        held = _Held()
         if layer.reader is not None:
-            handles.append(layer.reader.register_forward_pre_hook(read.hold))
-            handles.append(layer.reader.register_forward_hook(read.release, always_call=True))
-        for linear, positions in layer.projections:
-            handles.append(linear.register_forward_hook(partial(_project, call, positions, read)))
-    if "hidden" in sites:
+            handles.append(layer.reader.register_forward_pre_hook(held.hold))
+            handles.append(layer.reader.register_forward_hook(held.release, always_call=True))
+        for linear, projections in layer.projections:
+            hook = partial(_project, call, projections, held)
+            handles.append(linear.register_forward_hook(hook))
+    if "hidden" in points:
         handles.append(layer.mlp_out.register_forward_pre_hook(partial(_hidden, call)))
-    for site, module in (("after_attention", layer.attention), ("after_mlp", layer.mlp)):
-        if site in sites:
-            handles.append(module.register_forward_hook(partial(_after, call, site)))
-    for site, module in (("parallel", layer.layer), ("parallel_scaled", layer.mlp)):
-        if site in sites and layer.mlp_norm is not None:
-            before = _Held()  # the residual stream between the two halves of the layer
-            handles.append(layer.mlp_norm.register_forward_pre_hook(before.hold))
-            handles.append(module.register_forward_hook(partial(_add, call, site, before)))
-    return undo + [handle.remove for handle in handles]
+    for point, module in (("after_attention", layer.attention), ("after_mlp", layer.mlp)):
+        if point in points:
+            handles.append(module.register_forward_hook(partial(_after, call, point)))
+    for point, module in (("parallel", layer.layer), ("parallel_scaled", layer.mlp)):
+        if point in points and layer.mlp_norm is not None:
+            held = _Held()  # the residual stream between the two halves of the layer
+            handles.append(layer.mlp_norm.register_forward_pre_hook(held.hold))
+            handles.append(module.register_forward_hook(partial(_parallel, call, point, held)))
+    return removers + [handle.remove for handle in handles]
+
+
+def _call_fused_layer(layer: EncoderLayer) -> list[Remover]:
+    """Let an attention with separate biases call its fused layer, whose weight it reads by default.
+
+    It calls the layer without a `q_bias`. An instance attribute hides the parameter, which stays in
+    the state under its name.
+    """
+    if layer.bias_owner is None:
+        return []
+    layer.bias_owner.__dict__["q_bias"] = None
+    hook = partial(_add_biases, layer)
+    handle = layer.projections[0][0].register_forward_hook(hook)
+    return [partial(object.__delattr__, layer.bias_owner, "q_bias"), handle.remove]
 
 
 class _Held(threading.local):
@@ -70,58 +177,67 @@ class _Held(threading.local):
     def __reduce__(self):
         return _Held, ()
 
-    def hold(self, module, args) -> None:
+    def hold(self, module: nn.Module, args: tuple) -> None:
         self.tensor = args[0]
 
     def release(self, *_) -> None:
         self.tensor = None
 
 
-def _add_biases(layer: EncoderLayer, module, args, y: Tensor) -> Tensor:
-    return y + layer.bias_apart.to(y.dtype)
+def _add_biases(layer: EncoderLayer, module: nn.Module, args: tuple, y: Tensor) -> Tensor:
+    return y + layer.separate_bias.to(y.dtype)
 
 
 def _project(
-    call: Callable[..., Tensor], positions: str, read: _Held, module, args, y: Tensor
+    call: Callable[..., Tensor],
+    projections: str,
+    held: _Held,
+    module: nn.Module,
+    args: tuple,
+    y: Tensor,
 ) -> Tensor:
-    site = (
-        "project"
-        if read.tensor is None or args[0] is read.tensor
-        else "project_position_embeddings"
-    )
-    y = y.unflatten(-1, (len(positions), -1))
-    return call(site, args[0], y, projections=positions).flatten(-2)
+    is_input = held.tensor is None or args[0] is held.tensor
+    point = "project" if is_input else "project_position_embeddings"
+    y = y.unflatten(-1, (len(projections), -1))  # (n, t, p, d)
+    return call(point, args[0], y, projections=projections).flatten(-2)
 
 
-def _hidden(call: Callable[..., Tensor], module, args) -> tuple:
+def _hidden(call: Callable[..., Tensor], module: nn.Module, args: tuple) -> tuple:
     return call("hidden", args[0]), *args[1:]
 
 
-def _after(call: Callable[..., Tensor], site: str, module, args, y: Tensor) -> Tensor:
-    return call(site, y)
+def _after(
+    call: Callable[..., Tensor], point: str, module: nn.Module, args: tuple, y: Tensor
+) -> Tensor:
+    return call(point, y)
 
 
-def _add(call: Callable[..., Tensor], site: str, before: _Held, module, args, y: Tensor) -> Tensor:
-    x = before.tensor
-    before.release()
-    return call(site, x, y)
-
-
-SHORT = 300  # patches; with more, the backward pass of the fused attention is the faster one
+def _parallel(
+    call: Callable[..., Tensor],
+    point: str,
+    held: _Held,
+    module: nn.Module,
+    args: tuple,
+    y: Tensor,
+) -> Tensor:
+    x = held.tensor
+    held.release()
+    return call(point, x, y)
 
 
 @contextmanager
 def training_attention(encoder: nn.Module) -> Iterator[None]:
-    """Compute the attention of timm's encoder inside as is faster for training: by plain products, not by torch's fused
-    attention, under autocast on a CPU for images of few patches.
+    """Compute timm's attention inside as is faster for training.
 
-    In half precision their backward pass takes down to a fifth of the time. They keep the attention scores in memory.
+    On a CPU, under autocast and for images of few patches, that is by separate products: their
+    backward pass takes down to a fifth of the time of torch's fused attention. They keep the
+    attention scores in memory.
     """
-    half = torch.is_autocast_enabled("cpu") and next(encoder.parameters()).device.type == "cpu"
-    plain = half and getattr(getattr(encoder, "patch_embed", None), "num_patches", SHORT) < SHORT
-    layers: list[Any] = [
-        module for module in encoder.modules() if plain and getattr(module, "fused_attn", False)
-    ]
+    on_cpu = next(encoder.parameters()).device.type == "cpu"
+    patches = getattr(getattr(encoder, "patch_embed", None), "num_patches", SHORT)
+    layers: list[Any] = []
+    if on_cpu and torch.is_autocast_enabled("cpu") and patches < SHORT:
+        layers = [module for module in encoder.modules() if getattr(module, "fused_attn", False)]
     for layer in layers:
         layer.fused_attn = False
     try:
@@ -129,84 +245,3 @@ def training_attention(encoder: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.fused_attn = True
-
-
-@torch.no_grad()
-def merge(layer: EncoderLayer, adapter: Adapter, replaced: Replaced) -> None:
-    """Merge a mergeable adapter into the layer's weights; add the changed parameters and old values to `replaced`."""
-    if hasattr(adapter, "project"):
-        for linear, positions in layer.projections:
-            weight, bias = (t.clone() for t in layer.per_position(linear, positions))
-            weight, bias = adapter.merge_projection(weight, bias, positions)
-            _replace(linear.weight, weight.flatten(0, 1), replaced)
-            if linear.bias is not None:
-                _replace(linear.bias, bias.flatten(), replaced)
-            for position, parameter in layer.biases.items():
-                _replace(parameter, bias[positions.index(position)], replaced)
-    if hasattr(adapter, "hidden"):
-        _replace(layer.mlp_out.weight, adapter.merge_hidden(layer.mlp_out.weight), replaced)
-
-
-def _replace(parameter: Tensor, value: Tensor, replaced: Replaced) -> None:
-    replaced.append((parameter, parameter.detach().clone()))
-    parameter.copy_(value)
-
-
-def require_residual_layers(encoder: nn.Module, layers: Sequence[EncoderLayer]) -> None:
-    """Raise InputError unless an encoder of one's own class computes what adapters take for granted.
-
-    It calls each part once in a pass. With the outputs of attention and MLP set to zero, the tokens are the same before
-    a layer, before the norm of its MLP, and behind the layer. It returns one vector of the layers' width for an image.
-    """
-    if not is_own(encoder) or next(encoder.parameters()).is_meta:
-        return
-    title, shape = type(uncompiled(encoder)).__name__, input_shape(encoder)
-    names = {module: name for name, module in encoder.named_modules()}
-    calls: Counter[nn.Module] = Counter()
-    tokens: list[Tensor] = []
-
-    def require(holds: bool, module: nn.Module, what: str) -> None:
-        if not holds:
-            raise InputError(
-                f"{title}: {names[module]} {what}; docs/backbones.md says what an encoder must have"
-            )
-
-    def count(module, args, output) -> None:
-        calls[module] += 1
-
-    def to_zero(module, args, output) -> Tensor:
-        fits = isinstance(output, Tensor) and output.shape == tokens[-1].shape
-        require(fits, module, "does not return what a layer adds to its tokens")
-        return torch.zeros_like(output)
-
-    def require_same(module, args, output=None) -> None:
-        same = torch.equal(args[0] if output is None else output, tokens[-1])
-        require(
-            same, module, "does not have the tokens to which attention and MLP alone have added"
-        )
-
-    handles: list[Any] = []
-    parts: dict[Any, None] = {}
-    for layer in layers:
-        norm = [layer.mlp_norm] if layer.mlp_norm else []
-        parts |= dict.fromkeys([*layer.linears, layer.attention, layer.mlp, *norm])
-        handles.append(
-            layer.layer.register_forward_pre_hook(lambda module, args: tokens.append(args[0]))
-        )
-        handles += [part.register_forward_hook(to_zero) for part in (layer.attention, layer.mlp)]
-        if layer.mlp_norm is not None:
-            handles.append(layer.mlp_norm.register_forward_pre_hook(require_same))
-            handles.append(layer.layer.register_forward_hook(require_same))
-    handles += [part.register_forward_hook(count) for part in parts]
-    try:
-        with explained(f"{title} does not compute an image {shape}, the size that it names"):
-            features = example_features(encoder, shape)
-    finally:
-        for handle in handles:
-            handle.remove()
-    for part in parts:
-        require(calls[part] == 1, part, f"is called {calls[part]} times in a pass, and not once")
-    if features.shape != (layers[0].dim,):
-        raise InputError(
-            f"{title} returns {len(features)} numbers for an image, not {layers[0].dim}: remove its head"
-        )

@@ -1,21 +1,33 @@
 """Accuracy, calibration and proper scores of class probabilities (N, C) against labels (N,).
 
-The *confidence* of a prediction is its highest probability. Both calibration errors sum over bins of the predictions
-by confidence, n_b of N in bin b: Σ_b n_b/N · |accuracy(b) − confidence(b)|, in [0, 1] (Section 4.3; top label, L1).
+The *confidence* of a prediction is its highest probability. Both calibration errors sum over
+bins of the predictions by confidence, n_b of N in bin b (Section 4.3; top label, L1):
+
+    Σ_b n_b/N · |accuracy(b) − confidence(b)|, in [0, 1]
 """
 
 import numpy as np
 
-from pvera.errors import InputError, optional
+from pvera.errors import InputError, import_extra
 
 BINS = 15
-DRAWS = 200  # of labels, for the errors of a calibrated model
-TOLERANCE = 5e-3  # of the sum over classes: stored probabilities are fp16, each with a relative error of up to 5e-4
+DRAWS = 200  # samples of labels, for the errors of a calibrated model
+#: Of the sum over classes: stored probabilities are fp16, with a relative error of up to 5e-4 each.
+TOLERANCE = 5e-3
 
 
 def evaluate(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float | int]:
-    """Return every metric of this module but `matthews`, and the numbers of images and of correct predictions."""
-    correct = int(top_label(probabilities, labels)[1].sum())
+    """Return every metric here but `matthews`, and the numbers of images and correct predictions.
+
+    Args:
+        probabilities: (N, C).
+        labels: (N,).
+
+    Raises:
+        InputError: Shapes, labels or rows are impossible; so for every metric here.
+    """
+    _, is_correct = top_label(probabilities, labels)
+    correct = int(is_correct.sum())
     return {
         "images": len(labels),
         "correct": correct,
@@ -29,20 +41,19 @@ def evaluate(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float |
 
 
 def matthews(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Return the Matthews correlation of the most probable class with the label, in [−1, 1]; 0 if one is constant."""
+    """Return the Matthews correlation of prediction and label, in [−1, 1]; 0 if one is constant."""
     probabilities, labels = _check(probabilities, labels)
-    return float(
-        optional("sklearn.metrics", "study").matthews_corrcoef(labels, probabilities.argmax(1))
-    )
+    sklearn_metrics = import_extra("sklearn.metrics", "study")
+    return float(sklearn_metrics.matthews_corrcoef(labels, probabilities.argmax(1)))
 
 
 def ece(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
-    """Return the expected calibration error (Naeini et al., 2015): bins of equal width, see `calibration_error`."""
+    """Return the expected calibration error (Naeini et al., 2015), with bins of equal width."""
     return calibration_error(*top_label(probabilities, labels), bins)
 
 
 def ace(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
-    """Return the adaptive calibration error of the top label: bins of equal mass, see `calibration_error`.
+    """Return the adaptive calibration error of the top label, with bins of equal mass.
 
     Mukhoti et al. (2020) call it adaptive ECE. Others use the name ACE for a mean over all classes.
     """
@@ -52,19 +63,25 @@ def ace(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> floa
 def calibration_error(
     confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, adaptive: bool = False
 ) -> float:
-    """Return the calibration error of predictions with these confidences (N,); `correct` (N,) holds 1 or 0 for each.
+    """Return a calibration error.
 
-    Bins have equal width over [0, 1]. Each holds its lower edge, the last one also 1. `adaptive` bins have equal mass:
-    `numpy.array_split` of the predictions in order of confidence, so that sizes differ by one at most. Where an edge
-    parts predictions of equal confidence, both sides get the same share of correct ones, whatever their order.
+    Args:
+        confidence: (N,).
+        correct: (N,), 1 or 0 for each prediction.
+        bins: Number of bins.
+        adaptive: Bins have equal width over [0, 1], and hold their lower edge; the last one holds
+            also 1. Adaptive bins have equal mass: `numpy.array_split` of the predictions in order
+            of confidence. If an edge parts predictions of equal confidence, both sides get the same
+            share of correct ones, whatever their order.
     """
-    confidence, correct = np.asarray(confidence, np.float64), np.asarray(correct)
+    confidence = np.asarray(confidence, np.float64)
+    correct = np.asarray(correct)
     if adaptive:
         _, tied = np.unique(confidence, return_inverse=True)
-        correct = (np.bincount(tied, correct) / np.bincount(tied))[tied]
-    gaps = np.bincount(
-        _bins(confidence, bins, adaptive), correct - confidence
-    )  # n_b (accuracy(b) − confidence(b))
+        shares = np.bincount(tied, correct) / np.bincount(tied)
+        correct = shares[tied]
+    # n_b (accuracy(b) − confidence(b))
+    gaps = np.bincount(_bins(confidence, bins, adaptive), correct - confidence)
     return float(np.abs(gaps).sum() / len(confidence))
 
 
@@ -81,18 +98,26 @@ def _bins(confidence: np.ndarray, bins: int, adaptive: bool) -> np.ndarray:
 def calibrated_errors(
     confidence: np.ndarray, bins: int = BINS, draws: int = DRAWS
 ) -> dict[str, np.ndarray]:
-    """Return the ECE and the ACE (draws,) of labels that are drawn from the model's own scores.
+    """Return the ECE and the ACE (draws,) that are expected under perfect calibration.
 
-    Such a model is perfectly calibrated, yet on N images its errors are not zero: their mean is the floor below which
-    a measured error says nothing. confidence: (N,); a drawn label is the predicted class with that probability.
+    Labels are sampled from the model's own scores. Such a model is perfectly calibrated, yet on N
+    images its errors are not zero: a measured error below their mean says nothing.
+
+    Args:
+        confidence: (N,); a sampled label is the predicted class with that probability.
+        bins: Number of bins.
+        draws: Number of samples of all labels.
     """
     confidence = np.asarray(confidence, np.float64)
     values, tied, counts = np.unique(confidence, return_inverse=True, return_counts=True)
-    share = {}  # (values, bins): a part of the N predictions; equal confidences share their correct answers
+    # (values, bins), a part of the N predictions: equal confidences share their correct answers
+    share = {}
     for name, adaptive in (("ece", False), ("ace", True)):
         share[name] = np.zeros((len(values), bins))
         np.add.at(share[name], (tied, _bins(confidence, bins, adaptive)), 1 / len(confidence))
-    rng, errors = np.random.default_rng(0), {name: np.empty(draws) for name in share}
+
+    rng = np.random.default_rng(0)
+    errors = {name: np.empty(draws) for name in share}
     for draw in range(draws):
         gap = rng.binomial(counts, np.minimum(values, 1)) / counts - values
         for name in share:
@@ -101,28 +126,29 @@ def calibrated_errors(
 
 
 def top_label(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the confidence (N,) of the most probable class (the first of equals), and whether it is the label."""
+    """Return the confidence (N,) of the most probable class, and whether it is the label (N,)."""
     probabilities, labels = _check(probabilities, labels)
     return probabilities.max(1), probabilities.argmax(1) == labels
 
 
 def nll(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean negative log-likelihood in nats, of probabilities clipped at fp64's epsilon (2.2e-16)."""
+    """Return the mean negative log-likelihood in nats, clipped at fp64's epsilon (2.2e-16)."""
     probabilities, labels = _check(probabilities, labels)
     true = probabilities[np.arange(len(labels)), labels]
     return float(-np.log(np.clip(true, np.finfo(np.float64).eps, 1)).mean())
 
 
 def brier(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean squared distance of the probabilities from the label's one-hot vector, in [0, 2]."""
+    """Return the mean squared distance from the label's one-hot vector, in [0, 2]."""
     probabilities, labels = _check(probabilities, labels)
     true = probabilities[np.arange(len(labels)), labels]
     return float(((probabilities**2).sum(1) - 2 * true + 1).mean())
 
 
 def _check(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (N, C) in fp64 and (N,) in int64. InputError for impossible shapes, labels or rows."""
-    probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
+    """Return (N, C) in fp64 and (N,) in int64. InputError for impossible ones."""
+    probabilities = np.asarray(probabilities, np.float64)
+    labels = np.asarray(labels)
     if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not probabilities.size:
         raise InputError(
             f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)"
@@ -149,19 +175,24 @@ def require_probabilities(probabilities: np.ndarray) -> None:
 
 
 def auroc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
-    """Return how well an uncertainty tells incorrect predictions from correct ones: the area under the ROC curve.
+    """Return how well an uncertainty tells incorrect predictions from correct ones.
 
-    It is P(a wrong one's uncertainty > a correct one's) + ½ P(equal), in [0, 1].
+    That is the area under the ROC curve, in [0, 1]: P(a wrong one's uncertainty > a correct one's)
+    + ½ P(equal).
 
-    uncertainty: (N,). wrong: (N,), whether each prediction is incorrect. NaN where all are correct or all incorrect,
-    since there is no pair to order.
+    Args:
+        uncertainty: (N,).
+        wrong: (N,), whether each prediction is incorrect.
+
+    Returns:
+        NaN if all are correct or all incorrect, since there is no pair to order.
     """
     if np.all(wrong) or not np.any(wrong):
         return float("nan")
 
-    # The Mann-Whitney statistic, from ranks: scikit-learn's checks take milliseconds, however few images there are.
-    ranks = optional("scipy.stats", "study").rankdata(uncertainty)
-    of_wrong = ranks[np.asarray(wrong, bool)]
-    n = len(of_wrong)
-    pairs_in_order = of_wrong.sum() - n * (n + 1) / 2
+    # The Mann-Whitney statistic: scikit-learn's checks take milliseconds, however few images.
+    ranks = import_extra("scipy.stats", "study").rankdata(uncertainty)
+    ranks_of_wrong = ranks[np.asarray(wrong, bool)]
+    n = len(ranks_of_wrong)
+    pairs_in_order = ranks_of_wrong.sum() - n * (n + 1) / 2
     return float(pairs_in_order / (n * (len(ranks) - n)))

@@ -14,7 +14,7 @@ from torch import nn
 
 from pvera.backbones import weights_sha256
 from pvera.encoders import encoder_layers
-from pvera.errors import InputError, explained, optional
+from pvera.errors import InputError, as_input_error, import_extra
 
 #: Short names of encoders on the hub, and of one that is a package with its weights.
 NAMES = {
@@ -24,87 +24,105 @@ NAMES = {
     "roberta_base": "FacebookAI/roberta-base",
 }
 PACKAGED = ("minilm",)
-#: Encoders that were trained with the mean of the tokens; the others read the first token (`encoders.POOLS`).
+#: Encoders that were trained with the mean of the tokens; the others read the first token.
 MEAN = ("minilm",)
 MAX_LENGTH = 128  # tokens, as in transformers' own GLUE script; longer texts are cut
 
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A frozen encoder in evaluation mode and its tokenizer. Their output depends on the weights and `max_length`."""
+    """A frozen encoder in evaluation mode, with its tokenizer."""
 
     model: nn.Module
     tokenizer: Any
     name: str
+    #: In tokens; longer texts are cut.
     max_length: int
     weights_sha256: str
     file_sha256: str | None = None
 
 
 def load(name: str, weights: str | Path | None = None) -> Encoder:
-    """Load an encoder by its short name (`NAMES`).
+    """Load an encoder.
 
-    weights: a folder with the encoder and its tokenizer, as `save_pretrained` writes them, in place of the published
-        ones.
-    InputError: unknown name, a package that is not installed, a download that fails, an encoder that cannot be adapted.
+    Args:
+        name: A short name (`NAMES`).
+        weights: A folder with the encoder and its tokenizer, as `save_pretrained` writes them;
+            None: the published ones.
+
+    Raises:
+        InputError: The name is unknown, a package is not installed, the download fails, or the
+            encoder cannot be adapted.
     """
     if name not in NAMES:
         raise InputError(f"unknown text encoder {name!r}; choose from {', '.join(NAMES)}")
-    transformers = optional("transformers", "language")
-    source, local = str(weights or NAMES[name]), weights is not None or name in PACKAGED
-    if weights is None and local:
-        source = str(Path(optional(source, "language").__file__).parent / "model")
-    hint = (
-        ""
-        if local
-        else f"get it elsewhere with `hf download {source}` and give its folder with --weights"
-    )
-    with explained(f"cannot load {name} from {source}", hint), quiet():
-        # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.
-        model, report = transformers.AutoModel.from_pretrained(
-            source,
-            local_files_only=local,
-            dtype=torch.float32,
-            attn_implementation="eager",
-            output_loading_info=True,
-        )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            source, local_files_only=local, padding_side="right"
-        )
-    if hasattr(model, "pooler"):
-        model.pooler = None  # unused, and some encoders come without its weights
-    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
-    if missing:  # transformers has drawn them at random
-        raise InputError(
-            f"cannot load {name} from {source}: it lacks {missing[0]} and {len(missing) - 1} more tensors"
-        )
-    if (
-        len(tokenizer) < model.config.vocab_size / 2
-    ):  # transformers makes an empty one where there is none
-        raise InputError(
-            f"cannot load {name} from {source}: it lacks the tokenizer, which save_pretrained puts there"
-        )
+    import_extra("transformers", "language")
+    source, is_local = _source(name, weights)
+    model, tokenizer = _from_pretrained(name, source, is_local)
     encoder_layers(model)
     model.eval().requires_grad_(False)
     length = min(MAX_LENGTH, tokenizer.model_max_length)
     return Encoder(model, tokenizer, name, length, weights_sha256(model.state_dict()))
 
 
+def _source(name: str, weights: str | Path | None) -> tuple[str, bool]:
+    """Return a folder or a name on the hub, and whether it is a folder."""
+    if weights is not None:
+        return str(weights), True
+    if name not in PACKAGED:
+        return NAMES[name], False
+    package = import_extra(NAMES[name], "language")
+    return str(Path(package.__file__).parent / "model"), True
+
+
+def _from_pretrained(name: str, source: str, is_local: bool) -> tuple[Any, Any]:
+    """Return model and tokenizer. InputError if one of them is not whole."""
+    transformers = import_extra("transformers", "language")
+    failed = f"cannot load {name} from {source}"
+    advice = ""
+    if not is_local:
+        download = f"hf download {source}"
+        advice = f"get it elsewhere with `{download}` and give its folder with --weights"
+    with as_input_error(failed, advice), quiet():
+        model, report = transformers.AutoModel.from_pretrained(
+            source,
+            local_files_only=is_local,
+            dtype=torch.float32,
+            # On a CPU the backward pass of fused attention takes most of a bf16 step.
+            attn_implementation="eager",
+            output_loading_info=True,
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            source, local_files_only=is_local, padding_side="right"
+        )
+
+    if hasattr(model, "pooler"):
+        model.pooler = None  # unused, and some encoders come without its weights
+    # transformers fills missing tensors with random numbers, and a missing tokenizer with nothing.
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise InputError(f"{failed}: it lacks {missing[0]} and {len(missing) - 1} more tensors")
+    if len(tokenizer) < model.config.vocab_size / 2:
+        raise InputError(f"{failed}: it lacks the tokenizer, which save_pretrained puts there")
+    return model, tokenizer
+
+
 def pool(name: str) -> str:
-    """Return how the encoder `name` makes features of tokens, one of `encoders.POOLS`; images: "first"."""
+    """Return how an encoder makes features of tokens, one of `features.POOLS`; images: "first"."""
     return "mean" if name in MEAN else "first"
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence the progress bars and reports of transformers inside."""
-    logging = optional("transformers.utils.logging", "language")
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging = import_extra("transformers.utils.logging", "language")
+    level = logging.get_verbosity()
+    has_bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if bars:
+        if has_bars:
             logging.enable_progress_bar()

@@ -1,8 +1,9 @@
-"""Repair of `import torchvision` for a CPU-only torch beside the CUDA build of torchvision from the package index.
+"""Repair of `import torchvision` for a CPU-only torch with a torchvision built for CUDA.
 
-There torchvision's operator library does not load. `import torchvision`, and so `import timm`, then stops with
-"operator torchvision::nms does not exist", because it attaches fake kernels to two operators that do not exist. To
-declare their schemas is enough: this project never calls them. So `import pvera` comes before `import timm`.
+There torchvision's operator library does not load. `import torchvision`, and so `import timm`, then
+stops with "operator torchvision::nms does not exist", because it attaches fake kernels to two
+operators that do not exist. To declare their schemas is enough: this project never calls them. So
+`import pvera` comes before `import timm`.
 """
 
 import importlib

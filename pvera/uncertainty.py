@@ -1,4 +1,4 @@
-"""Monte Carlo inference (Sections 3.3 and 4.3): several forward passes, each with its own draw of z."""
+"""Monte Carlo inference (Sections 3.3 and 4.3): several forward passes, each with its own z."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pvera import metrics
 from pvera.adapters.base import require_finite
-from pvera.errors import InputError, optional
+from pvera.errors import InputError, import_extra
 from pvera.model import AdaptedModel, require_adapted
 
 
@@ -17,11 +17,23 @@ from pvera.model import AdaptedModel, require_adapted
 def sample(
     model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, seed: int = 0
 ) -> Tensor:
-    """Return the softmax scores (k, batch, classes) of k draws for images or text (see `adapt`).
+    """Sample softmax scores.
 
-    The draws follow from `seed` and the whole batch: equal batches have equal draws. The model's mode and its training
-    noise stay as they are. Average probabilities over draws, not logits. Beyond the scores, memory does not grow with
-    k. InputError for a method without a distribution or k < 1, RuntimeError for a merged model.
+    The model's mode and its training noise stay as they are. Average probabilities over samples,
+    not logits. Beyond the scores, memory does not grow with k.
+
+    Args:
+        model: The adapted model.
+        images: A batch of images or texts (see `adapt`).
+        k: Number of samples.
+        seed: The samples follow from it and from the whole batch: equal batches have equal samples.
+
+    Returns:
+        (k, batch, classes).
+
+    Raises:
+        InputError: The method has no distribution, or k < 1.
+        RuntimeError: The model is merged.
     """
     require_adapted(model, "sample")
     if type(k) is not int or k < 1:
@@ -33,89 +45,123 @@ def sample(
 
 
 #: Stored types of `Estimates`; fp16's relative precision suits widths near zero.
-STORED: dict[str, type[np.generic]] = dict.fromkeys(
-    ("sd", "accuracy", "predicted", "centre", "width"), np.float16
-)
-STORED |= {"predicted": np.int16}
+STORED: dict[str, type[np.generic]] = {
+    "sd": np.float16,
+    "accuracy": np.float16,
+    "predicted": np.int16,
+    "centre": np.float16,
+    "width": np.float16,
+}
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """Statistics of k draws for each of n images; every field is (n,).
-
-    sd: sample standard deviation (k − 1) of the highest softmax score, whichever class has it (Algorithm 1).
-    accuracy: share of the draws whose highest score is the label's (Algorithm 1).
-    predicted: the class that most draws predict (appendix); among equals, the one with the highest mean score.
-    centre, width: 95 % t-interval of the mean softmax score of `predicted` (`t_interval`).
-    """
+    """Statistics of k samples for each of n images; every field is (n,)."""
 
     labels: np.ndarray
+    #: Standard deviation (k − 1) of the highest softmax score, whichever class has it (Algorithm
+    #: 1).
     sd: np.ndarray
+    #: Share of the samples whose highest score is the label's (Algorithm 1).
     accuracy: np.ndarray
+    #: The class that most samples predict (appendix); among equals, the one with the highest mean
+    #: score.
     predicted: np.ndarray
+    #: Centre of the 95 % t-interval of the mean softmax score of `predicted` (`t_interval`).
     centre: np.ndarray
+    #: Width of that interval.
     width: np.ndarray
 
     @property
-    def correct(self) -> np.ndarray:
-        """Whether more than half of the draws predict the label (Algorithm 1, which swaps its lists' names)."""
+    def most_are_correct(self) -> np.ndarray:
+        """Whether more than half of the samples predict the label.
+
+        So does Algorithm 1, which swaps the names of its lists.
+        """
         return self.accuracy > 0.5
 
     @property
-    def right(self) -> np.ndarray:
-        """Whether the predicted class is the label; intervals are split by it. Unlike `correct`, half of the draws or
-        fewer can be enough."""
+    def predicts_label(self) -> np.ndarray:
+        """Whether the predicted class is the label, by which intervals are split.
+
+        Half of the samples or fewer can be enough for it.
+        """
         return self.predicted == self.labels
 
 
 def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimates:
-    """Compute `Estimates` from softmax scores (k, n, classes), as `sample` returns them, and labels (n,).
+    """Compute `Estimates`.
 
-    InputError as `summarise`.
+    Args:
+        probabilities: Softmax scores (k, n, classes), as `sample` returns them.
+        labels: (n,).
+
+    Raises:
+        InputError: As `summarise`.
     """
-    statistics, labels = summarise(probabilities), np.asarray(labels)
-    low, high, votes = (statistics.pop(name) for name in ("low", "high", "votes"))
+    statistics = summarise(probabilities)
+    labels = np.asarray(labels)
+    low = statistics["low"]
+    high = statistics["high"]
+    votes = statistics["votes"]
     metrics.require_labels(labels, votes.shape[1])
-    accuracy = votes[np.arange(len(labels)), labels]
     return Estimates(
-        labels, accuracy=accuracy, centre=(low + high) / 2, width=high - low, **statistics
+        labels=labels,
+        sd=statistics["sd"],
+        accuracy=votes[np.arange(len(labels)), labels],
+        predicted=statistics["predicted"],
+        centre=(low + high) / 2,
+        width=high - low,
     )
 
 
 def summarise(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
-    """Compute what needs no labels of softmax scores (k, n, classes): `sd` and `predicted` as in `Estimates`; `low` and
-    `high`, the bounds of its interval; and `votes` (n, classes), the share of draws that predict each class.
+    """Compute what needs no labels.
 
-    InputError for fewer than two draws, which have no spread, and for scores that are no probabilities, such as logits.
+    Args:
+        probabilities: Softmax scores (k, n, classes).
+
+    Returns:
+        `sd` and `predicted` as in `Estimates`; `low` and `high`, the bounds of its interval; and
+        `votes` (n, classes), the share of samples that predict each class.
+
+    Raises:
+        InputError: There are fewer than two samples, or the scores are no probabilities.
     """
     probabilities = np.asarray(probabilities, np.float64)
-    if len(probabilities) < 2:
-        raise InputError("one draw has no spread: take k = 2 or more")
+    k = len(probabilities)
+    if k < 2:
+        raise InputError("one sample has no spread: use k = 2 or more")
     metrics.require_probabilities(probabilities)
-    counts = (probabilities.argmax(2)[..., None] == np.arange(probabilities.shape[2])).sum(0)
+
+    classes = np.arange(probabilities.shape[2])
+    counts = (probabilities.argmax(2)[..., None] == classes).sum(0)  # (n, classes)
     # A mean is at most one, so it decides among equal counts alone.
     predicted = (counts + 0.5 * probabilities.mean(0)).argmax(1)
-    low, high = t_interval(np.take_along_axis(probabilities, predicted[None, :, None], 2)[..., 0])
-    spread = probabilities.max(2).std(0, ddof=1)
+    scores = np.take_along_axis(probabilities, predicted[None, :, None], 2)[..., 0]  # (k, n)
+    low, high = t_interval(scores)
     return {
-        "sd": spread,
+        "sd": probabilities.max(2).std(0, ddof=1),
         "predicted": predicted,
         "low": low,
         "high": high,
-        "votes": counts / len(probabilities),
+        "votes": counts / k,
     }
 
 
 def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return low and high (...) of the 95 % t-interval of the *mean* of k draws (k, ...): mean ± t(k − 1) · s / √k.
+    """Return low and high (...) of the 95 % t-interval of the *mean* of k samples (k, ...).
 
-    The interval is for the mean of infinitely many draws, so its width falls as 1/√k; it does not describe the scatter
-    of single draws. It assumes normal draws. Softmax scores near 0 and 1 are skewed, and the bounds are not clipped:
-    they may lie outside [0, 1]. Equal draws give a width of zero up to rounding.
+        mean ± t(k − 1) · s / √k
+
+    The interval is for the mean of infinitely many samples, so its width falls as 1/√k; it does
+    not describe the scatter of single samples. It assumes a normal distribution. Softmax scores
+    near 0 and 1 are skewed, and the bounds are not clipped: they may lie outside [0, 1]. Equal
+    samples give a width of zero up to rounding.
     """
     samples = np.asarray(samples, np.float64)
-    k, mean = len(samples), samples.mean(0)
-    half = (
-        optional("scipy.stats", "study").t.ppf(0.975, k - 1) * samples.std(0, ddof=1) / np.sqrt(k)
-    )
+    k = len(samples)
+    mean = samples.mean(0)
+    quantile = import_extra("scipy.stats", "study").t.ppf(0.975, k - 1)
+    half = quantile * samples.std(0, ddof=1) / np.sqrt(k)
     return mean - half, mean + half

@@ -12,8 +12,9 @@ from hypothesis import settings
 from tiny import make_images, make_vit
 
 from pvera import backbones
-from pvera.data import image_folders
+from pvera.data import store
 from pvera.study import worker
+from pvera.study.plan import Plan
 from pvera.study.profiles import Profile
 
 torch.set_num_threads(1)
@@ -33,7 +34,7 @@ def pytest_collection_finish():
 def cache(tmp_path_factory):
     """Decoded images go to a temporary folder, in this process and its children."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(image_folders.CACHE, str(tmp_path_factory.mktemp("cache")))
+        patch.setenv(store.CACHE, str(tmp_path_factory.mktemp("cache")))
         yield
 
 
@@ -63,9 +64,7 @@ def folder(tmp_path):
 @pytest.fixture
 def plan(folder):
     """A search of β (1 run), linear, lora (4 runs), and pvera, which needs it (2)."""
-    return worker.Plan(
-        Profile.read(folder / "small.yaml"), ("beta", "benchmark"), folder / "results"
-    )
+    return Plan(Profile.read(folder / "small.yaml"), ("beta", "benchmark"), folder / "results")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ METHODS: dict[str, type[Method]] = {}
 
 
 def register(cls: type[Method]) -> type[Method]:
-    """Make a method known by its key to profiles, saved adapters, tables and figures. Returns `cls`.
+    """Make a method known by its key to profiles, saved adapters, tables and figures.
 
         @pvera.register
         @dataclass(frozen=True)
@@ -28,26 +28,35 @@ def register(cls: type[Method]) -> type[Method]:
             def adapter(self, layer, index, shared, seed):
                 return BiasAdapter(layer.dim)    # a pvera.Adapter, see pvera/adapters/base.py
 
-    `colour` and `marker` are optional (see `Method`). Import the module before its key is used;
-    scripts and notebooks know it if pvera/adapters/__init__.py imports it at its end. InputError unless `cls` is a
-    frozen dataclass derived from `Method` with a key of its own.
+    Import the module before its key is used; scripts and notebooks know it if
+    pvera/adapters/__init__.py imports it at its end.
+
+    Args:
+        cls: The method's class. `colour` and `marker` are optional (see `Method`).
+
+    Returns:
+        `cls`.
+
+    Raises:
+        InputError: `cls` is no frozen dataclass derived from `Method`, or its key is not its own.
     """
     # The class's own dictionary: an inherited decorator would not know its fields.
-    if "__dataclass_params__" not in getattr(cls, "__dict__", ()) or not issubclass(cls, Method):
+    is_dataclass = "__dataclass_params__" in getattr(cls, "__dict__", ())
+    if not is_dataclass or not issubclass(cls, Method):
         raise InputError(
-            f"{cls!r} is no method: derive it from pvera.Method and decorate it as a frozen dataclass"
+            f"{cls!r} is no method: derive it from pvera.Method and decorate it as a frozen "
+            "dataclass"
         )
-    if lacking := [
-        name for name in ("key", "title") if not isinstance(getattr(cls, name, None), str)
-    ]:
-        advice = f"write {lacking[0]}: ClassVar[str] = {cls.__name__.lower()!r}"
-        raise InputError(f"{cls.__name__} lacks a {lacking[0]}: {advice}")
+    for name in ("key", "title"):
+        if not isinstance(getattr(cls, name, None), str):
+            advice = f"write {name}: ClassVar[str] = {cls.__name__.lower()!r}"
+            raise InputError(f"{cls.__name__} lacks a {name}: {advice}")
     known = METHODS.setdefault(cls.key, cls)
     if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise InputError(
             f"{cls.__name__}: the key {cls.key!r} is that of {known.__name__}; choose another"
         )
-    METHODS[cls.key] = cls
+    METHODS[cls.key] = cls  # also a class that a notebook has defined again
     return cls
 
 

@@ -1,11 +1,13 @@
-"""AdaptFormer: Adapting Vision Transformers for Scalable Visual Recognition (Chen et al., NeurIPS 2022).
+"""AdaptFormer: Adapting Vision Transformers for Scalable Visual Recognition.
+
+Chen et al., NeurIPS 2022.
 
     x̃ = ReLU(x W_down + b_down) W_up + b_up
-    x ← x + γ ⊙ MLP(LN(x)) + s x̃                           (γ: the layer scale of DINOv2, else 1)
-    x ← x + γ ⊙ (MLP(LN(x)) + s x̃)                         (the published program)
+    x ← x + γ ⊙ MLP(LN(x)) + s x̃             (γ: the layer scale of DINOv2, else 1)
+    x ← x + γ ⊙ (MLP(LN(x)) + s x̃)           (the official code)
 
-A bottleneck of width d / ratio stands parallel to LayerNorm and MLP in every layer. The scalar s starts at one and is
-trained. ReLU keeps the adapter from being merged.
+A bottleneck of width d / ratio stands parallel to LayerNorm and MLP in every layer. The scalar s
+starts at one and is trained. ReLU keeps the adapter from being merged.
 """
 
 from dataclasses import dataclass
@@ -23,21 +25,21 @@ from pvera.errors import InputError
 
 @dataclass(frozen=True)
 class AdaptFormer(Method):
-    """Hyperparameters of AdaptFormer.
-
-    ratio: d / width of the bottleneck.   near_identity: as in `Bottleneck`.
-    inside_layer_scale: the layer scale applies to the branch too, as in the published program.
-    """
+    """Hyperparameters of AdaptFormer."""
 
     key: ClassVar[str] = "adaptformer"
     title: ClassVar[str] = "AdaptFormer"
     colour: ClassVar[str] = "#CC79A7"
     marker: ClassVar[str] = "D"
+    #: d / width of the bottleneck.
     ratio: int = base.positive_int(8)
+    #: W_up and b_up start at zero (see `Bottleneck`).
     near_identity: bool = True
+    #: The layer scale γ scales the branch too, as in the official code.
     inside_layer_scale: bool = False
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "ParallelAdapter":
+        """Return the branch of one layer. InputError if it has no LayerNorm before its MLP."""
         if layer.mlp_norm is None:
             raise InputError(
                 "AdaptFormer needs a LayerNorm before the MLP, which this encoder does not have"
@@ -57,7 +59,8 @@ class ParallelAdapter(Adapter):
         self.s = nn.Parameter(torch.ones(1))
 
     @property
-    def sites(self) -> set[str]:
+    def hook_points(self) -> set[str]:
+        """Parallel to the layer scale, or before it."""
         return {"parallel_scaled" if self.inside_layer_scale else "parallel"}
 
     def parallel(self, x: Tensor, y: Tensor) -> Tensor:

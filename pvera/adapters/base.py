@@ -1,20 +1,25 @@
 """The interface of all methods, and the products that they share.
 
-A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It builds one *adapter*, an `nn.Module`, per
-encoder layer. An adapter implements the sites of the layer that it changes:
+A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It builds one *adapter*, an
+`nn.Module`, per encoder layer. An adapter implements the *hook points* of the layer that it
+changes:
 
-    project(x, y, projections)   x (n, t, d) enters a frozen linear layer, y (n, t, p, d) leaves it: the p of queries,
-                                 keys and values that `projections` names, for example "qkv". Returns the new y.
-    project_position_embeddings  The same for position embeddings x (1, t, d), which DeBERTa projects as well.
+    project(x, y, projections)   x (n, t, d) enters a frozen linear layer, y (n, t, p, d) leaves it:
+                                 the p of queries, keys and values that `projections` names, such as
+                                 "qkv". Returns the new y.
+    project_position_embeddings  The same for position embeddings x (1, t, d) of DeBERTa.
     hidden(h)                    h (n, t, 4d) enters the MLP's last layer. Returns the new h.
-    after_attention(y)           y (n, t, d) leaves the attention, before its residual connection. Returns the new y.
+    after_attention(y)           y (n, t, d) leaves the attention, before its residual connection.
+                                 Returns the new y.
     after_mlp(y)                 The same for the MLP.
-    parallel(x, y)               x (n, t, d) enters the LayerNorm before the MLP, y leaves the layer. Returns the new y,
-                                 with a branch parallel to LayerNorm, MLP and layer scale.
-    parallel_scaled(x, y)        The same x; y leaves the MLP: a layer scale, where there is one, scales the branch too.
+    parallel(x, y)               x (n, t, d) enters the LayerNorm before the MLP, y leaves the
+                                 layer. Returns the new y, with a branch parallel to LayerNorm, MLP
+                                 and layer scale.
+    parallel_scaled(x, y)        The same x; y leaves the MLP: a layer scale scales the branch too.
 
-An adapter that can be merged implements `merge_projection` and, if it has `hidden`, `merge_hidden`; another one sets
-`mergeable = False`. Letters in shapes: n samples, t tokens, d the width, p projections, r the rank.
+An adapter that can be merged implements `merge_projection` and, if it has `hidden`, `merge_hidden`;
+another one sets `mergeable = False`. Letters in shapes: n samples, t tokens, d the width, p
+projections, r the rank.
 """
 
 import hashlib
@@ -27,78 +32,115 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from pvera.adapters.passes import Passes
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 
-SITES = ("project", "hidden", "after_attention", "after_mlp", "parallel", "parallel_scaled")
+HOOK_POINTS = (
+    "project",
+    "hidden",
+    "after_attention",
+    "after_mlp",
+    "parallel",
+    "parallel_scaled",
+)
+
+
+# Methods and their hyperparameters
 
 
 @dataclass(frozen=True)
 class Method:
     """Base of the configuration classes; `register` adds one to `METHODS`.
 
-    key: name in profiles and result files.   title: name in tables and figures.
-    colour, marker: Matplotlib's names, for figures; by default those of no method of the paper.
-    Hyperparameters are fields. Those with a rule, such as `rank: int = positive_int(256)`, are checked.
+    Hyperparameters are fields. Those with a rule, such as `rank: int = positive_int(256)`, are
+    checked.
     """
 
+    #: Name in profiles and result files.
     key: ClassVar[str]
+    #: Name in tables and figures.
     title: ClassVar[str]
+    #: Matplotlib's colour; by default that of no method of the paper.
     colour: ClassVar[str] = "#882255"
+    #: Matplotlib's marker; by default that of no method of the paper.
     marker: ClassVar[str] = "p"
 
     def __post_init__(self):
-        for option in fields(self):
-            if "rule" in option.metadata:
-                value, (must, holds, form) = getattr(self, option.name), option.metadata["rule"]
-                if not holds(value):
-                    raise InputError(f"{self.title}: {option.name} must be {must}, not {value!r}")
-                object.__setattr__(self, option.name, form(value))
+        for hyperparameter in fields(self):
+            if "rule" not in hyperparameter.metadata:
+                continue
+            name = hyperparameter.name
+            value = getattr(self, name)
+            must, is_valid, normalise = hyperparameter.metadata["rule"]
+            if not is_valid(value):
+                raise InputError(f"{self.title}: {name} must be {must}, not {value!r}")
+            object.__setattr__(self, name, normalise(value))
 
     def shared(self, dim: int, seed: int) -> nn.Module | None:
-        """Return the module that all layers of one model share (VeRA's and PVeRA's frozen A and B), or None."""
+        """Return the module that all layers of one model share, such as PVeRA's A and B, or None.
+
+        Args:
+            dim: Width d of the layers.
+            seed: Seed of its numbers.
+        """
         return None
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "Adapter":
-        """Return the adapter of `layer`, the encoder's layer `index`; `shared` is what `self.shared` returned."""
+        """Return the adapter of one layer.
+
+        Args:
+            layer: The encoder's layer.
+            index: Its number.
+            shared: What `self.shared` returned.
+            seed: Seed of the initial values and the noise.
+        """
         raise NotImplementedError
 
 
-def option(
+def checked(
     default: Any,
     must: str,
-    holds: Callable[[Any], bool],
-    form: Callable[[Any], Any] = lambda value: value,
+    is_valid: Callable[[Any], bool],
+    normalise: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
-    """Return a dataclass's field with a default and the rule that `Method` checks.
+    """Return a field of a `Method` with a rule.
 
-    must: the rule in words.   holds: whether a value keeps it.   form: the one form of equal values.
+    Args:
+        default: The default.
+        must: The rule in words: "rank must be ...".
+        is_valid: Whether a value follows it.
+        normalise: The one form of equal values.
     """
-    return field(default=default, metadata={"rule": (must, holds, form)})
+    return field(default=default, metadata={"rule": (must, is_valid, normalise)})
 
 
 def positive_int(default: int) -> Any:
-    return option(default, "a positive integer", lambda value: type(value) is int and value > 0)
+    """Return a field for a positive integer."""
+    return checked(default, "a positive integer", lambda value: type(value) is int and value > 0)
 
 
 def positive(default: float | None) -> Any:
-    if default is None:
-        return option(
-            None, "a positive number or None", lambda value: value is None or is_positive(value)
-        )
-    return option(default, "a positive number", is_positive)
-
-
-def share(default: float) -> Any:
-    return option(
-        default,
-        "a number from 0 and below 1",
-        lambda value: value == 0 or is_positive(value) and value < 1,
+    """Return a field for a positive number, or None if that is the default."""
+    if default is not None:
+        return checked(default, "a positive number", is_positive)
+    return checked(
+        None, "a positive number or None", lambda value: value is None or is_positive(value)
     )
 
 
-def positions(default: str) -> Any:
-    return option(
+def fraction(default: float) -> Any:
+    """Return a field for a number from 0 and below 1."""
+    return checked(
+        default,
+        "a number from 0 and below 1",
+        lambda value: value == 0 or (is_positive(value) and value < 1),
+    )
+
+
+def target_projections(default: str) -> Any:
+    """Return a field for letters of "qkv", in any order."""
+    return checked(
         default,
         "different letters out of q, k, v",
         lambda value: isinstance(value, str) and 0 < len(value) == len(set(value) & set("qkv")),
@@ -107,45 +149,52 @@ def positions(default: str) -> Any:
 
 
 def one_of(*choices: str) -> Any:
-    """Return a field whose default is the first of `choices`."""
-    return option(choices[0], f"one of {', '.join(choices)}", lambda value: value in choices)
+    """Return a field for one of `choices`; the first is its default."""
+    return checked(choices[0], f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
 def is_positive(value: Any) -> bool:
+    """Return whether `value` is a finite number above zero."""
     return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
 
 
+# Adapters
+
+
 class Adapter(nn.Module):
-    """One method on one encoder layer; see the top of this file for what it implements.
+    """One method on one encoder layer; the top of this file says what it implements."""
 
-    mergeable: whether the adapter can be merged into the frozen weights.
-    is_stochastic: whether there is a distribution to draw from.
-    vectors: names of trained tensors that are vectors of each position, and so not decayed by timm's optimizers.
-    targets: the positions that the adapter changes, letters of "qkv", where it adapts projections.
-    passes: the last passes through the layer (`stochastic.Passes`), which the model sets.
-    """
-
+    #: Whether the adapter can be merged into the frozen weights.
     mergeable = True
+    #: Whether there is a distribution to sample from.
     is_stochastic = False
+    #: Names of trained tensors that hold vectors: timm's optimizers do not decay them.
     vectors: tuple[str, ...] = ()
+    #: The target projections, letters of "qkv", of an adapter that has `project`.
     targets: str
-    passes: Any
-    # The sites, none of which this class itself has, and the merge.
+    #: The last passes through the layer, which the model sets.
+    passes: Passes
+    # Hook points and merge, none of which this class itself has.
     project: Callable[[Tensor, Tensor, str], Tensor]
     merge_projection: Callable[[Tensor, Tensor, str], tuple[Tensor, Tensor]]
     merge_hidden: Callable[[Tensor], Tensor]
 
     @property
-    def sites(self) -> set[str]:
-        """The sites that the adapter implements."""
-        return {site for site in SITES if hasattr(self, site)}
+    def hook_points(self) -> set[str]:
+        """The hook points that the adapter implements."""
+        return {point for point in HOOK_POINTS if hasattr(self, point)}
 
     def matching(self, projections: str) -> tuple[list[int], list[int]]:
-        """Return the indices of the common letters in targets and projections: ([0, 1], [0, 2]) of "qv" and "qkv"."""
-        common = [p for p in self.targets if p in projections]
-        return [self.targets.index(p) for p in common], [projections.index(p) for p in common]
+        """Return the indices of the common letters in the targets and in `projections`.
+
+        For targets "qv" and projections "qkv", they are [0, 1] and [0, 2].
+        """
+        common = [letter for letter in self.targets if letter in projections]
+        targets = [self.targets.index(letter) for letter in common]
+        return targets, [projections.index(letter) for letter in common]
 
     def project_position_embeddings(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        """Return `project` of position embeddings."""
         return self.project(x, y, projections)
 
     def kl_divergence(self) -> Tensor | float:
@@ -153,8 +202,11 @@ class Adapter(nn.Module):
         return 0.0
 
 
+# Products
+
+
 def select(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
-    """Return `tensor` at `index` along `dim`, without a copy where that is all of it, or one place."""
+    """Return `tensor` at `index` along `dim`, without a copy for one index or all of them."""
     if len(index) == tensor.shape[dim]:
         return tensor
     if len(index) == 1:
@@ -168,9 +220,16 @@ def products(x: Tensor, A: Tensor) -> Tensor:
 
 
 def change_at(y: Tensor, at: list[int], change: Callable[[int, Tensor], Tensor]) -> Tensor:
-    """Return y (n, t, q, d) with change(i, its part) at position at[i]; a part is (n, t, d).
+    """Change some of the projections in y.
 
-    Only the result has y's precision: a scale near one would lose its last digits in half precision.
+    Args:
+        y: (n, t, q, d), the q projections of one linear layer.
+        at: Indices of the changed ones.
+        change: change(i, part) returns the new value (n, t, d) of the projection at[i]. It may have
+            a higher precision: a scale near one would lose its last digits in half precision.
+
+    Returns:
+        The new y, in its precision.
     """
     parts = list(y.unbind(2))
     for i, j in enumerate(at):
@@ -179,17 +238,26 @@ def change_at(y: Tensor, at: list[int], change: Callable[[int, Tensor], Tensor])
 
 
 def add_products(y: Tensor, z: Tensor, M: Tensor, at: list[int], scale: float = 1.0) -> Tensor:
-    """Return y (n, t, q, d) with scale z[:, :, i] M[i] added at position at[i]; z is (n, t, p, r), M is (p, r, d)."""
+    """Return y (n, t, q, d) with scale · z M added.
+
+    Args:
+        y: (n, t, q, d), the q projections of one linear layer.
+        z: (n, t, p, r), of the p changed ones.
+        M: (p, r, d).
+        at: Their indices in y.
+        scale: A factor.
+    """
 
     def add(i: int, part: Tensor) -> Tensor:
-        rows = part.flatten(0, 1), z[:, :, i].flatten(0, 1).to(y.dtype), M[i].to(y.dtype)
-        return torch.addmm(*rows, alpha=scale).view_as(part)
+        rows = part.flatten(0, 1)  # (n · t, d)
+        latent = z[:, :, i].flatten(0, 1).to(y.dtype)
+        return torch.addmm(rows, latent, M[i].to(y.dtype), alpha=scale).view_as(part)
 
     return change_at(y, at, add)
 
 
 def full_precision(tensor: Tensor) -> Tensor:
-    """Return `tensor` in fp32 or better: in half precision exp and squares overflow or underflow."""
+    """Return `tensor` in fp32 or better: in half precision exp and squares overflow."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
@@ -209,16 +277,17 @@ def require_finite(tensors: Mapping[str, Tensor], what: str) -> None:
             raise InputError(f"{what}: {name} holds NaN or infinite numbers; {advice}")
 
 
-def linear(inputs: int, outputs: int, *key) -> nn.Linear:
-    """Return a linear layer with PyTorch's default initialisation, drawn from `key` instead of the global state."""
+def linear(inputs: int, outputs: int, *key: object) -> nn.Linear:
+    """Return a linear layer with PyTorch's default initialisation, which follows from `key`."""
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
-    source, bound = generator(*key), 1 / math.sqrt(inputs)
+    source = generator(*key)
+    bound = 1 / math.sqrt(inputs)
     nn.init.uniform_(layer.weight, -bound, bound, generator=source)
     nn.init.uniform_(layer.bias, -bound, bound, generator=source)
     return layer
 
 
-# Random numbers without global state: every draw has a key of its own
+# Random numbers without global state: each tensor has a key of its own
 
 
 def derive(*key: object) -> int:

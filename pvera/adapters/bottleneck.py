@@ -1,9 +1,9 @@
-"""Bottleneck adapter: Parameter-Efficient Transfer Learning for NLP (Houlsby et al., ICML 2019).
+"""Bottleneck: Parameter-Efficient Transfer Learning for NLP (Houlsby et al., ICML 2019).
 
     y ← y + ReLU(y W_down + b_down) W_up + b_up
 
-y is the output of the attention, and in a second adapter that of the MLP, before the residual connection. The hidden
-width is d / ratio. ReLU keeps the adapter from being merged.
+y is the output of the attention, and in a second adapter that of the MLP, before the residual
+connection. The hidden width is d / ratio. ReLU keeps the adapter from being merged.
 """
 
 from dataclasses import dataclass
@@ -21,23 +21,22 @@ from pvera.errors import InputError
 
 @dataclass(frozen=True)
 class Bottleneck(Method):
-    """Hyperparameters of the bottleneck adapter.
-
-    ratio: d / hidden width.
-    near_identity: W_up and b_up start at zero, so the adapter starts as the identity, as Houlsby et al. ask. The
-        published program starts them with PyTorch's default.
-    """
+    """Hyperparameters of the bottleneck adapter."""
 
     key: ClassVar[str] = "bottleneck"
     title: ClassVar[str] = "Bottleneck"
     colour: ClassVar[str] = "#E69F00"
     marker: ClassVar[str] = "^"
+    #: d / hidden width.
     ratio: int = base.positive_int(8)
+    #: W_up and b_up start at zero, so the adapter starts as the identity, as Houlsby et al. ask.
+    #: The official code starts them with PyTorch's default.
     near_identity: bool = True
 
     def adapter(
         self, layer: EncoderLayer, index: int, shared: Any, seed: int
     ) -> "BottleneckAdapter":
+        """Return the two bottlenecks of one layer."""
         return BottleneckAdapter(self, layer.dim, index, seed)
 
 
@@ -52,16 +51,24 @@ class BottleneckAdapter(Adapter):
         self.mlp = DownUp(dim, method, (seed, "bottleneck", "mlp", index))
 
     def after_attention(self, y: Tensor) -> Tensor:
+        """Return y + bottleneck(y), (n, t, d)."""
         return y + self.attention(y)
 
     def after_mlp(self, y: Tensor) -> Tensor:
+        """Return y + bottleneck(y), (n, t, d)."""
         return y + self.mlp(y)
 
 
 class DownUp(nn.Module):
-    """ReLU(x W_down + b_down) W_up + b_up, of AdaptFormer too."""
+    """ReLU(x W_down + b_down) W_up + b_up; AdaptFormer's branch, too.
 
-    def __init__(self, dim: int, method, key: tuple):
+    Args:
+        dim: Width d.
+        method: A method with `ratio` and `near_identity`.
+        key: What the initial values follow from.
+    """
+
+    def __init__(self, dim: int, method: Any, key: tuple):
         super().__init__()
         width = dim // method.ratio
         if width < 1:

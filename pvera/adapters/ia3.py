@@ -1,10 +1,16 @@
-"""(IA)³: Infused Adapter by Inhibiting and Amplifying Inner Activations (Liu et al., NeurIPS 2022).
+"""(IA)³: Infused Adapter by Inhibiting and Amplifying Inner Activations.
 
-    x_k ← l_k ⊙ x_k,   x_v ← l_v ⊙ x_v,   h ← l_ff ⊙ h
-    W_k ← diag(l_k) W_k,  b_k ← l_k ⊙ b_k,  W_v and b_v alike,  W_2 ← W_2 diag(l_ff)     (the merge)
+Liu et al., NeurIPS 2022.
 
-x_k and x_v are the keys and values, h is the hidden activation of the MLP, and W_2 the MLP's second weight. Only the
-scales l (d, d and 4d) are trained; they start at one.
+    x_k ← l_k ⊙ x_k
+    x_v ← l_v ⊙ x_v
+    h ← l_ff ⊙ h
+    W_k ← diag(l_k) W_k,  b_k ← l_k ⊙ b_k                  (the merge)
+    W_v ← diag(l_v) W_v,  b_v ← l_v ⊙ b_v
+    W_2 ← W_2 diag(l_ff)
+
+x_k and x_v are the keys and values, h is the hidden activation of the MLP, and W_2 the MLP's second
+weight. Only the scales l (d, d and 4d) are trained; they start at one.
 """
 
 from dataclasses import dataclass
@@ -19,7 +25,7 @@ from pvera.encoders import EncoderLayer
 
 @dataclass(frozen=True)
 class IA3(Method):
-    """Configuration of (IA)³, which has no hyperparameter; the paper searches the learning rate."""
+    """(IA)³, which has no hyperparameter; the paper searches the learning rate."""
 
     key: ClassVar[str] = "ia3"
     title: ClassVar[str] = "(IA)³"
@@ -27,6 +33,7 @@ class IA3(Method):
     marker: ClassVar[str] = "v"
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "IA3Adapter":
+        """Return the scales of one layer."""
         return IA3Adapter(layer.dim, layer.mlp_out.in_features)
 
 
@@ -42,21 +49,26 @@ class IA3Adapter(Adapter):
         self.l_ff = nn.Parameter(torch.ones(hidden))
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        """Return l_k ⊙ x_k and l_v ⊙ x_v, and the queries as they are."""
         targets, at = self.matching(projections)
+        if not targets:
+            return y
         scale = select(self.l_kv, 0, targets)
-        return change_at(y, at, lambda i, part: part * scale[i]) if targets else y
+        return change_at(y, at, lambda i, part: part * scale[i])
 
     def hidden(self, h: Tensor) -> Tensor:
+        """Return l_ff ⊙ h, (n, t, 4d)."""
         return (h * self.l_ff).to(h.dtype)
 
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
+        """Return the merged weights (p, d, d) and biases (p, d) of keys and values."""
         targets, at = self.matching(projections)
         weight[at] *= self.l_kv[targets].unsqueeze(2)
         bias[at] *= self.l_kv[targets]
         return weight, bias
 
     def merge_hidden(self, weight: Tensor) -> Tensor:
-        """Return the merged weight (d, 4d) of the MLP's second layer."""
+        """Return the merged W_2 (d, 4d)."""
         return weight * self.l_ff

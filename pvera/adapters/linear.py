@@ -9,7 +9,7 @@ from pvera.encoders import EncoderLayer
 
 @dataclass(frozen=True)
 class Linear(Method):
-    """Configuration of linear probing, which has no hyperparameter; the paper searches the learning rate."""
+    """Linear probing, which has no hyperparameter; the paper searches the learning rate."""
 
     key: ClassVar[str] = "linear"
     title: ClassVar[str] = "Linear"
@@ -17,4 +17,5 @@ class Linear(Method):
     marker: ClassVar[str] = "s"
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> Adapter:
+        """Return an adapter that changes nothing."""
         return Adapter()

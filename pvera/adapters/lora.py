@@ -3,8 +3,8 @@
     x_LoRA = (x Wᵀ + b_W) + α/r (x A B)                    (Eq. 3)
     W ← W + α/r (A B)ᵀ                                     (the merge)
 
-A (d × r) and B (r × d) are trained, one pair per layer and position. A starts as N(0, 1/r), B as zero. Dropout, if
-any, drops part of the x in x A B (`DropoutAdapter`).
+A (d × r) and B (r × d) are trained, one pair per layer and target projection. A starts as N(0,
+1/r), B as zero. Dropout, if any, drops part of the x in x A B (`DropoutAdapter`).
 """
 
 import math
@@ -22,24 +22,26 @@ from pvera.encoders import EncoderLayer
 
 @dataclass(frozen=True)
 class LoRA(Method):
-    """Hyperparameters of LoRA.
-
-    rank: r.   alpha: α of Eq. 3.   targets: the adapted projections, letters of "qkv".
-    same_draw: A starts alike in every layer, as in the published program, which sets its seed anew for each layer.
-    dropout: share of the input x of A that training drops.
-    """
+    """Hyperparameters of LoRA."""
 
     key: ClassVar[str] = "lora"
     title: ClassVar[str] = "LoRA"
     colour: ClassVar[str] = "#332288"
     marker: ClassVar[str] = "X"
+    #: r.
     rank: int = base.positive_int(64)
+    #: α of Eq. 3.
     alpha: float = base.positive(16.0)
-    targets: str = base.positions("qv")
+    #: The target projections, letters of "qkv".
+    targets: str = base.target_projections("qv")
+    #: A starts with equal numbers in every layer, as in the official code, which sets its seed
+    #: again for each layer.
     same_draw: bool = False
-    dropout: float = base.share(0.0)
+    #: Share of the input x of A that training drops.
+    dropout: float = base.fraction(0.0)
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "LoRAAdapter":
+        """Return A and B of one layer."""
         return LoRAAdapter(self, layer.dim, index, seed)
 
 
@@ -48,41 +50,49 @@ class LoRAAdapter(DropoutAdapter):
 
     def __init__(self, method: LoRA, dim: int, index: int, seed: int):
         super().__init__(index, seed, method.dropout)
-        self.method, self.targets = method, method.targets
+        self.method = method
+        self.targets = method.targets
         self.scale = method.alpha / method.rank
         self.A, self.B = low_rank_pair(dim, method, 0 if method.same_draw else index, seed)
 
     def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        """Return x_LoRA for y = x Wᵀ + b_W."""
         targets, at = self.matching(projections)
         if not targets:
             return y
-        A, B = select(self.A, 1, targets), select(self.B, 0, targets)
+        A = select(self.A, 1, targets)
+        B = select(self.B, 0, targets)
         return add_products(y, products(x, A), B, at, self.scale)  # Eq. 3
 
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
+        """Return the merged weights (p, d, d), and the biases."""
         targets, at = self.matching(projections)
-        weight[at] += self.scale * low_rank_weight(self.A[:, targets], self.B[targets]).to(
-            weight.dtype
-        )
+        change = self.scale * low_rank_weight(self.A[:, targets], self.B[targets])
+        weight[at] += change.to(weight.dtype)
         return weight, bias
 
 
-def low_rank_pair(dim: int, method, draw: int, seed: int) -> tuple[nn.Parameter, nn.Parameter]:
-    """Return A (d, p, r) from N(0, 1/r) and B (p, r, d) of zeros, for the p targets of `method`.
+def low_rank_pair(
+    dim: int, method: Any, index: int, seed: int
+) -> tuple[nn.Parameter, nn.Parameter]:
+    """Return A (d, p, r) from N(0, 1/r) and B (p, r, d) of zeros, for the p targets.
 
-    draw: which numbers A gets; DoRA uses the layer's index, as LoRA does by default.
+    Args:
+        dim: Width d.
+        method: A method with `rank` and `targets`.
+        index: Number of the layer; equal numbers have equal A.
+        seed: Seed of A.
     """
-    count, source = len(method.targets), generator(seed, "low rank", draw)
-    A = torch.empty(count, dim, method.rank).normal_(
-        0, 1 / math.sqrt(method.rank), generator=source
-    )
-    return nn.Parameter(A.movedim(0, 1).contiguous()), nn.Parameter(
-        torch.zeros(count, method.rank, dim)
-    )
+    count = len(method.targets)
+    std = 1 / math.sqrt(method.rank)
+    source = generator(seed, "low rank", index)
+    A = torch.empty(count, dim, method.rank).normal_(0, std, generator=source)
+    B = torch.zeros(count, method.rank, dim)
+    return nn.Parameter(A.movedim(0, 1).contiguous()), nn.Parameter(B)
 
 
 def low_rank_weight(A: Tensor, B: Tensor) -> Tensor:
-    """Return (A B)ᵀ of every position, (p, d_out, d_in)."""
+    """Return (A B)ᵀ of every projection, (p, d_out, d_in)."""
     return torch.einsum("dpr,pre->ped", A, B)

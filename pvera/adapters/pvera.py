@@ -3,20 +3,18 @@
     μ, log σ² = x A ⊙ d                                    (Eq. 5)
     z = μ + ε ⊙ σ,  ε ~ N(0, I)                            (Eq. 6)
     x_PVeRA = (x Wᵀ + b_W) + α (z B ⊙ b)                   (Eq. 7)
-    L = L_CE + β Σ_layers L_KL                             (Eq. 8: the training loss; the caller chooses β)
+    L = L_CE + β Σ_layers L_KL                             (Eq. 8: the training loss)
     L_KL = ½ Σ_{q,v} KL(N(μ, σ²) ‖ N(0, I))                (Eq. 9)
-    W ← W + α (A_μ diag(d_μ) B diag(b))ᵀ                   (Eq. 10: the merge, which keeps the mean)
+    W ← W + α (A_μ diag(d_μ) B diag(b))ᵀ                   (Eq. 10: the merge, of the mean)
 
-A (d × 2r) and B (r × d) are random and frozen; all layers share one pair per projection, or one pair for all.
-Only the vectors d (2r) and b (d) are trained. The first halves of A and d, A_μ and d_μ, give the mean. The paper calls
-the other half of x A ⊙ d the standard deviation; the published program, PEFT and this file take it as log σ², which
-keeps σ positive.
+A (d × 2r) and B (r × d) are random and frozen; all layers share one pair per projection, or one
+pair for all. Only the vectors d (2r) and b (d) are trained. The first halves of A and d, A_μ and
+d_μ, give the mean. The paper calls the other half of x A ⊙ d the standard deviation; the
+official code, PEFT and this file take it as log σ², which keeps σ positive.
 
-With a fixed `sigma`, not in the paper, σ is that number for every x. Then A and d have no second half: training
-and inference take as much as VeRA's.
-
-The class `PVeRAAdapter` computes these equations in this order. In training z is drawn; in evaluation z = μ, and the
-adapter is VeRA's with A_μ and d_μ.
+Training samples z. In evaluation z = μ, and the adapter is VeRA's with A_μ and d_μ. With a fixed
+`sigma`, which is not in the paper, A and d have no second half: training and inference cost as much
+as VeRA's.
 """
 
 import math
@@ -28,55 +26,71 @@ from torch import Tensor
 
 from pvera.adapters import base
 from pvera.adapters.base import Method, full_precision, products, select
-from pvera.adapters.stochastic import Pass, recomputing
+from pvera.adapters.passes import recomputing
 from pvera.adapters.vera import SharedMatrices, VeRAAdapter
 from pvera.encoders import EncoderLayer
 
 
 @dataclass(frozen=True)
 class PVeRA(Method):
-    """Hyperparameters of PVeRA.
-
-    rank: r, the size of the latent z.   alpha: α of Eq. 7.   targets: the adapted projections, letters of "qkv".
-    init: distribution of A and B, "normal" (Section 3.1) or "uniform" (Kaiming, the published program).
-    pair: one A, B per "position" (the published program), or one "shared" by all targets (PEFT).
-    kl: "sum" is Eq. 9. "mean" is the published program's: the mean over latent and targets, without the ½ before Σ.
-    noise: z is drawn in training (Eq. 6); without, z = μ there as well.
-    sigma: σ of Eq. 6 as a fixed number; None: σ is trained.
-    """
+    """Hyperparameters of PVeRA."""
 
     key: ClassVar[str] = "pvera"
     title: ClassVar[str] = "PVeRA"
     colour: ClassVar[str] = "#D55E00"
     marker: ClassVar[str] = "o"
+    #: r, the size of the latent z.
     rank: int = base.positive_int(256)
+    #: α of Eq. 7.
     alpha: float = base.positive(16.0)
-    targets: str = base.positions("qv")
+    #: The target projections, letters of "qkv".
+    targets: str = base.target_projections("qv")
+    #: Distribution of A and B: "normal" (Section 3.1) or "uniform" (Kaiming, the official code).
     init: str = base.one_of("normal", "uniform")
+    #: "sum" is Eq. 9; "mean" is the official code's: the mean over latent and targets, without
+    #: the ½ before Σ.
     kl: str = base.one_of("sum", "mean")
+    #: One A, B per "position" (the official code), or one "shared" by all targets (PEFT).
     pair: str = base.one_of("position", "shared")
+    #: Training samples z (Eq. 6); without, z = μ there as well.
     noise: bool = True
+    #: σ of Eq. 6 as a fixed number; None: σ is trained.
     sigma: float | None = base.positive(None)
 
     def shared(self, dim: int, seed: int) -> SharedMatrices:
+        """Return A and B."""
         shared = SharedMatrices(self, dim, seed, parts=(2,))
         if self.sigma is not None:  # no half for log σ²; A_μ is the same with either σ
             shared.A = shared.A[:, :1].contiguous()
         return shared
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "PVeRAAdapter":
+        """Return d and b of one layer."""
         return PVeRAAdapter(self, layer.dim, shared, index, seed)
 
 
-class PVeRAAdapter(VeRAAdapter):
-    """d (halves, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B.
+def total_loss(cross_entropy: Tensor, kl: Tensor, beta: Tensor | float) -> Tensor:
+    """Return the training loss L_CE + β Σ_layers L_KL (Eq. 8).
 
-    There is one half, μ's, where σ is fixed.
+    Args:
+        cross_entropy: L_CE, a scalar, or (members,) of a grid.
+        kl: Σ_layers L_KL in the same shape, as `AdaptedModel.kl_divergence` returns it.
+        beta: β, one for all members or (members,).
+    """
+    return cross_entropy + beta * kl
+
+
+class PVeRAAdapter(VeRAAdapter):
+    """d (halves, p, r) and b (p, d) of one layer, for the p targets (see `SharedMatrices`).
+
+    There are two halves, or μ's alone if σ is fixed.
     """
 
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
         super().__init__(method, dim, shared, index, seed)
-        self.is_stochastic, self.draws_in_training = True, method.noise
+        self.is_stochastic = True
+        self.samples_in_training = method.noise
+        #: The KL term of the last pass through each linear layer.
         self._kl: dict[str, Tensor | None] = {}
 
     def __getstate__(self) -> dict:
@@ -93,57 +107,53 @@ class PVeRAAdapter(VeRAAdapter):
         targets, at = self.matching(projections)
         if not targets:
             return y
-        now = self.settings(projections, x.device)
-        if now.sampling or now.with_kl:
+        settings = self.settings(projections, x.device)
+        kl = None
+        if not settings.sampling and not settings.with_kl:
+            z = self.latent(x, targets)  # μ
+        else:
             mu, log_sigma = self.distribution(x, targets)  # Eq. 5
             sigma = torch.exp(log_sigma)
-            z = (
-                torch.addcmul(mu, self.draw(torch.randn, mu, now), sigma) if now.sampling else mu
-            )  # Eq. 6
-            kl = self.divergence(mu, sigma, log_sigma) if now.with_kl else None  # Eq. 9
-        else:
-            z, kl = self.latent(x, targets), None
-        self.keep_kl(projections, kl, now)
+            z = mu
+            if settings.sampling:
+                epsilon = self.sample_noise(torch.randn, mu, settings)
+                z = torch.addcmul(mu, epsilon, sigma)  # Eq. 6
+            if settings.with_kl:
+                divergence = self.divergence(mu, sigma, log_sigma)  # Eq. 9
+                kl = mean_over_tokens(divergence, settings.tokens)
+        if not recomputing():  # a repeated pass computes the KL term again, but keeps the first one
+            self._kl[projections] = kl
         return self.add_latent(y, z, targets, at)  # Eq. 7
 
     def distribution(self, x: Tensor, targets: list[int]) -> tuple[Tensor, Tensor]:
         """Return μ and log σ (Eq. 5), each (n, t, p, r), for x (n, t, d) and the p `targets`.
 
-        fp32 holds σ up to log σ² = 177 and σ² up to 88. Beyond, the loss is infinite, and the run counts as diverged.
+        fp32 holds σ up to log σ² = 177 and σ² up to 88. Beyond, the loss is infinite, and the run
+        counts as diverged.
         """
-        A, d = select(self.shared.A, 2, self.shared.pairs(targets)), select(self.d, 1, targets)
+        A = select(self.shared.A, 2, self.shared.pairs(targets))
+        d = full_precision(select(self.d, 1, targets))
         # x A keeps its precision: the product with d, in fp32, has that of d.
-        xA, d = products(x, A).unbind(2), full_precision(d)
-        mu = xA[0] * d[0]
+        halves = products(x, A).unbind(2)
+        mu = halves[0] * d[0]
         if self.method.sigma is not None:
             return mu, torch.full_like(mu, math.log(self.method.sigma))
-        return mu, xA[1] * (d[1] / 2)
+        return mu, halves[1] * (d[1] / 2)
 
     def divergence(self, mu: Tensor, sigma: Tensor, log_sigma: Tensor) -> Tensor:
         """Return L_KL (Eq. 9) of every token, (n, t), for tensors (n, t, p, r)."""
-        squares, logs = (mu**2).sum((2, 3)) + (sigma**2 - 1).sum((2, 3)), log_sigma.sum((2, 3))
-        kl = 0.5 * squares - logs  # Σ KL(N(μ, σ²) ‖ N(0, I))
+        squares = (mu**2).sum((2, 3)) + (sigma**2 - 1).sum((2, 3))
+        kl = 0.5 * squares - log_sigma.sum((2, 3))  # Σ KL(N(μ, σ²) ‖ N(0, I))
         if self.method.kl == "mean":
             return kl / (self.method.rank * len(self.method.targets))
         return 0.5 * kl
 
-    def keep_kl(self, projections: str, divergence: Tensor | None, now: Pass) -> None:
-        """Keep the mean of the tokens' divergences (n, t), without padding; None: the pass has no KL term.
-
-        Every text has the same weight, whatever its length.
-        """
-        if divergence is not None and now.tokens is not None:
-            divergence = (
-                divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
-            )
-        mean = None if divergence is None else divergence.mean()
-        if (
-            not recomputing()
-        ):  # the repeated pass saves the same tensors, and its mean is kept already
-            self._kl[projections] = mean
-
     def kl_divergence(self) -> Tensor | float:
-        """Return the KL term of the last pass, a scalar. RuntimeError without one, and in training without gradient."""
+        """Return the KL term of the last pass, a scalar.
+
+        Raises:
+            RuntimeError: The pass had no KL term, or in training none with a gradient.
+        """
         terms = [kl for kl in self._kl.values() if kl is not None]
         if not terms:
             raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
@@ -151,7 +161,14 @@ class PVeRAAdapter(VeRAAdapter):
         trains = self.training and next(self.parameters()).requires_grad and torch.is_grad_enabled()
         if trains and not kl.requires_grad:
             raise RuntimeError(
-                "the KL term has no gradient: its pass ran under no_grad(), or in a re-entrant checkpoint "
-                "(use_reentrant=False keeps the graph)"
+                "the KL term has no gradient: its pass ran under no_grad(), or in a re-entrant "
+                "checkpoint (use_reentrant=False keeps the graph)"
             )
         return kl
+
+
+def mean_over_tokens(divergence: Tensor, tokens: Tensor | None) -> Tensor:
+    """Return the mean divergence (n, t) without padding: every text has the same weight."""
+    if tokens is not None:
+        divergence = divergence * tokens * (tokens.shape[1] / tokens.sum(1, keepdim=True))
+    return divergence.mean()

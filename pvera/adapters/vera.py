@@ -3,9 +3,9 @@
     x_VeRA = (x Wᵀ + b_W) + α ((x A ⊙ d) B ⊙ b)            (Eq. 4)
     W ← W + α (A diag(d) B diag(b))ᵀ                       (the merge)
 
-A (d × r) and B (r × d) are random and frozen; all layers share one pair per projection, or one pair for all.
-Only the vectors d (r) and b (d) are trained. b starts at zero, so the adapter starts as the identity.
-Dropout, if any, drops part of the x in x A, or of the latent x A ⊙ d (`DropoutAdapter`).
+A (d × r) and B (r × d) are random and frozen; all layers share one pair per projection, or one
+pair for all. Only the vectors d (r) and b (d) are trained. b starts at zero, so the adapter starts
+as the identity. Dropout, if any, drops part of the x in x A, or of the latent x A ⊙ d.
 """
 
 import math
@@ -23,67 +23,77 @@ from pvera.encoders import EncoderLayer
 
 @dataclass(frozen=True)
 class VeRA(Method):
-    """Hyperparameters of VeRA.
-
-    rank: r, the length of d.   alpha: α of Eq. 4.   targets: the adapted projections, letters of "qkv".
-    init: distribution of A and B, "normal" (Section 3.1) or "uniform" (Kaiming, the published program).
-    pair: one A, B per "position" (the published program), or one "shared" by all targets (PEFT).
-    dropout: share that training drops.   dropout_on: of the "input" x of A, or of the "latent" x A ⊙ d.
-    """
+    """Hyperparameters of VeRA."""
 
     key: ClassVar[str] = "vera"
     title: ClassVar[str] = "VeRA"
     colour: ClassVar[str] = "#0072B2"
     marker: ClassVar[str] = "h"
+    #: r, the length of d.
     rank: int = base.positive_int(256)
+    #: α of Eq. 4.
     alpha: float = base.positive(16.0)
-    targets: str = base.positions("qv")
+    #: The target projections, letters of "qkv".
+    targets: str = base.target_projections("qv")
+    #: Distribution of A and B: "normal" (Section 3.1) or "uniform" (Kaiming, the official code).
     init: str = base.one_of("normal", "uniform")
+    #: One A, B per "position" (the official code), or one "shared" by all targets (PEFT).
     pair: str = base.one_of("position", "shared")
-    dropout: float = base.share(0.0)
+    #: Share that training drops.
+    dropout: float = base.fraction(0.0)
+    #: Dropout of the "input" x of A, or of the "latent" x A ⊙ d.
     dropout_on: str = base.one_of("input", "latent")
 
     def shared(self, dim: int, seed: int) -> "SharedMatrices":
+        """Return A and B."""
         return SharedMatrices(self, dim, seed)
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "VeRAAdapter":
+        """Return d and b of one layer."""
         return VeRAAdapter(self, layer.dim, shared, index, seed, self.dropout)
 
 
 class SharedMatrices(nn.Module):
     """The frozen A (d, *parts, p, r) and B (p, r, d), which all layers share.
 
-    p is the number of targets, or one where they share a pair.   parts: () for VeRA's A (d × r), (2,) for PVeRA's
-    A (d × 2r).
+    Args:
+        method: A method with `rank`, `targets`, `init` and `pair`.
+        dim: Width d.
+        seed: Seed of the numbers.
+        parts: () for VeRA's A (d × r), (2,) for PVeRA's A (d × 2r).
     """
 
+    #: p is the number of targets, or one if they share a pair.
     A: Tensor
     B: Tensor
 
     def __init__(self, method: Any, dim: int, seed: int, parts: tuple[int, ...] = ()):
         super().__init__()
-        self.one = method.pair == "shared"
-        names = ["shared"] if self.one else method.targets
-        wide, tall = (dim, math.prod(parts) * method.rank), (method.rank, dim)
-        A = [draw_matrix(method.init, wide, seed, "frozen", "A", name) for name in names]
-        self.register_buffer(
-            "A", torch.stack([matrix.view(dim, *parts, method.rank) for matrix in A], -2)
-        )
-        B = [draw_matrix(method.init, tall, seed, "frozen", "B", name) for name in names]
-        self.register_buffer("B", torch.stack(B))
+        self.is_one_pair = method.pair == "shared"
+        rank = method.rank
+        shape_of_A = (dim, math.prod(parts) * rank)
+        pairs_of_A = []
+        pairs_of_B = []
+        for name in ["shared"] if self.is_one_pair else method.targets:
+            A = random_matrix(method.init, shape_of_A, seed, "frozen", "A", name)
+            pairs_of_A.append(A.view(dim, *parts, rank))
+            pairs_of_B.append(random_matrix(method.init, (rank, dim), seed, "frozen", "B", name))
+        self.register_buffer("A", torch.stack(pairs_of_A, -2))
+        self.register_buffer("B", torch.stack(pairs_of_B))
 
     def pairs(self, targets: list[int]) -> list[int]:
-        """Return the indices of the pairs of the `targets`. A shared one broadcasts over them."""
-        return [0] if self.one else targets
+        """Return the indices of the targets' pairs. One pair broadcasts over all targets."""
+        return [0] if self.is_one_pair else targets
 
 
-def draw_matrix(init: str, shape: tuple[int, int], *key: object) -> Tensor:
-    """Return a random matrix, drawn from `key`.
+def random_matrix(init: str, shape: tuple[int, int], *key: object) -> Tensor:
+    """Return a random matrix, which follows from `key`.
 
-    Both distributions have the variance 2 / columns, that of PyTorch's Kaiming initialisation. The paper names a
-    "precomputed σ" without its value; the published program uses this one.
+    Both distributions have the variance 2 / columns, that of PyTorch's Kaiming initialisation. The
+    paper names a "precomputed σ" without its value; the official code uses this one.
     """
-    source, std = generator(*key), math.sqrt(2 / shape[1])
+    std = math.sqrt(2 / shape[1])
+    source = generator(*key)
     if init == "normal":
         return torch.empty(shape).normal_(0, std, generator=source)
     bound = math.sqrt(3) * std
@@ -91,9 +101,9 @@ def draw_matrix(init: str, shape: tuple[int, int], *key: object) -> Tensor:
 
 
 class VeRAAdapter(DropoutAdapter):
-    """d (*parts, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for parts, A and B.
+    """d (*parts, p, r) and b (p, d) of one layer, for the p targets (see `SharedMatrices`).
 
-    d starts as ones times one number from uniform(1e-5, 1) per position and layer (Algorithm 2).
+    d starts as ones times one number from uniform(1e-5, 1) per projection and layer (Algorithm 2).
     """
 
     vectors = ("d", "b")
@@ -108,21 +118,29 @@ class VeRAAdapter(DropoutAdapter):
         dropout: float = 0.0,
     ):
         super().__init__(index, seed, dropout)
-        self.method, self.shared, self.targets = method, shared, method.targets
-        count, source = len(method.targets), generator(seed, "scale", index)
+        self.method = method
+        self.shared = shared
+        self.targets = method.targets
+        count = len(method.targets)
+        source = generator(seed, "scale", index)
         start = torch.empty(count, 1).uniform_(1e-5, 1, generator=source)
         self.d = nn.Parameter(torch.ones(*shared.A.shape[1:-2], count, method.rank) * start)
         self.b = nn.Parameter(torch.zeros(count, dim))
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        """Return x_VeRA for y = x Wᵀ + b_W, with dropout in training."""
         targets, at = self.matching(projections)
         if self.method.dropout_on == "input" or not targets:
             return super().project(x, y, projections)
-        return self.add_latent(y, self.drop(self.latent(x, targets), projections), targets, at)
+        z = self.drop(self.latent(x, targets), projections)
+        return self.add_latent(y, z, targets, at)
 
     def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        """Return x_VeRA for y = x Wᵀ + b_W (Eq. 4)."""
         targets, at = self.matching(projections)
-        return self.add_latent(y, self.latent(x, targets), targets, at) if targets else y  # Eq. 4
+        if not targets:
+            return y
+        return self.add_latent(y, self.latent(x, targets), targets, at)
 
     @property
     def mean(self) -> tuple[Tensor, Tensor]:
@@ -132,27 +150,35 @@ class VeRAAdapter(DropoutAdapter):
     def latent(self, x: Tensor, targets: list[int]) -> Tensor:
         """Return x A ⊙ d (n, t, p, r) for x (n, t, d) and the p `targets`."""
         A, d = self.mean
-        return products(x, select(A, 1, self.shared.pairs(targets))) * select(d, 0, targets)
+        A = select(A, 1, self.shared.pairs(targets))
+        return products(x, A) * select(d, 0, targets)
 
     def add_latent(self, y: Tensor, z: Tensor, targets: list[int], at: list[int]) -> Tensor:
-        """Return y (n, t, q, d) with α (z B ⊙ b) added at `at`, for z (n, t, p, r) of the p `targets`."""
-        B = (
-            select(self.shared.B, 0, self.shared.pairs(targets))
-            .to(y.dtype)
-            .expand(len(targets), -1, -1)
-        )
-        scale = (self.method.alpha * select(self.b, 0, targets)).to(y.dtype)
-        return change_at(
-            y, at, lambda i, part: torch.addcmul(part, z[:, :, i].to(y.dtype) @ B[i], scale[i])
-        )
+        """Return y + α (z B ⊙ b).
+
+        Args:
+            y: (n, t, q, d), the q projections of one linear layer.
+            z: (n, t, p, r), of the p targets among them.
+            targets: Their indices in B and b.
+            at: Their indices in y.
+        """
+        B = select(self.shared.B, 0, self.shared.pairs(targets)).to(y.dtype)
+        B = B.expand(len(targets), -1, -1)
+        scale = (self.method.alpha * select(self.b, 0, targets)).to(y.dtype)  # α b
+
+        def add(i: int, part: Tensor) -> Tensor:
+            return torch.addcmul(part, z[:, :, i].to(y.dtype) @ B[i], scale[i])
+
+        return change_at(y, at, add)
 
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
+        """Return W + α (A diag(d) B diag(b))ᵀ (p, d, d), and the biases."""
         targets, at = self.matching(projections)
-        (A, d), pairs = self.mean, self.shared.pairs(targets)
+        A, d = self.mean
+        pairs = self.shared.pairs(targets)
         factors = A[:, pairs], d[targets], self.shared.B[pairs], self.b[targets]
-        weight[at] += (self.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", *factors)).to(
-            weight.dtype
-        )
+        change = self.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", *factors)
+        weight[at] += change.to(weight.dtype)
         return weight, bias

@@ -1,10 +1,11 @@
-"""Your own pictures as a data set: listed, checked, split, and written as lists that `image_folders` reads.
+"""Your own pictures as a data set: listed, checked, split, and written as split files.
 
     pets/cat/1.jpg           a folder per class
     pets/train/cat/1.jpg     folders train, val and test with a folder per class
 
-`install` writes a folder of VTAB-1k's format: `images`, a link to the pictures, which stay where they are; lists with
-VTAB-1k's names, whatever the counts; and the description that `image_folders.manifest` returns.
+`install` writes a folder of VTAB-1k's format: `images`, a link to the pictures, which stay where
+they are; split files with VTAB-1k's names, whatever the counts; and the manifest that
+`tasks.read_manifest` reads.
 """
 
 import hashlib
@@ -13,358 +14,389 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import PIL
-from PIL import Image
 from tqdm import tqdm
 
 from pvera import files
-from pvera.data import image_folders
-from pvera.data.image_folders import MANIFEST, SPLIT_OF, manifest, name_errors
-from pvera.data.tasks import TASKS
-from pvera.errors import InputError, explained, writing
+from pvera.data import decoding, store
+from pvera.data.decoding import list_first
+from pvera.data.picture_folders import (
+    describe_left_out,
+    find_pictures,
+    is_hidden,
+    visible_folders,
+)
+from pvera.data.split_files import SPLIT_OF, read_split_file
+from pvera.data.tasks import MANIFEST, TASKS, read_manifest
+from pvera.errors import InputError, catch_os_errors
 
-#: Names of the folders of splits.
-PART_OF = {"train": "train", "training": "train", "test": "test"}
-PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
-#: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
-SHARES = {"test": 0.2, "validation": 0.16}
-SEED = 0  # of the split
-#: Folders, in small letters, of file servers (Synology, QNAP, NetApp), macOS, Windows and fsck:
-#: thumbnails, copies of earlier days and what was deleted.
-SYSTEM = {
-    "@eadir",
-    "#recycle",
-    "#snapshot",
-    "@tmp",
-    "@recycle",
-    "@recently-snapshot",
-    "@__thumb",
-    "~snapshot",
-    "__macosx",
-    "network trash folder",
-    "temporary items",
-    "$recycle.bin",
-    "recycler",
-    "system volume information",
-    "lost+found",
+#: The split of each folder name.
+SPLIT_FOLDERS = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
 }
-#: Why files are left out.
-HIDDEN = "hidden"
-UNREAD = "in a format that Pillow does not read"
+#: Shares of a class's distinct pictures in the drawn splits. VTAB-1k's validation split is a fifth
+#: of its training images.
+SHARES = {"test": 0.2, "validation": 0.16}
+VALIDATION_SHARE = {"validation": 0.2}
+#: Seed of the drawn splits.
+SEED = 0
+#: Why files are left out, besides the reasons of `find_pictures`.
 LOOSE = "outside the folders of classes"
-#: Range of values, in each channel, of pictures of nearly one colour: 12 bits that are stored in 16
-#: end at 16 of 255.
+#: Largest range of values, in each channel, of a picture of nearly one colour: 12 bits that are
+#: stored in 16 end at 16 of 255.
 ONE_COLOUR = 16
 
+#: Path, label and split of a picture; the split is None where it is still to be drawn.
+Row = tuple[str, str, str | None]
 
-def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
-    """List the pictures of a folder, and read their contents.
 
-    Returns their table, and how many files are left out, by reason. Columns: path, label (its name), part (None: still
-    to be drawn), content (SHA-256 of the file; of files with equal pixels, the smallest), and one_colour
-    (whether nearly all of it is). Rows stand in the order of contents, which the names of files and
-    classes do not change: the published program trains in the order of the lists, and `--images`
-    takes their first images.
-    InputError for what has none of the forms above, for files that are missing or cannot be decoded,
-    and for names that no line of a list can hold.
+def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
+    """Write the split files of a data set below `root`.
+
+    Files that are right stay untouched. Of several processes one writes, and the others wait.
+
+    Args:
+        root: Folder of the data sets.
+        name: The new data set's name.
+        source: Folder of the pictures, as `split` takes it.
+
+    Returns:
+        The manifest, as `tasks.read_manifest` does.
+
+    Raises:
+        InputError: As `split`; or the name is in use, or cannot name a folder of results.
     """
-    source = Path(os.path.abspath(source))
-    if not source.is_dir():
-        raise InputError(f"{source} {'is no folder' if source.exists() else 'does not exist'}")
-    part_of = {folder: PART_OF.get(folder.name.lower()) for folder in _folders(source)}
-    classes: list[tuple[str | None, Path]] = [(None, folder) for folder in part_of]
-    if "train" in part_of.values():
-        if others := [folder.name for folder, part in part_of.items() if part is None]:
+    if name in TASKS:
+        raise InputError(
+            f"{name!r} is the name of a data set that is known already; "
+            "choose another name for yours"
+        )
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
+
+    folder = Path(root) / name
+    with store.lock_data_set(folder):
+        before = read_manifest(root, name)
+        if folder.exists() and not before and not _was_begun(folder, source):
             raise InputError(
-                f"{source} has folders of splits, so {others[0]!r} beside them cannot be a class"
+                f"{folder} exists and is no data set that --data-set wrote: choose another name"
             )
-        classes = [
-            (part, of_class) for folder, part in part_of.items() for of_class in _folders(folder)
-        ]
-        if "test" not in dict(classes):
-            raise InputError(
-                f"{source} has splits, but none is named test and has a folder per class; add it, or split none"
-            )
-    if not classes:
-        raise InputError(f"{source} holds no pictures: it takes folders of classes")
-    loose, left_out = find(source, besides=[of_class for _, of_class in classes])
-    left_out[LOOSE] += len(loose)
-    rows = []
-    for part, of_class in classes:
-        pictures, others = find(of_class)
-        if not pictures:
-            raise InputError(_why_empty(of_class))
-        # The same é has a composed and a decomposed form, and systems write either.
-        label = unicodedata.normalize("NFC", of_class.name)
-        rows += [(file.relative_to(source).as_posix(), label, part) for file in pictures]
-        left_out += others
-    if odd := [ascii(path) for path, *_ in rows if not _fits_a_line(path)]:
-        raise InputError(f"{source}: rename {name_errors(odd)}: a line break, or no UTF-8")
-    return _table(source, rows).sort_values(["content", "path"], ignore_index=True), left_out
+        table, manifest = split(source)
+        split_files = _split_files(table, manifest["classes"])
+        manifest["lists_sha256"] = files.digest([manifest["source"], split_files])
+        if manifest != before:
+            _write(folder, split_files, manifest)
+    return manifest
 
 
-def split(source: str | Path) -> tuple[pd.DataFrame, dict]:
+def _was_begun(folder: Path, source: str | Path) -> bool:
+    """Return whether a process that was killed began to install the same source."""
+    link = folder / "images"
+    return link.is_symlink() and os.readlink(link) == os.path.abspath(source)
+
+
+def _split_files(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
+    """Return the content of each split file, by its name."""
+    contents = {}
+    for part, rows in table.groupby("part"):
+        labels = rows.label.map(classes.index)
+        paths_and_labels = zip(rows.path, labels, strict=True)
+        lines = [f"images/{path} {label}\n" for path, label in paths_and_labels]
+        contents[f"{SPLIT_OF[part]}.txt"] = "".join(lines)
+    return contents
+
+
+def _write(folder: Path, split_files: dict[str, str], manifest: dict[str, Any]) -> None:
+    """Write split files, the link, and last the manifest: it says that all is there."""
+    with catch_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for outdated in (MANIFEST, "images"):
+            (folder / outdated).unlink(missing_ok=True)
+        (folder / "images").symlink_to(manifest["source"], target_is_directory=True)
+    for file, content in split_files.items():
+        files.write_atomically(folder / file, content)
+    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    files.write_atomically(folder / MANIFEST, text)
+
+
+def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Read pictures and draw the splits that `source` does not give, per class, by content.
 
-    Copies of a picture stay together. Returns the table of `read`, with all splits, and their description.
-    InputError as `read`, for fewer than two classes, a class without training pictures, and equal pictures with
-    different labels or in two splits.
+    Copies of a picture stay together.
+
+    Returns:
+        The table of `read` with all splits, and the manifest without "lists_sha256".
+
+    Raises:
+        InputError: As `read`; or there are fewer than two classes, a class without training
+            pictures, or equal pictures with different labels or in two splits.
     """
     table, left_out = read(source)
-    labels, parts = table.label, table.part.fillna("")
-    given, numbers = set(parts) - {""}, all(re.fullmatch(r"-?[0-9]+", label) for label in labels)
-    classes = sorted(set(labels), key=lambda label: (int(label) if numbers else 0, label))
     pictures_sha256 = _digest(table)
+    classes = _sort_classes(set(table.label))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
-    described = {"given": [part for part in SPLIT_OF if part in given], "drawn": {}}
+
+    given = [part for part in SPLIT_OF if part in set(table.part)]
+    splits: dict[str, Any] = {"given": given, "drawn": {}}
     if "validation" not in given:
-        shares = {"validation": 0.2} if given else SHARES
-        drawn: dict[str, str] = {}
-        for label, contents in table[parts != "test"].groupby("label").content:
-            drawn |= _draw(str(label), sorted(set(contents)), shares)
-        table["part"] = table.part.where(parts == "test", table.content.map(drawn))
-        described |= {"drawn": shares, "seed": SEED}
-    if untrained := sorted({*labels} - {*labels[table.part == "train"]}):
-        raise InputError(f"{source} has no training picture of {name_errors(untrained)}")
-    for column, where in (("label", "with different labels"), ("part", "in two splits")):
-        unequal = table.groupby("content")[column].transform("nunique") > 1
-        if unequal.any():
-            raise InputError(
-                f"{source} has equal pictures {where} ({name_errors([*table.path[unequal]])}): keep one of each"
-            )
-    return table, {
+        shares = VALIDATION_SHARE if given else SHARES
+        table = _draw_splits(table, shares)
+        splits |= {"drawn": shares, "seed": SEED}
+    _require_training_pictures(source, table)
+    _require_equal_pictures_together(source, table)
+
+    manifest = {
         "source": os.path.abspath(source),
         "classes": classes,
         "images": {part: int((table.part == part).sum()) for part in SPLIT_OF},
-        "split": described,
+        "split": splits,
         "pictures_sha256": pictures_sha256,
         "left_out": dict(left_out),
         "alike": len(table) - table.content.nunique(),
         "one_colour": int(table.one_colour.sum()),
     }
+    return table, manifest
 
 
-def install(root: str | Path, name: str, source: str | Path) -> dict:
-    """Write the lists of a data set below `root`, and return its description (`image_folders.manifest`).
+def _sort_classes(labels: set[str]) -> list[str]:
+    """Sort names of classes; where all are numbers, by number."""
+    if all(re.fullmatch(r"-?[0-9]+", label) for label in labels):
+        return sorted(labels, key=lambda label: (int(label), label))
+    return sorted(labels)
 
-    Lists that are right stay untouched. Of several processes one writes, and the others wait.
-    InputError as `split`, and for a name that is taken or cannot name a folder of results.
+
+def _draw_splits(table: pd.DataFrame, shares: dict[str, float]) -> pd.DataFrame:
+    """Draw the splits of all pictures but the given test pictures."""
+    is_test = table.part == "test"
+    part_of: dict[str, str] = {}
+    for label, contents in table[~is_test].groupby("label").content:
+        part_of |= _split_class(str(label), sorted(set(contents)), shares)
+    return table.assign(part=table.part.where(is_test, table.content.map(part_of)))
+
+
+def _split_class(label: str, contents: list[str], shares: dict[str, float]) -> dict[str, str]:
+    """Draw the split of each distinct picture of a class.
+
+    Each of `shares` has one picture at least; the rest is for training.
     """
-    if name in TASKS:
+    count = len(contents)
+    if count <= len(shares):
+        pictures = "1 distinct picture" if count == 1 else f"{count} distinct pictures"
         raise InputError(
-            f"{name!r} is the name of a data set that is known already; choose another name for yours"
+            f"class {label!r} has {pictures} to split, and needs {len(shares) + 1} at least"
         )
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
-    folder = Path(root) / name
-    with image_folders.claimed(folder):
-        before = manifest(root, name)
-        link = folder / "images"
-        begun = link.is_symlink() and os.readlink(link) == os.path.abspath(source)
-        if folder.exists() and not (before or begun):  # begun: by a process that was killed
+    # The class alone seeds the order: other classes move none of its pictures.
+    order = np.random.default_rng([SEED, *label.encode()]).permutation(count)
+    part_of = dict.fromkeys(contents, "train")
+    start = 0
+    for part, share in shares.items():
+        end = start + max(1, round(share * count))
+        for index in order[start:end]:
+            part_of[contents[index]] = part
+        start = end
+    return part_of
+
+
+def _require_training_pictures(source: str | Path, table: pd.DataFrame) -> None:
+    trained = table.label[table.part == "train"]
+    untrained = sorted(set(table.label) - set(trained))
+    if untrained:
+        raise InputError(f"{source} has no training picture of {list_first(untrained)}")
+
+
+def _require_equal_pictures_together(source: str | Path, table: pd.DataFrame) -> None:
+    """Raise an InputError where copies of a picture have different labels or splits."""
+    for column, where in (("label", "with different labels"), ("part", "in two splits")):
+        apart = table.groupby("content")[column].transform("nunique") > 1
+        if apart.any():
+            paths = list_first(list(table.path[apart]))
+            raise InputError(f"{source} has equal pictures {where} ({paths}): keep one of each")
+
+
+def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
+    """List the pictures of a folder, and read their contents.
+
+    Rows stand in the order of contents, which the names of files and classes do not change: the
+    official code trains in the order of the split file, and `--images` takes its first images.
+
+    Returns:
+        The table of pictures, and how many files are left out, by reason. Columns: path, label
+        (its name), part (None where it is still to be drawn), content (SHA-256 of the file; of
+        files with equal pixels, the smallest), one_colour (whether nearly all of it is).
+
+    Raises:
+        InputError: `source` has none of the forms above, a file is missing or cannot be decoded,
+            or no line of a split file can hold a name.
+    """
+    source = Path(os.path.abspath(source))
+    if not source.is_dir():
+        raise InputError(f"{source} {'is no folder' if source.exists() else 'does not exist'}")
+    classes = _class_folders(source)
+    loose, left_out = find_pictures(source, skip=[folder for _, folder in classes])
+    left_out[LOOSE] += len(loose)
+
+    rows: list[Row] = []
+    for part, folder in classes:
+        pictures, others = find_pictures(folder)
+        if not pictures:
+            raise InputError(_why_empty(folder))
+        # The same é has a composed and a decomposed form, and systems write either.
+        label = unicodedata.normalize("NFC", folder.name)
+        rows += [(file.relative_to(source).as_posix(), label, part) for file in pictures]
+        left_out += others
+
+    unlistable = [ascii(path) for path, _, _ in rows if not _fits_a_line(path)]
+    if unlistable:
+        raise InputError(f"{source}: rename {list_first(unlistable)}: a line break, or no UTF-8")
+    table = _read_contents(source, rows)
+    return table.sort_values(["content", "path"], ignore_index=True), left_out
+
+
+def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
+    """Find the folders of classes, each with its split, which is None without folders of splits."""
+    part_of = {}
+    for folder in visible_folders(source):
+        part_of[folder] = SPLIT_FOLDERS.get(folder.name.lower())
+    if not part_of:
+        raise InputError(f"{source} holds no pictures: it takes folders of classes")
+    if "train" not in part_of.values():
+        return [(None, folder) for folder in part_of]
+
+    classes: list[tuple[str | None, Path]] = []
+    for folder, part in part_of.items():
+        if part is None:
             raise InputError(
-                f"{folder} exists and is no data set that --data-set wrote: choose another name"
+                f"{source} has folders of splits, so {folder.name!r} beside them cannot be a class"
             )
-        table, described = split(source)
-        lists = _lists(table, described["classes"])
-        described["lists_sha256"] = files.digest([described["source"], lists])
-        if described != before:
-            _write(folder, lists, described)
-    return described
-
-
-def _lists(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
-    """Return the content of each list, by the name of its file."""
-    lists = {}
-    for part, of_part in table.groupby("part"):
-        labels = of_part.label.map(classes.index)
-        lines = [
-            f"images/{path} {label}\n" for path, label in zip(of_part.path, labels, strict=True)
-        ]
-        lists[f"{SPLIT_OF[part]}.txt"] = "".join(lines)
-    return lists
-
-
-def _write(folder: Path, lists: dict[str, str], described: dict) -> None:
-    """Write lists, the link to the pictures, and last the description: it says that all is there."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for written in (MANIFEST, "images"):
-            (folder / written).unlink(missing_ok=True)
-        (folder / "images").symlink_to(described["source"], target_is_directory=True)
-    description = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
-    for file, content in (lists | {MANIFEST: description}).items():
-        files.write_atomically(folder / file, content)
-
-
-def current(root: str | Path, name: str) -> dict | None:
-    """Return the `manifest` with the hash of the listed pictures as they are now: they may have been overwritten.
-
-    InputError for a picture that is missing or cannot be decoded.
-    """
-    if (described := manifest(root, name)) is None:
-        return None
-    folder, classes, given = Path(root) / name, described["classes"], described["split"]["given"]
-    rows = [
-        (
-            path.removeprefix("images/"),
-            classes[label],
-            part if part in given else "train" if given else None,
+        classes += [(part, class_folder) for class_folder in visible_folders(folder)]
+    if not any(part == "test" for part, _ in classes):
+        raise InputError(
+            f"{source} has splits, but none is named test and has a folder per class; "
+            "add it, or split none"
         )
-        for part, split in SPLIT_OF.items()
-        for path, label in image_folders.read_split_file(folder, split, len(classes)).items()
-    ]
-    return described | {"pictures_sha256": _digest(_table(folder / "images", rows))}
+    return classes
 
 
-def describe(name: str, described: dict) -> str:
-    """Return one line about a data set from its description."""
-    counts = ", ".join(f"{count} {part}" for part, count in described["images"].items())
-    split, splits = described["split"], "splits as given"
-    if split["drawn"]:
-        shares = ", ".join(f"{share:.0%} {part}" for part, share in split["drawn"].items())
-        given = f"{' and '.join(split['given'])} as given, " if split["given"] else ""
-        splits = f"{given}stratified split: {shares}"
-    line = f"{name}: {len(described['classes'])} classes ({name_errors(described['classes'])}); images: {counts}; {splits}"
-    found = {
-        "left out": describe_left_out(described["left_out"]),
-        "with the pixels of another": described["alike"],
-        "nearly one colour": described["one_colour"],
-    }
-    return "; ".join([line, *(f"{what}: {count}" for what, count in found.items() if count)])
-
-
-def describe_left_out(left_out: dict[str, int]) -> str:
-    """Return words for the files that were left out."""
-    return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
-
-
-def find(folder: Path, besides: Iterable[Path] = ()) -> tuple[list[Path], Counter[str]]:
-    """Return the pictures below `folder`, and the number of files that are left out, by reason.
-
-    Pictures have the suffix of a format that Pillow reads. Links to folders are followed, each folder once; hidden
-    folders and those of `SYSTEM` are left out, and their pictures counted.
-    besides: folders that are passed by.
-    InputError for a folder that cannot be read.
-    """
-    suffixes = {
-        suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN
-    }
-    pictures, left_out, pending = [], Counter[str](), [(folder, False)]
-    visited = {(passed.resolve(), False) for passed in besides}
-    while pending:
-        place, inside_hidden = pending.pop()
-        if (visit := (place.resolve(), inside_hidden)) in visited:
-            continue
-        visited.add(visit)
-        content: list[Path] = []
-        # Folders of the system may be closed to users, as lost+found is.
-        with suppress(OSError) if inside_hidden else explained(f"{place} cannot be read"):
-            content = sorted(place.iterdir())
-        for path in content:
-            hidden, picture = inside_hidden or is_hidden(path.name), path.suffix.lower() in suffixes
-            if path.is_dir():
-                pending.append((path, hidden))
-            elif picture and not hidden:
-                pictures.append(path)
-            elif picture or not hidden:
-                left_out[HIDDEN if hidden else UNREAD] += 1
-    return sorted(pictures), left_out
-
-
-def is_hidden(name: str) -> bool:
-    """Return whether the file or folder of this name is hidden, or of the system."""
-    return name.startswith(".") or name.lower() in SYSTEM
-
-
-def _folders(place: Path) -> list[Path]:
-    """Return the folders in `place` that are not hidden."""
-    with explained(f"{place} cannot be read"):
-        return sorted(
-            path for path in place.iterdir() if path.is_dir() and not is_hidden(path.name)
-        )
-
-
-def _why_empty(of_class: Path) -> str:
+def _why_empty(class_folder: Path) -> str:
     """Return why a folder without pictures is no class: it may hold other formats, or results."""
-    seen = (
-        file.suffix.lower() or "no suffix"
-        for file in of_class.rglob("*")
-        if file.is_file() and not any(map(is_hidden, file.relative_to(of_class).parts))
-    )
-    suffixes = sorted(set(seen))
-    found = f", only files of other formats ({name_errors(suffixes)})" if suffixes else ""
+    suffixes = set()
+    for file in class_folder.rglob("*"):
+        names = file.relative_to(class_folder).parts
+        if file.is_file() and not any(map(is_hidden, names)):
+            suffixes.add(file.suffix.lower() or "no suffix")
+    found = f", only files of other formats ({list_first(sorted(suffixes))})" if suffixes else ""
     return (
-        f"{of_class} is the folder of a class, but holds no pictures that Pillow reads{found}: "
+        f"{class_folder} is the folder of a class, but holds no pictures that Pillow reads{found}: "
         "convert pictures or add them, or move the folder elsewhere"
     )
 
 
 def _fits_a_line(path: str) -> bool:
-    """Return whether a line of a list can hold the path: Python's line breaks include U+2028."""
-    return len(f"{path}.".splitlines()) == 1 and not re.search(r"[\udc80-\udcff]", path)
+    """Return whether a line of a split file can hold the path."""
+    # Python's line breaks include U+2028; a trailing one alone would not split the path.
+    one_line = len(f"{path}.".splitlines()) == 1
+    # File names that are not UTF-8 have such surrogates.
+    return one_line and not re.search(r"[\udc80-\udcff]", path)
 
 
-def _digest(table: pd.DataFrame) -> str:
-    """Return the SHA-256 of contents, labels and given splits."""
-    return files.digest(
-        sorted(map(list, zip(table.content, table.label, table.part.fillna(""), strict=True)))
-    )
-
-
-def _table(folder: Path, rows: list[tuple]) -> pd.DataFrame:
-    """Return the table of `read` from path, label and part of each picture below `folder`. InputError as there.
-
-    The store keeps the contents until a file changes.
-    """
+def _read_contents(folder: Path, rows: list[Row]) -> pd.DataFrame:
+    """Return the table of `read`. The store keeps contents until a file changes."""
     table = pd.DataFrame(sorted(rows), columns=["path", "label", "part"], dtype=object)
     paths = [folder.resolve() / path for path in table.path]
-    states = [[str(path), *image_folders.state(path)] for path in paths]
-    key = ["contents", image_folders.DECODER, PIL.__version__, states]
-    contents = image_folders.remembered(key, lambda: _contents(paths))
+    states = [[str(path), *store.file_state(path)] for path in paths]
+    key = ["contents", decoding.DECODER, PIL.__version__, states]
+    contents = store.cached(key, lambda: _contents(paths))
     content, pixels, one_colour = zip(*contents, strict=True)
+    # Files with equal pixels are copies, whatever their format: they share one content.
     smallest = pd.Series(content).groupby(list(pixels)).transform("min")
     return table.assign(content=smallest, one_colour=one_colour)
 
 
 def _contents(paths: list[Path]) -> list[tuple[str, str, bool]]:
-    """Return `_content` of each picture. InputError names those that cannot be decoded."""
-    reading = image_folders.each(_content, paths)
-    contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
-    if errors := [content for content in contents if isinstance(content, InputError)]:
-        raise InputError(name_errors(errors))
+    """Return `_content` of each picture."""
+    results = decoding.map_in_threads(_content, paths)
+    contents = []
+    errors = []
+    for result in tqdm(results, "checking", len(paths), unit="image", leave=False, delay=5):
+        if isinstance(result, InputError):
+            errors.append(result)
+        else:
+            contents.append(result)
+    if errors:
+        raise InputError(list_first(errors))
     return contents
 
 
 def _content(path: Path) -> tuple[str, str, bool]:
-    """Return the SHA-256 of a file and of its pixels, and whether they are nearly one colour.
-
-    InputError where it cannot be decoded.
-    """
-    image = image_folders.as_displayed(path)
+    """Return the SHA-256 of a file and of its pixels, and whether they are nearly one colour."""
+    image = decoding.as_displayed(path)
     pixels = hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
-    one_colour = all(high - low <= ONE_COLOUR for low, high in image.getextrema())
-    return files.sha256(path), pixels, one_colour
+    ranges = np.ptp(np.asarray(image), axis=(0, 1))
+    return files.sha256(path), pixels, bool((ranges <= ONE_COLOUR).all())
 
 
-def _draw(label: str, contents: list[str], shares: dict[str, float]) -> dict[str, str]:
-    """Draw the split of each distinct picture of a class: at least one for each of `shares`, the rest for training."""
-    if len(contents) <= len(shares):
-        pictures = f"{len(contents)} distinct picture{'s' if len(contents) > 1 else ''}"
-        raise InputError(
-            f"class {label!r} has {pictures} to split, and needs {len(shares) + 1} at least"
-        )
-    order = np.random.default_rng([SEED, *label.encode()]).permutation(len(contents))
-    parts = dict.fromkeys(contents, "train")
-    for part, share in shares.items():
-        count = max(1, round(share * len(contents)))
-        parts |= dict.fromkeys((contents[index] for index in order[:count]), part)
-        order = order[count:]
-    return parts
+def _digest(table: pd.DataFrame) -> str:
+    """Return the SHA-256 of contents, labels and given splits."""
+    pictures = zip(table.content, table.label, table.part.fillna(""), strict=True)
+    return files.digest(sorted(map(list, pictures)))
+
+
+def current(root: str | Path, name: str) -> dict[str, Any] | None:
+    """Return the manifest with the hash of the listed pictures as they are: they may have changed.
+
+    Raises:
+        InputError: A picture is missing or cannot be decoded.
+    """
+    manifest = read_manifest(root, name)
+    if manifest is None:
+        return None
+    folder = Path(root) / name
+    classes = manifest["classes"]
+    given = manifest["split"]["given"]
+    rows: list[Row] = []
+    for part, split_name in SPLIT_OF.items():
+        # The hash holds the splits as the source gave them, before others were drawn.
+        source_part = "train" if given else None
+        if part in given:
+            source_part = part
+        for path, label in read_split_file(folder, split_name, len(classes)).items():
+            rows.append((path.removeprefix("images/"), classes[label], source_part))
+    table = _read_contents(folder / "images", rows)
+    return manifest | {"pictures_sha256": _digest(table)}
+
+
+def describe(name: str, manifest: dict[str, Any]) -> str:
+    """Return one line about a data set from its manifest."""
+    classes = manifest["classes"]
+    counts = ", ".join(f"{count} {part}" for part, count in manifest["images"].items())
+    facts = [
+        f"{name}: {len(classes)} classes ({list_first(classes)})",
+        f"images: {counts}",
+        _describe_splits(manifest["split"]),
+    ]
+    if manifest["left_out"]:
+        facts.append(f"left out: {describe_left_out(manifest['left_out'])}")
+    if manifest["alike"]:
+        facts.append(f"with the pixels of another: {manifest['alike']}")
+    if manifest["one_colour"]:
+        facts.append(f"nearly one colour: {manifest['one_colour']}")
+    return "; ".join(facts)
+
+
+def _describe_splits(splits: dict[str, Any]) -> str:
+    if not splits["drawn"]:
+        return "splits as given"
+    shares = ", ".join(f"{share:.0%} {part}" for part, share in splits["drawn"].items())
+    as_given = f"{' and '.join(splits['given'])} as given, " if splits["given"] else ""
+    return f"{as_given}stratified split: {shares}"

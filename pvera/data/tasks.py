@@ -1,23 +1,36 @@
-"""The data sets by name: titles, categories, classes and sizes."""
+"""Data sets by name, the known ones and one's own: titles, categories, classes and sizes."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from pvera import files
 from pvera.data import glue, suite
+from pvera.errors import InputError
+
+#: The file in the folder of one's own data set that describes it; `custom.install` writes it.
+MANIFEST = "own.json"
 
 
 @dataclass(frozen=True)
 class Task:
-    """One data set: its folder, its title and category in the paper's tables, and its size."""
+    """One data set."""
 
+    #: Its name, which is its folder too.
     name: str
+    #: Its title in tables.
     title: str
-    category: str  # "natural", "specialized" or "structured"; "own"; "language" for the text tasks (see `glue`)
+    #: Its group in tables: "natural", "specialized", "structured", "language" or "own".
+    category: str
+    #: Number of classes.
     classes: int
-    test_images: int  # or texts
-    suite: str  # "vtab" or "demo"; "own"; "glue"
+    #: Number of test images, or texts.
+    test_images: int
+    #: Where it comes from: "vtab", "demo", "glue" or "own".
+    suite: str
 
 
-# The 19 data sets of the paper, in its order; counts as the test files in circulation hold them.
+#: The 19 data sets of the paper, in its order; test images as the files in circulation have them.
 _VTAB = (
     ("caltech101", "Caltech101", "natural", 102, 6084),
     ("cifar", "CIFAR-100", "natural", 100, 10000),
@@ -41,19 +54,79 @@ _VTAB = (
 )
 
 
-TASKS = (
-    {row[0]: Task(*row, suite="vtab") for row in _VTAB}
-    | {
-        r.name: Task(
-            r.name, r.title, r.category, len(r.classes), suite.COUNTS["test"], suite="demo"
+def _known_tasks() -> dict[str, Task]:
+    tasks = [Task(*row, suite="vtab") for row in _VTAB]
+    for recipe in suite.RECIPES.values():
+        size = (len(recipe.classes), suite.COUNTS["test"])
+        tasks.append(Task(recipe.name, recipe.title, recipe.category, *size, suite="demo"))
+    for text in glue.GLUE.values():
+        size = (len(text.classes), text.dev)
+        tasks.append(Task(text.name, text.title, "language", *size, suite="glue"))
+    return {task.name: task for task in tasks}
+
+
+#: The known data sets.
+TASKS = _known_tasks()
+
+
+def find_task(name: str, root: str | Path | None = None) -> Task:
+    """Return the data set of that name: a known one, or one's own below `root`.
+
+    Raises:
+        InputError: There is none; the message lists the known names.
+    """
+    if name in TASKS:
+        return TASKS[name]
+    manifest = read_manifest(root, name)
+    if manifest is None:
+        raise InputError(
+            f"unknown data set {name!r}; choose from {', '.join(TASKS)}, "
+            f"or name your own pictures with --data-set {name}=FOLDER"
         )
-        for r in suite.RECIPES.values()
-    }
-    | {
-        t.name: Task(t.name, t.title, "language", len(t.classes), t.dev, "glue")
-        for t in glue.GLUE.values()
-    }
-)
+    classes = len(manifest["classes"])
+    return Task(name, name, "own", classes, manifest["images"]["test"], "own")
+
+
+def read_manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
+    """Return the description of one's own data set `name` below `root`, None for all others.
+
+    Its keys:
+
+        source           the folder of the pictures
+        classes          their names in the order of labels
+        images           number of pictures per split
+        split            "given": the splits that `source` has; "drawn": the shares of the others,
+                         with their "seed"
+        pictures_sha256  hash of contents, labels and given splits
+        lists_sha256     hash of the split files
+        left_out         number of files that were left out, by reason
+        alike            number of pictures with the pixels of another
+        one_colour       number of pictures of nearly one colour
+    """
+    if name in TASKS or root is None:
+        return None
+    file = Path(root) / name / MANIFEST
+    if not file.exists():
+        return None
+    return files.read_json(file, "remove it, and name the folder of your pictures again")
+
+
+def provenance(root: str | Path, name: str) -> dict[str, Any]:
+    """Return what a result file says of the origin of a data set that is not of VTAB-1k."""
+    origin: dict[str, Any] = {"data_copy": None}
+    manifest = read_manifest(root, name)
+    if manifest:
+        keys = ("split", "classes", "pictures_sha256")
+        origin["own_data"] = {key: manifest[key] for key in keys}
+    return origin
+
+
+def class_names(name: str, root: str | Path | None = None) -> list[str]:
+    """Return the names of the classes of a data set, in the order of labels."""
+    manifest = read_manifest(root, name)
+    if manifest:
+        return manifest["classes"]
+    return [class_name(name, label) for label in range(find_task(name).classes)]
 
 
 def class_name(name: str, label: int) -> str:

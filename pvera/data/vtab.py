@@ -1,112 +1,186 @@
-"""Checks of VTAB-1k on disk: which of the two circulating copies it is, and whether it is complete."""
+"""Checks of VTAB-1k on disk: is it complete, and which of the two circulating copies is it?"""
 
 import os
 import shlex
 from contextlib import suppress
-from itertools import product
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from PIL import Image
 
 from pvera import files
-from pvera.data.image_folders import SPLITS, read_split_file
+from pvera.data.split_files import SPLITS, read_split_file
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 
-#: Data sets that are used although they differ from VTAB-1k, with the findings that were accepted.
+#: The file of the accepted findings, by data set, that differs from VTAB-1k and is used.
 RECORD = "vtab-1k.json"
+#: The paper's 19 data sets.
 NAMES = tuple(task.name for task in TASKS.values() if task.suite == "vtab")
-TRAINING = {"train800": 800, "val200": 200}  # images
-#: Classes that the 1,000 images show where these are not all: SUN397 has 309 in train800 and 136 in val200.
+#: Images of the splits that are used in training.
+TRAINING = {"train800": 800, "val200": 200}
+#: Classes that the 1,000 training images show where these are not all: of SUN397, 309 in train800
+#: and 136 in val200.
 SHOWN = {"sun397": 325}
-#: Data sets whose originals are stored without loss. Originals of the others are JPEG files, as in both copies.
-LOSSLESS_ORIGINALS = ("cifar", "svhn", "patch_camelyon", "clevr_count", "clevr_dist", "dsprites_loc", "dsprites_ori",
-                      "kitti", "smallnorb_azi", "smallnorb_ele")  # fmt: skip
+#: Data sets whose originals are stored without loss. Originals of the others are JPEG files, as in
+#: both copies.
+LOSSLESS_ORIGINALS = (
+    "cifar",
+    "svhn",
+    "patch_camelyon",
+    "clevr_count",
+    "clevr_dist",
+    "dsprites_loc",
+    "dsprites_ori",
+    "kitti",
+    "smallnorb_azi",
+    "smallnorb_ele",
+)
+#: What results say of a data set that was accepted.
 DIFFERS = "differs from VTAB-1k"
 
 
-def copy_name(root: str | Path, name: str | None = None) -> str | None:
-    """Return "lossy" where data sets with lossless originals are JPEG files, "lossless" where they are not.
+@dataclass(frozen=True)
+class Finding:
+    """One difference between a data set and VTAB-1k's."""
 
-    "mixed" where both occur, None where no such data set is there. The content of each split's first image decides.
-    With `name`, this data set alone decides, unless the copies agree in it. One that was accepted although it differs
-    from VTAB-1k is of neither copy: `DIFFERS`.
+    #: "count": another number of images or classes, which can be accepted. The others cannot:
+    #: no such "folder", a wrong "split file", or missing "images".
+    kind: Literal["count", "folder", "split file", "images"]
+    #: The difference, as it is printed and recorded.
+    text: str
+
+
+def check(root: str | Path, name: str, images: bool = True) -> list[Finding]:
+    """Find how the data set `name` below `root` differs from VTAB-1k; no image is decoded.
+
+    Args:
+        root: Folder of the data sets.
+        name: One of `NAMES`.
+        images: Whether to look for the image files too.
     """
-    accepted = {each for each, findings in read_record(root).items() if findings}
-    if name in accepted:
-        return DIFFERS
-    names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
-    kinds = set()
-    for folder, split in product(
-        (Path(root) / each for each in names if each not in accepted), SPLITS
-    ):
-        with suppress(OSError, ValueError, IndexError):  # `check` reports it
-            path = files.read_text(folder / f"{split}.txt").splitlines()[0].rsplit(maxsplit=1)[0]
-            with Image.open(folder / path) as image:
-                kinds.add("lossy" if image.format in ("JPEG", "MPO") else "lossless")
-    return kinds.pop() if len(kinds) == 1 else "mixed" if kinds else None
+    folder = Path(root) / name
+    if not folder.is_dir():
+        return [Finding("folder", "no such folder")]
+    labels: dict[str, dict[str, int]] = {}
+    findings: list[Finding] = []
+    for split in SPLITS:
+        try:
+            labels[split] = read_split_file(folder, split, TASKS[name].classes)
+        except InputError as error:
+            reason = str(error).replace(f"{folder}{os.sep}", "")
+            findings.append(Finding("split file", f"{split}: {reason}"))
+            continue
+        expected = TRAINING.get(split, TASKS[name].test_images)
+        if len(labels[split]) != expected:
+            text = f"{split}: {len(labels[split])} images, not {expected}"
+            findings.append(Finding("count", text))
+
+    findings += _check_classes(name, labels)
+    for split, label_of in labels.items() if images else ():
+        missing = [path for path in label_of if not (folder / path).is_file()]
+        if missing:
+            text = f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}"
+            findings.append(Finding("images", text))
+    return findings
 
 
-def provenance(root: str | Path, name: str) -> dict:
-    """Return what a result file says of the data set `name`: the copy; and what differs, where that was accepted."""
-    findings = read_record(root).get(name)
-    return {"data_copy": copy_name(root, name)} | ({"data_differs": findings} if findings else {})
+def _check_classes(name: str, labels: dict[str, dict[str, int]]) -> list[Finding]:
+    """Compare the classes that the splits show, from the label of each image per split."""
+    seen: dict[str, set[int]] = {"training": set(), "test": set()}
+    for split, label_of in labels.items():
+        seen["training" if split in TRAINING else "test"].update(label_of.values())
+    expected = {"training": SHOWN.get(name, TASKS[name].classes), "test": TASKS[name].classes}
+    findings = []
+    for part, classes in seen.items():
+        if len(classes) < expected[part]:
+            text = f"{part}: images of {len(classes)} classes, not {expected[part]}"
+            findings.append(Finding("count", text))
+    return findings
 
 
 def read_record(root: str | Path) -> dict[str, list[str]]:
-    """Read `RECORD` in `root`: the accepted findings of data sets."""
+    """Read the accepted findings of each data set below `root`."""
     file = Path(root) / RECORD
-    return files.read_json(file, "remove it to record anew") if file.exists() else {}
+    if not file.exists():
+        return {}
+    return files.read_json(file, "remove it to record again")
 
 
 def require(root: str | Path, name: str) -> None:
-    """Raise InputError for a data set of `NAMES` without VTAB-1k's lists of images, unless it is accepted as it is."""
-    findings = check(root, name, images=False) if name in NAMES else []
-    if set(findings) <= set(read_record(root).get(name, ())):
+    """Check that a data set has VTAB-1k's split files, or was accepted as it is.
+
+    Data sets of other names pass.
+
+    Raises:
+        InputError: It differs; the message says what to do.
+    """
+    if name not in NAMES:
         return
+    findings = [finding.text for finding in check(root, name, images=False)]
+    accepted = read_record(root).get(name, [])
+    if set(findings) <= set(accepted):
+        return
+
     folder = Path(root) / name
     words = ["python", "experiments/prepare_vtab.py", "--root", str(root), "--datasets", name]
-    command = shlex.join(words)
-    advice = (
-        f"`{command}` lists all differences; with --accept it is used as it is, and results say so"
-    )
-    if not folder.exists():
+    command = f"`{shlex.join(words)}`"
+    if folder.exists():
         advice = (
-            f"`{command}` installs it from the hub, with --source COPY from an archive or a folder"
+            f"{command} lists all differences; "
+            "with --accept it is used as it is, and results say so"
+        )
+    else:
+        advice = (
+            f"{command} installs it from the hub, with --source COPY from an archive or a folder"
         )
     raise InputError(f"{folder} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; {advice}")
 
 
-def check(root: str | Path, name: str, images: bool = True) -> list[str]:
-    """Return how the data set `name` below `root` differs from VTAB-1k. Decodes nothing.
+def copy_name(root: str | Path, name: str | None = None) -> str | None:
+    """Return which of the two circulating copies of VTAB-1k lies below `root`.
 
-    images: look for the image files too.
+    The content of each split's first image decides.
+
+    Args:
+        root: Folder of the data sets.
+        name: The data set that decides alone, unless the copies agree in it.
+
+    Returns:
+        "lossy" where data sets with lossless originals are JPEG files, "lossless" where they are
+        not, "mixed" where both occur, None where no such data set is there. For an accepted data
+        set, which is of neither copy: `DIFFERS`.
     """
-    task, folder = TASKS[name], Path(root) / name
-    if not folder.is_dir():
-        return ["no such folder"]
-    splits: dict[str, dict[str, int]] = {}
-    findings = []
+    accepted = {other for other, findings in read_record(root).items() if findings}
+    if name in accepted:
+        return DIFFERS
+    names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
+    kinds: set[str] = set()
+    for other in names:
+        if other not in accepted:
+            kinds |= _copy_kinds(Path(root) / other)
+    if len(kinds) > 1:
+        return "mixed"
+    return kinds.pop() if kinds else None
+
+
+def _copy_kinds(folder: Path) -> set[str]:
+    kinds = set()
     for split in SPLITS:
-        try:
-            splits[split] = read_split_file(folder, split, task.classes)
-        except InputError as error:
-            findings.append(f"{split}: {str(error).replace(f'{folder}{os.sep}', '')}")
-            continue
-        expected = TRAINING.get(split, task.test_images)
-        if len(splits[split]) != expected:
-            findings.append(f"{split}: {len(splits[split])} images, not {expected}")
-    classes = {
-        "training": (TRAINING, SHOWN.get(name, task.classes)),
-        "test": (["test"], task.classes),
-    }
-    for part, (names, expected) in classes.items():
-        labels = {label for split in names for label in splits.get(split, {}).values()}
-        if len(labels) < expected:
-            findings.append(f"{part}: images of {len(labels)} classes, not {expected}")
-    for split, label_of in splits.items() if images else ():
-        if missing := [path for path in label_of if not (folder / path).is_file()]:
-            findings.append(
-                f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}"
-            )
-    return findings
+        # What cannot be read is reported by `check`.
+        with suppress(OSError, ValueError, IndexError):
+            first_line = files.read_text(folder / f"{split}.txt").splitlines()[0]
+            path = first_line.rsplit(maxsplit=1)[0]
+            with Image.open(folder / path) as image:
+                kinds.add("lossy" if image.format in ("JPEG", "MPO") else "lossless")
+    return kinds
+
+
+def provenance(root: str | Path, name: str) -> dict[str, Any]:
+    """Return what a result file says of the data set `name`: its copy, and accepted findings."""
+    origin: dict[str, Any] = {"data_copy": copy_name(root, name)}
+    accepted = read_record(root).get(name)
+    if accepted:
+        origin["data_differs"] = accepted
+    return origin

@@ -1,19 +1,24 @@
 """`export_peft`: an adapter as PEFT loads it.
 
-timm fuses queries, keys and values in one linear layer, which PEFT adapts as a whole. There the p targets get parts of
-one adapter of rank p r:
+timm fuses queries, keys and values in one linear layer, which PEFT adapts as a whole. There the p
+targets get parts of one adapter of rank p r:
 
-    A' stacks their A's,   B' (3 d × p r) holds their B's in blocks,   λ_d stacks their d's,   λ_b = α b
+    A' stacks their A's
+    B' (3 d × p r) holds their B's in blocks
+    λ_d stacks their d's
+    λ_b = α b
 
-Rows of B' and λ_b are zero for positions without an adapter. Where queries, keys and values are separate layers, LoRA,
-DoRA and (IA)³ are copied. VeRA's A' and B' then stack the pairs of all targets, unless they share one, and the λ_d of a
-target is zero in the others' parts. PVeRA would draw unit noise there: its mean is exported, as VeRA.
+Rows of B' and λ_b are zero for projections without an adapter.
+
+If queries, keys and values are separate layers, LoRA, DoRA and (IA)³ are copied. VeRA's A' and B'
+then stack the pairs of all targets, unless they share one, and the λ_d of a target is zero in the
+others' parts. PVeRA would sample unit noise there: its mean is exported, as VeRA.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,67 +26,122 @@ from torch import Tensor, nn
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.adapters.base import derive, require_finite
 from pvera.backbones import weights_sha256
-from pvera.encoders import EncoderLayer, reads_text, require_whole, uncompiled_name
+from pvera.encoders import EncoderLayer, require_whole, uncompiled_name
 from pvera.errors import InputError
+from pvera.features import reads_text
 from pvera.files import write_atomically
-from pvera.model import AdaptedModel, Member, require_adapted
+from pvera.member import Member
+from pvera.model import AdaptedModel, require_adapted
 from pvera.peft import folder as files
 
-#: PEFT's configuration beyond its defaults, tensors of the whole model by name, and tensors of each adapted module.
-Export = tuple[dict[str, Any], dict[str, Tensor], dict[nn.Module, dict[str, Tensor]]]
+
+class Export(NamedTuple):
+    """What PEFT holds of an adapter."""
+
+    #: PEFT's configuration beyond its defaults.
+    config: dict[str, Any]
+    #: Tensors of each adapted module, by name.
+    modules: dict[nn.Module, dict[str, Tensor]]
+    #: Tensors of the whole model, by name.
+    tensors: dict[str, Tensor]
 
 
 @torch.no_grad()
 def export_peft(model: AdaptedModel, folder: str | Path) -> None:
-    """Write the one active member of `model` to `folder`, as `peft.PeftModel.from_pretrained` loads it.
+    """Write the one active member as `peft.PeftModel.from_pretrained` loads it.
 
-    The head becomes PEFT's module to save `head` where the backbone has a place for it: give PEFT timm's model made
-    with `num_classes`. Otherwise it lies in head.safetensors, for the encoder's features.
+    The head becomes PEFT's module to save `head` if the backbone is one of timm's classifiers: give
+    PEFT timm's model made with `num_classes`. Otherwise it lies in head.safetensors, and reads the
+    encoder's features.
 
-    InputError for what PEFT does not have: docs/peft.md lists it.
+    Args:
+        model: The adapted model.
+        folder: Where to write.
+
+    Raises:
+        InputError: PEFT lacks the method or an option of it (docs/peft.md).
     """
     require_adapted(model, "export_peft")
     member = model.only_member("exported")
-    if type(member.method) not in EXPORTS:
-        raise InputError(
-            f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}"
-        )
-    files.require_calls(model._layers)
+    layers = model.encoder_layers
+    export = EXPORTS.get(type(member.method))
+    if export is None:
+        titles = ", ".join(method.title for method in EXPORTS)
+        raise InputError(f"PEFT has no {member.method.title}: export {titles}")
+    files.require_calls(layers)
     require_whole(model)
-    config, tensors, modules = EXPORTS[type(member.method)](model._layers, member)
+    config, modules, tensors = export(layers, member)
+
     names = {module: uncompiled_name(name) for name, module in model.backbone.named_modules()}
     config["target_modules"] = [names[module] for module in modules]
+    config["inference_mode"] = True
     if type(member.method) is IA3:
-        config["feedforward_modules"] = [names[layer.mlp_out] for layer in model._layers]
+        config["feedforward_modules"] = [names[layer.mlp_out] for layer in layers]
     for module, of_module in modules.items():
-        tensors |= {
-            f"{files.PREFIX}{names[module]}.{name}": tensor for name, tensor in of_module.items()
-        }
-    head = dict(member.head.named_parameters())
+        for name, tensor in of_module.items():
+            tensors[f"{files.PREFIX}{names[module]}.{name}"] = tensor
+
+    head = _head(member)
+    in_fp32 = {name: tensor.float() for name, tensor in (tensors | head).items()}
+    require_finite(in_fp32, "export_peft()")
+    _write(Path(folder), config, tensors, head, model)
+
+
+def _head(member: Member) -> dict[str, Tensor]:
+    """Return weight and bias of the head; nothing without a head."""
+    head: dict[str, Tensor] = dict(member.head.named_parameters())
     if head and not (type(member.head) is nn.Linear and "bias" in head):
         raise InputError("PEFT's folder holds a linear head with a bias: save this one by itself")
-    one_linear = isinstance(
-        getattr(model.backbone, "head", None), nn.Identity
-    )  # as timm's models classify
-    inside = bool(head) and one_linear and not hasattr(model.backbone, "head_dist")
+    return head
+
+
+def _write(
+    folder: Path,
+    config: dict[str, Any],
+    tensors: dict[str, Tensor],
+    head: dict[str, Tensor],
+    model: AdaptedModel,
+) -> None:
+    """Write the folder, with the head inside the adapter's file or in one of its own."""
+    backbone = model.backbone
+    has_one_head = isinstance(getattr(backbone, "head", None), nn.Identity)  # as timm classifies
+    inside = bool(head) and has_one_head and not hasattr(backbone, "head_dist")
     if inside:
         config["modules_to_save"] = ["head"]
         tensors |= {f"{files.PREFIX}head.{name}": tensor for name, tensor in head.items()}
-    config["inference_mode"] = True
-    in_fp32 = {name: tensor.float() for name, tensor in (tensors | head).items()}
-    require_finite(in_fp32, "export_peft()")
-    folder = Path(folder)
+
     files.write(folder / files.TENSORS, tensors)
     (folder / files.HEAD).unlink(missing_ok=True)  # of an earlier adapter
     if head and not inside:
-        files.write(
-            folder / files.HEAD, head, **{"pool": model.pool} if reads_text(model.backbone) else {}
-        )
-    write_atomically(folder / files.CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
+        metadata = {"pool": model.pool} if reads_text(backbone) else {}
+        files.write(folder / files.HEAD, head, **metadata)
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    write_atomically(folder / files.CONFIG, text)
 
 
-def _blocks(B: Tensor, at: list[int], count: int) -> Tensor:
-    """Return B' (count d, p r) of B (p, r, d): block i has the rows of position at[i], out of `count`."""
+class AdaptedLinear(NamedTuple):
+    """A linear layer that an adapter changes."""
+
+    layer: EncoderLayer
+    adapter: Any
+    linear: nn.Linear
+    #: The projections that it computes, letters of "qkv".
+    projections: str
+    #: Indices of the target projections among the adapter's targets, and among `projections`.
+    targets: list[int]
+    at: list[int]
+
+
+def _adapted(layers: Sequence[EncoderLayer], member: Member) -> Iterator[AdaptedLinear]:
+    for layer, adapter in zip(layers, member.layers, strict=True):
+        for linear, projections in layer.projections:
+            targets, at = adapter.matching(projections)
+            if targets:
+                yield AdaptedLinear(layer, adapter, linear, projections, targets, at)
+
+
+def _blocks(B: Tensor, at: Sequence[int], count: int) -> Tensor:
+    """Return B' (count d, p r) of B (p, r, d): block i has the rows of at[i] out of `count`."""
     p, r, d = B.shape
     rows = B.new_zeros(count, d, p, r)
     for i, j in enumerate(at):
@@ -89,92 +149,107 @@ def _blocks(B: Tensor, at: list[int], count: int) -> Tensor:
     return rows.flatten(2).flatten(0, 1)
 
 
-def _rows(values: Tensor, at: list[int], others: Tensor) -> Tensor:
-    """Return `others` (q, d) with `values` (p, d) at the positions `at`, flat."""
+def _rows(values: Tensor, at: Sequence[int], others: Tensor) -> Tensor:
+    """Return `others` (q, d) with `values` (p, d) at the indices `at`, flat."""
     rows = others.clone()
     rows[at] = values
     return rows.flatten()
 
 
-def _adapted(layers: list[EncoderLayer], member: Member) -> Iterator[tuple]:
-    """Yield layer, adapter, linear layer, its positions, and `adapter.matching` of them, for each adapted module."""
-    for layer, adapter in zip(layers, member.layers, strict=True):
-        for linear, positions in layer.projections:
-            adapted, at = adapter.matching(positions)
-            if adapted:
-                yield layer, adapter, linear, positions, adapted, at
+# One function per method
 
 
-def _vera(layers: list[EncoderLayer], member: Member) -> Export:
+def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     """Export VeRA and PVeRA."""
     method: Any = member.method
-    fused, count = len(layers[0].projections) == 1, len(method.targets)
-    # PEFT has no fixed σ, and λ_d of separate pairs has parts that must draw nothing: it holds the mean alone.
-    draws = (
-        isinstance(method, PVeRA)
-        and method.sigma is None
-        and (fused or method.pair == "shared" or count == 1)
-    )
-    key, halves = ("pvera", 2) if draws else ("vera", 1)
     shared: Any = member.shared
-    A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[
-        :, :halves
-    ]  # (d, halves, pairs, r)
-    # One module holds one λ_d: its targets read different parts. So do targets with different pairs.
+    fused = len(layers[0].projections) == 1
+    count = len(method.targets)
+    # PEFT has no fixed σ, and λ_d of separate pairs has parts without noise: it holds the mean.
+    has_noise = isinstance(method, PVeRA) and method.sigma is None
+    samples = has_noise and (fused or method.pair == "shared" or count == 1)
+    key = "pvera" if samples else "vera"
+    halves = 2 if samples else 1
+
+    # One module holds one λ_d: its targets read different parts. So do targets with their own
+    # pairs.
     parts = count if fused or method.pair == "position" else 1
-    A, B = A.expand(-1, -1, parts, -1), shared.B.expand(parts, -1, -1)
-    blocks_at = ["qkv".index(p) for p in method.targets] if fused else [0] * parts
-    pair = {"A": A.flatten(1).T, "B": _blocks(B, blocks_at, 3 if fused else 1)}
-    modules = {}
-    for _, adapter, linear, positions, targets, at in _adapted(layers, member):
-        d, b = adapter.d.reshape(-1, count, method.rank)[:halves], method.alpha * adapter.b
+    A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]
+    A = A.expand(-1, -1, parts, -1)  # (d, halves, parts, r)
+    B = shared.B.expand(parts, -1, -1)  # (parts, r, d)
+    at = ["qkv".index(letter) for letter in method.targets] if fused else [0] * parts
+    pair = {"A": A.flatten(1).T, "B": _blocks(B, at, 3 if fused else 1)}
+
+    modules: dict[nn.Module, dict[str, Tensor]] = {}
+    for adapted in _adapted(layers, member):
+        adapter = adapted.adapter
+        targets = adapted.targets
+        d = adapter.d.reshape(-1, count, method.rank)[:halves]  # (halves, p, r)
         lambda_d = d.new_zeros(halves, parts, method.rank)
         lambda_d[:, [i % parts for i in targets]] = d[:, targets]
-        lambda_b = _rows(b[targets], at, b.new_zeros(len(positions), member.dim))
-        modules[linear] = {f"{key}_lambda_d": lambda_d.flatten(), f"{key}_lambda_b": lambda_b}
-    config = {"peft_type": key.upper(), "r": parts * method.rank, "save_projection": True}
-    # A model of PEFT has one A', B'. PEFT refuses a second adapter by this key, so it stands for their numbers.
-    config["projection_prng_key"] = derive(weights_sha256(pair))
-    return config, {f"base_model.{key}_{name}": tensor for name, tensor in pair.items()}, modules
+        b = method.alpha * adapter.b
+        zeros = b.new_zeros(len(adapted.projections), member.dim)
+        modules[adapted.linear] = {
+            f"{key}_lambda_d": lambda_d.flatten(),
+            f"{key}_lambda_b": _rows(b[targets], adapted.at, zeros),
+        }
+    config = {
+        "peft_type": key.upper(),
+        "r": parts * method.rank,
+        "save_projection": True,
+        # A model of PEFT has one A', B'. PEFT refuses a second adapter by this key, so it stands
+        # for their numbers.
+        "projection_prng_key": derive(weights_sha256(pair)),
+    }
+    tensors = {f"base_model.{key}_{name}": tensor for name, tensor in pair.items()}
+    return Export(config, modules, tensors)
 
 
-def _low_rank(layers: list[EncoderLayer], member: Member) -> Export:
+def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
     """Export LoRA and DoRA."""
     method: Any = member.method
-    dora = isinstance(method, DoRA)
-    if dora and method.norm == "output":
+    is_dora = isinstance(method, DoRA)
+    if is_dora and method.norm == "output":
         raise InputError(
-            "PEFT's DoRA has no norms over the output dimension, as the published protocol's: use DoRA(norm=\"input\")"
+            "PEFT's DoRA has no norms over the output dimension, as the published protocol's: use "
+            'DoRA(norm="input")'
         )
     modules: dict[nn.Module, dict[str, Tensor]] = {}
-    for layer, adapter, linear, positions, targets, at in _adapted(layers, member):
-        A, B = adapter.factors(targets) if dora else (adapter.A[:, targets], adapter.B[targets])
-        rank, scale = len(targets) * method.rank, adapter.scale
-        modules[linear] = {
+    for adapted in _adapted(layers, member):
+        adapter = adapted.adapter
+        targets = adapted.targets
+        at = adapted.at
+        A, B = adapter.A[:, targets], adapter.B[targets]
+        if is_dora:
+            A, B = adapter.factors(targets)
+        tensors = {
             "lora_A.weight": A.flatten(1).T,
-            "lora_B.weight": _blocks(B, at, len(positions)),
+            "lora_B.weight": _blocks(B, at, len(adapted.projections)),
         }
-        if dora:
-            norms = layer.per_position(linear, positions)[0].to(adapter.m).norm(dim=2)
-            modules[linear]["lora_magnitude_vector"] = _rows(adapter.m[targets], at, norms)
-    return (
-        {"peft_type": "LORA", "r": rank, "lora_alpha": scale * rank, "use_dora": dora},
-        {},
-        modules,
-    )
+        if is_dora:
+            weights, _ = adapted.layer.split(adapted.linear, adapted.projections)
+            norms = weights.to(adapter.m).norm(dim=2)
+            tensors["lora_magnitude_vector"] = _rows(adapter.m[targets], at, norms)
+        modules[adapted.linear] = tensors
+        rank = len(targets) * method.rank  # equal in all modules
+        alpha = adapter.scale * rank
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "use_dora": is_dora}
+    return Export(config, modules, {})
 
 
-def _ia3(layers: list[EncoderLayer], member: Member) -> Export:
+def _ia3(layers: Sequence[EncoderLayer], member: Member) -> Export:
     modules: dict[nn.Module, dict[str, Tensor]] = {}
-    for _, adapter, linear, positions, targets, at in _adapted(layers, member):
-        ones = adapter.l_kv.new_ones(len(positions), member.dim)
-        modules[linear] = {"ia3_l": _rows(adapter.l_kv[targets], at, ones).unsqueeze(1)}
+    for adapted in _adapted(layers, member):
+        l_kv = adapted.adapter.l_kv
+        ones = l_kv.new_ones(len(adapted.projections), member.dim)
+        scales = _rows(l_kv[adapted.targets], adapted.at, ones)
+        modules[adapted.linear] = {"ia3_l": scales.unsqueeze(1)}
     for layer, adapter in zip(layers, member.layers, strict=True):
         modules[layer.mlp_out] = {"ia3_l": adapter.get_parameter("l_ff").unsqueeze(0)}
-    return {"peft_type": "IA3"}, {}, modules
+    return Export({"peft_type": "IA3"}, modules, {})
 
 
-EXPORTS: dict[type[Method], Callable[[list[EncoderLayer], Member], Export]] = {
+EXPORTS: dict[type[Method], Callable[[Sequence[EncoderLayer], Member], Export]] = {
     PVeRA: _vera,
     VeRA: _vera,
     LoRA: _low_rank,

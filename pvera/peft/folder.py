@@ -1,17 +1,19 @@
 """PEFT's adapter folders: a configuration, the adapter's tensors, and a classifier's head.
 
     adapter_config.json         PEFT's configuration of the method
-    adapter_model.safetensors   tensors by module, for example base_model.model.blocks.0.attn.qkv.lora_A.weight
-    head.safetensors            weight (classes, d) and bias (classes), where they are not among those tensors; its
-                                metadata name the `pool` of text that the head reads
+    adapter_model.safetensors   tensors by module, such as
+                                base_model.model.blocks.0.attn.qkv.lora_A.weight
+    head.safetensors            weight (classes, d) and bias (classes), if they are not among those
+                                tensors; its metadata name the `pool` of text that the head reads
 
-A module counts by its layer's number and by the positions that it makes. Names of all model libraries and versions
-lead to the same key, for example ...layer.0.attention.attention.query and ...layer.0.attention.q_proj to (0, "q").
+A module counts by its layer's number and by the projections that it computes. So names of all model
+libraries and versions lead to the same key: ...layer.0.attention.attention.query and
+...layer.0.attention.q_proj both to (0, "q").
 """
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,191 +24,242 @@ from torch import Tensor
 
 from pvera.adapters.base import is_positive, require_finite
 from pvera.encoders import EncoderLayer
-from pvera.errors import InputError, explained
+from pvera.errors import InputError, as_input_error
 from pvera.files import read_json, write_atomically
 
-CONFIG, TENSORS, HEAD = "adapter_config.json", "adapter_model.safetensors", "head.safetensors"
+CONFIG = "adapter_config.json"
+TENSORS = "adapter_model.safetensors"
+HEAD = "head.safetensors"
 PREFIX = "base_model.model."
-#: Positions that a module makes, by the last part of its name.
-POSITIONS_OF = {"qkv": "qkv"} | {
-    f"{start}{end}": position
-    for position, name in (("q", "query"), ("k", "key"), ("v", "value"))
-    for start, end in ((position, "_proj"), (name, ""), (name, "_proj"))
+#: Projections that a module computes, by the last part of its name.
+PROJECTIONS = {
+    "qkv": "qkv",
+    **dict.fromkeys(("q_proj", "query", "query_proj"), "q"),
+    **dict.fromkeys(("k_proj", "key", "key_proj"), "k"),
+    **dict.fromkeys(("v_proj", "value", "value_proj"), "v"),
 }
 #: Names of an MLP's last linear layer, inside its encoder layer.
 MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
-#: Heads in the adapter's file that read what `encoders.pooled` returns, with how the names of the adapted layers
-#: begin. The attribute that holds the encoder tells the classifier: none in timm's models, `vit` in
-#: ViTForImageClassification, `encoder` in that of the released adapters alone. Classifiers of other attributes read a
-#: pooler or a mean.
+#: Names of heads in the adapter's file that read what `features.pooled` returns, with how the
+#: names of the adapted layers begin, which tells the classifier: timm's models,
+#: ViTForImageClassification, and the classifier of the released adapters. Others read a pooler
+#: or a mean.
 HEADS = {"head": r"blocks\.", "classifier": r"(vit|encoder\.encoder)\."}
-#: Numbers that are read here, with PEFT's defaults, by the kind of adapter.
+#: Numbers in the configuration that are read here, with PEFT's defaults.
 NUMBERS: dict[str, dict[str, int]] = {
     "PVERA": {"r": 256, "projection_prng_key": 0},
     "VERA": {"r": 256, "projection_prng_key": 0},
     "LORA": {"r": 8, "lora_alpha": 8},
     "IA3": {},
 }
-#: What each of these must be: in words, and as a check.
+#: What each of these must be, in words and as a check.
 RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "r": ("a positive integer", lambda value: type(value) is int and value > 0),
     "projection_prng_key": ("an integer", lambda value: type(value) is int),
     "lora_alpha": ("a positive number", is_positive),
 }
-#: Options that change nothing that is computed from the tensors, or that are read here. `loftq_config` and the like
-#: describe an initialisation.
+#: Options that are read here, or change nothing that is computed from the tensors, such as those
+#: of an initialisation.
 READ = {
-    "auto_mapping", "corda_config", "ensure_weight_tying", "eva_config", "exclude_modules", "feedforward_modules",
-    "inference_mode", "init_ia3_weights", "init_weights", "layers_pattern", "layers_to_transform", "loftq_config",
-    "lora_ga_config", "modules_to_save", "runtime_config", "save_projection", "target_modules", "use_dora",
+    "auto_mapping",
+    "corda_config",
+    "ensure_weight_tying",
+    "eva_config",
+    "exclude_modules",
+    "feedforward_modules",
+    "inference_mode",
+    "init_ia3_weights",
+    "init_weights",
+    "layers_pattern",
+    "layers_to_transform",
+    "loftq_config",
+    "lora_ga_config",
+    "modules_to_save",
+    "runtime_config",
+    "save_projection",
+    "target_modules",
+    "use_dora",
     "use_rslora",
-}  # fmt: skip
-#: Options with the values that can be read: other ways to initialise change the frozen weights.
+}
+#: Options with the values that can be read: other initialisations change the frozen weights.
 VALUES = {
     "bias": (None, "none"),
     "init_lora_weights": (None, True, False, "gaussian", "orthogonal", "eva"),
 }
-ADVICE = {"sample_at_inference": ": set it to false, and draw with pvera.sample"}
+ADVICE = {"sample_at_inference": ": set it to false, and sample with pvera.sample"}
 _TENSOR = re.compile(
     r"(?:(?:.*\.)?(?:layers?|blocks)\.(?P<layer>\d+)\.)?(?P<module>.+)\."
     r"(?P<name>p?vera_lambda_[bd]|lora_[AB]|lora_magnitude_vector|ia3_l)(?:\.weight)?"
 )
-_PROJECTION = re.compile(r"base_model\.(p?vera_[AB])")
+_MATRIX = re.compile(r"base_model\.(p?vera_[AB])")
+
+#: Tensors by PEFT's name ("lora_A", "pvera_lambda_d"), of each (layer, projections).
+Modules = dict[tuple[int, str], dict[str, Tensor]]
 
 
 @dataclass
 class AdapterFolder:
-    """The content of an adapter folder.
-
-    modules: tensors by PEFT's name ("lora_A", "pvera_lambda_d"), of each (layer, positions); positions are "qkv" or
-        one of its letters, or "mlp" for the MLP's last linear layer.
-    names: PEFT's names of the tensors in `modules`.
-    projections: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", where the folder holds them.
-    head: weight (classes, d) and bias (classes), or None.
-    pool: the features of a text that the head reads (`pvera.encoders.POOLS`), None where the folder does not say.
-    head_inside: whether the head is one of PEFT's modules to save.
-    """
+    """The content of an adapter folder."""
 
     path: Path
     config: dict[str, Any]
-    modules: dict[tuple[int, str], dict[str, Tensor]]
-    names: list[str]
-    projections: dict[str, Tensor]
-    head: dict[str, Tensor] | None
+    #: The projections are "qkv" or one of its letters, or "mlp" for the MLP's last linear layer.
+    modules: Modules = field(default_factory=dict)
+    #: PEFT's names of the tensors in `modules`.
+    names: list[str] = field(default_factory=list)
+    #: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", if the folder holds them.
+    matrices: dict[str, Tensor] = field(default_factory=dict)
+    #: weight (classes, d) and bias (classes), or None.
+    head: dict[str, Tensor] | None = None
+    #: The features of a text that the head reads (`features.POOLS`); None if the folder does not
+    #: say.
     pool: str | None = None
+    #: Whether the head is one of PEFT's modules to save.
     head_inside: bool = False
 
     @property
-    def positions(self) -> list[str]:
-        """The positions of the modules, in the order of "qkv"."""
-        return sorted(
-            {positions for _, positions in self.modules}, key=["qkv", "q", "k", "v", "mlp"].index
-        )
+    def projections(self) -> list[str]:
+        """The projections of the modules, in the order of "qkv"."""
+        order = ["qkv", "q", "k", "v", "mlp"]
+        return sorted({projections for _, projections in self.modules}, key=order.index)
 
-    def stack(self, name: str, positions: str, *shape: int) -> Tensor:
-        """Return the tensors `name` of all layers, (layers, *shape). InputError where one is missing or differs."""
-        tensors = [
-            tensors.get(name)
-            for (_, at), tensors in sorted(self.modules.items())
-            if at == positions
-        ]
-        return torch.stack([self.shaped(name, tensor, shape) for tensor in tensors])
+    @property
+    def is_fused(self) -> bool:
+        """Whether one layer computes queries, keys and values, and nothing else is adapted."""
+        return self.projections == ["qkv"]
 
-    def by_position(self, name: str, *shape: int, rows: bool = False) -> dict[str, Tensor]:
-        """Return the tensors `name` (layers, *shape) of "q", "k" and "v", as far as they are adapted.
+    def stack(self, name: str, projections: str, *shape: int) -> Tensor:
+        """Return the tensors `name` of all layers, (layers, *shape). InputError if one differs."""
+        tensors = []
+        for (_, module), of_module in sorted(self.modules.items()):
+            if module == projections:
+                tensors.append(self.shaped(name, of_module.get(name), shape))
+        return torch.stack(tensors)
 
-        A fused layer's tensor is that of all three, or with `rows` holds their rows one after the other.
+    def by_projection(self, name: str, *shape: int, rows: bool = False) -> dict[str, Tensor]:
+        """Return the tensors `name` (layers, *shape) of the adapted ones of "q", "k" and "v".
+
+        Args:
+            name: PEFT's name.
+            *shape: Of one projection's tensor.
+            rows: A fused layer's tensor holds the rows of its projections, one after the other;
+                otherwise it is that of all three.
         """
         found: dict[str, Tensor] = {}
-        for positions in set(self.positions) - {"mlp"}:
-            count = len(positions) if rows else 1
-            parts = (
-                self.stack(name, positions, count * shape[0], *shape[1:])
-                .unflatten(1, (count, -1))
-                .unbind(1)
-            )
-            found |= dict(zip(positions, parts if rows else parts * len(positions), strict=True))
-        return {position: found[position] for position in "qkv" if position in found}
+        for projections in self.projections:
+            if projections == "mlp":
+                continue
+            count = len(projections) if rows else 1
+            stacked = self.stack(name, projections, count * shape[0], *shape[1:])
+            parts = stacked.unflatten(1, (count, -1)).unbind(1)
+            for i, letter in enumerate(projections):
+                found[letter] = parts[i if rows else 0]
+        return {letter: found[letter] for letter in "qkv" if letter in found}
 
     def shaped(self, name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> Tensor:
-        """Return `tensor`. InputError unless it is there and has that shape, which backbone and rank decide."""
+        """Return `tensor`. InputError unless it is there and has the shape of backbone and rank."""
         if tensor is None:
             raise InputError(f"{self.path / TENSORS} lacks a {name}")
         if tensor.shape != shape:
             raise InputError(
-                f"{self.path} belongs to another backbone or rank: {name} has shape {tuple(tensor.shape)}, not {shape}"
+                f"{self.path} belongs to another backbone or rank: {name} has shape "
+                f"{tuple(tensor.shape)}, not {shape}"
             )
         return tensor
 
 
 def require_calls(layers: list[EncoderLayer]) -> None:
-    """Raise InputError where adapters of PEFT have no effect, as the backbone does not call its projections."""
+    """Raise InputError if PEFT's adapters have no effect, as nothing calls the projections."""
     if layers[0].bias_owner is not None:
         raise InputError(
-            "PEFT's adapters have no effect on this backbone: it reads the weight of attn.qkv without calling the layer"
+            "PEFT's adapters have no effect on this backbone: it reads the weight of attn.qkv "
+            "without calling the layer"
         )
 
 
 def write(file: Path, tensors: Mapping[str, Tensor], **metadata: str) -> None:
     """Write tensors to a safetensors file, in fp32."""
-    plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(file, save(plain, metadata={"format": "pt", **metadata}))
+    in_fp32 = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(file, save(in_fp32, metadata={"format": "pt", **metadata}))
 
 
-def read(folder: str | Path) -> AdapterFolder:
+def read(path: str | Path) -> AdapterFolder:
     """Read an adapter folder; tensors in fp32.
 
-    InputError where a file is missing or damaged, for other methods than those of `NUMBERS`, for options that change
-    what PEFT computes or may do so, for numbers out of range, for NaN and infinity, and for tensors that are neither of
-    queries, keys, values and the MLP's last layer nor one head.
+    Raises:
+        InputError: A file is missing or damaged, the method is not one of `NUMBERS`, an option may
+            change what PEFT computes, a number is out of range, or a tensor holds NaN or belongs
+            neither to queries, keys, values and the MLP's last layer nor to one head.
     """
-    folder = Path(folder)
-    if not (folder / CONFIG).is_file():
-        raise InputError(f"{folder} holds no {CONFIG}: it is no adapter folder of PEFT")
-    config = read_json(folder / CONFIG)
-    if not isinstance(config, dict) or "peft_type" not in config:
-        raise InputError(f"{folder / CONFIG} is no configuration of PEFT")
-    if (kind := config["peft_type"]) not in list(NUMBERS):  # a list: the kind may be of any type
-        raise InputError(f"{folder} holds {kind}: only {', '.join(NUMBERS)} can be read")
-    for option, value in config.items():
-        switched_on = value is True or (isinstance(value, (dict, list)) and len(value) > 0)
-        if value not in VALUES[option] if option in VALUES else switched_on and option not in READ:
-            raise InputError(
-                f"{folder}: {option}={value!r} has no counterpart here{ADVICE.get(option, '')}"
-            )
-    for option, default in NUMBERS[kind].items():
-        value = config.setdefault(option, default)
-        must, holds = RULES[option]
-        if not holds(value):
-            raise InputError(f"{folder / CONFIG}: {option} must be {must}, not {value!r}")
+    path = Path(path)
+    folder = AdapterFolder(path, _read_config(path))
+    tensors, _ = _read_tensors(path / TENSORS)
+    require_finite(tensors, str(path / TENSORS))
 
-    modules: dict[tuple[int, str], dict[str, Tensor]] = {}
-    projections, names, others = {}, [], {}
-    tensors, _ = _content(folder / TENSORS)
-    require_finite(tensors, str(folder / TENSORS))
+    others = {}
     for key, tensor in tensors.items():
-        if match := _PROJECTION.fullmatch(key):
-            projections[match[1]] = tensor
+        if match := _MATRIX.fullmatch(key):
+            folder.matrices[match[1]] = tensor
         elif match := _TENSOR.fullmatch(key):
-            module = match["module"]
-            positions = "mlp" if module in MLP_OUT else POSITIONS_OF.get(module.rpartition(".")[2])
-            if positions is None or match["layer"] is None:
-                advice = "only adapters of queries, keys and values can be read"
-                raise InputError(f"{folder / TENSORS} adapts {key}: {advice}")
-            of_module = modules.setdefault((int(match["layer"]), positions), {})
-            if of_module.setdefault(match["name"], tensor) is not tensor:
-                raise InputError(
-                    f"{folder / TENSORS} adapts two modules in one place, also {key}: one can be read"
-                )
-            names.append(key)
+            _add_tensor(folder, match, tensor)
         else:
             others[key] = tensor
-    if not modules:
-        raise InputError(f"{folder / TENSORS} holds no adapter of queries, keys or values")
-    head, pool = (
-        (_head_inside(folder / TENSORS, others, tensors), None) if others else _head_beside(folder)
-    )
-    return AdapterFolder(folder, config, modules, names, projections, head, pool, bool(others))
+    if not folder.modules:
+        raise InputError(f"{path / TENSORS} holds no adapter of queries, keys or values")
+
+    if others:
+        folder.head = _head_inside(path / TENSORS, others, tensors)
+        folder.head_inside = True
+    else:
+        folder.head, folder.pool = _head_of_its_own(path)
+    return folder
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Return PEFT's configuration, with defaults of the numbers that are read here."""
+    file = path / CONFIG
+    if not file.is_file():
+        raise InputError(f"{path} holds no {CONFIG}: it is no adapter folder of PEFT")
+    config = read_json(file)
+    if not isinstance(config, dict) or "peft_type" not in config:
+        raise InputError(f"{file} is no configuration of PEFT")
+    kind = config["peft_type"]
+    if kind not in list(NUMBERS):  # a list: the kind may be of any type
+        raise InputError(f"{path} holds {kind}: only {', '.join(NUMBERS)} can be read")
+
+    for option, value in config.items():
+        if not _is_readable(option, value):
+            advice = ADVICE.get(option, "")
+            raise InputError(f"{path}: {option}={value!r} has no counterpart here{advice}")
+    for option, default in NUMBERS[kind].items():
+        value = config.setdefault(option, default)
+        must, is_valid = RULES[option]
+        if not is_valid(value):
+            raise InputError(f"{file}: {option} must be {must}, not {value!r}")
+    return config
+
+
+def _is_readable(option: str, value: Any) -> bool:
+    if option in VALUES:
+        return value in VALUES[option]
+    is_on = value is True or (isinstance(value, (dict, list)) and len(value) > 0)
+    return option in READ or not is_on
+
+
+def _add_tensor(folder: AdapterFolder, match: re.Match, tensor: Tensor) -> None:
+    """Add a tensor to its module. InputError if that is another one than adapters here change."""
+    file = folder.path / TENSORS
+    key = match[0]
+    module = match["module"]
+    projections = "mlp" if module in MLP_OUT else PROJECTIONS.get(module.rpartition(".")[2])
+    if projections is None or match["layer"] is None:
+        advice = "only adapters of queries, keys and values can be read"
+        raise InputError(f"{file} adapts {key}: {advice}")
+    tensors = folder.modules.setdefault((int(match["layer"]), projections), {})
+    if match["name"] in tensors:
+        raise InputError(f"{file} adapts two modules in one place, also {key}: one can be read")
+    tensors[match["name"]] = tensor
+    folder.names.append(key)
 
 
 def _head_inside(
@@ -214,51 +267,55 @@ def _head_inside(
 ) -> dict[str, Tensor]:
     """Return the head in the adapter's file, whose tensors of no adapter are `others`."""
     modules = {key: key.removeprefix(PREFIX).rpartition(".")[0] for key in others}
-    foreign, head = [key for key in others if modules[key] not in HEADS], _as_head(others)
+    foreign = [key for key in others if modules[key] not in HEADS]
+    head = _as_head(others)
     if foreign or head is None:
         raise InputError(
-            f"{file} holds {min(foreign or others)}, which belongs to no adapter and no head: of modules_to_save, only "
-            "a head can be read"
+            f"{file} holds {min(foreign or others)}, which belongs to no adapter and no head: of "
+            "modules_to_save, only a head can be read"
         )
     module = next(iter(modules.values()))
     if not any(re.match(PREFIX + HEADS[module], key) for key in adapted):
         raise InputError(
-            f"{file}: its {module} reads a pooler or a mean, and not the features here: remove its tensors, give "
-            "num_classes, and train a new head"
+            f"{file}: its {module} reads a pooler or a mean, and not the features here: remove its "
+            "tensors, give num_classes, and train a new head"
         )
     return head
 
 
-def _head_beside(folder: Path) -> tuple[dict[str, Tensor] | None, str | None]:
-    """Return the head in another file of the folder, and the pool that the file names; None without one."""
+def _head_of_its_own(path: Path) -> tuple[dict[str, Tensor] | None, str | None]:
+    """Return the head in another file of the folder, and its `pool`; None without one."""
     heads = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        tensors, metadata = _content(file)
-        if file.name != TENSORS and (head := _as_head(tensors)):
+    for file in sorted(path.glob("*.safetensors")):
+        tensors, metadata = _read_tensors(file)
+        head = _as_head(tensors)
+        if file.name != TENSORS and head:
             require_finite(head, str(file))
             heads[file.name] = head, metadata.get("pool")
     if len(heads) > 1:
-        raise InputError(f"{folder} holds several heads, {' and '.join(heads)}: remove all but one")
+        raise InputError(f"{path} holds several heads, {' and '.join(heads)}: remove all but one")
     return next(iter(heads.values()), (None, None))
 
 
 def _as_head(tensors: dict[str, Tensor]) -> dict[str, Tensor] | None:
-    """Return weight (classes, d) and bias (classes), whatever their names; None for other tensors."""
+    """Return weight (classes, d) and bias (classes), whatever their names; None otherwise."""
     by_rank = sorted(tensors.values(), key=lambda tensor: tensor.ndim)
     if [tensor.ndim for tensor in by_rank] == [1, 2] and len(by_rank[0]) == len(by_rank[1]):
         return {"weight": by_rank[1], "bias": by_rank[0]}
     return None
 
 
-def _content(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a safetensors file, in fp32, and its metadata."""
-    if not file.exists() and file.with_suffix(".bin").exists():
-        raise InputError(
-            f"{file.with_suffix('.bin')} is a pickle: save it with safe_serialization=True"
-        )
     if not file.exists():
+        pickle = file.with_suffix(".bin")
+        if pickle.exists():
+            raise InputError(f"{pickle} is a pickle: save it with safe_serialization=True")
         raise InputError(f"{file}: no such file")
-    with explained(f"{file} is damaged, or no safetensors file"), safe_open(file, "pt") as content:
+    with (
+        as_input_error(f"{file} is damaged, or no safetensors file"),
+        safe_open(file, "pt") as content,
+    ):
         names = content.keys()
         tensors = {name: content.get_tensor(name).float() for name in names}
         return tensors, content.metadata() or {}

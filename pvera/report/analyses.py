@@ -1,6 +1,7 @@
 """Results of the analyses of trained adapters, loaded for notebooks."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,23 +12,24 @@ from pvera.study import results
 
 @dataclass(frozen=True)
 class Example:
-    """A test image of an uncertainty figure.
-
-    pixels: (size, size, 3) uint8. label, predicted: its class and the predicted one. scores: (k, classes) softmax
-    scores of all draws. low, high: the interval of the mean score of the predicted class, within [0, 1].
-    """
+    """A test image of an uncertainty figure."""
 
     dataset: str
+    #: (size, size, 3) uint8.
     pixels: np.ndarray
+    #: Its class.
     label: int
+    #: The class that most samples predict.
     predicted: int
+    #: Softmax scores of all samples, (samples, classes).
     scores: np.ndarray
+    #: The bounds of the interval of the predicted class's mean score, within [0, 1].
     low: float
     high: float
 
     @property
-    def right(self) -> bool:
-        """Whether the prediction is correct."""
+    def correct(self) -> bool:
+        """Whether the prediction is the label."""
         return self.label == self.predicted
 
     @property
@@ -37,52 +39,60 @@ class Example:
 
 
 class Uncertainty(NamedTuple):
-    """The results of experiment uncertainty for one adapter.
-
-    estimates: number of samples -> `uncertainty.Estimates` of all N test images.
-    single_pass: (N,) highest softmax score of one pass with the mean.
-    single_right: (N,) whether its prediction is the label.
-    examples: one image with a correct and one with an incorrect prediction, where they exist and may be shown.
-    """
+    """The results of experiment uncertainty for one adapter, on N test images."""
 
     record: dict
+    #: Number of samples -> estimates of all images.
     estimates: dict[int, uncertainty.Estimates]
+    #: The highest softmax score of one pass with the mean, (N,).
     single_pass: np.ndarray
-    single_right: np.ndarray
+    #: Whether its prediction is the label, (N,).
+    single_correct: np.ndarray
+    #: An image with a correct and one with an incorrect prediction, if any is stored.
     examples: list[Example]
 
 
-def load_analyses(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.ndarray]]]:
-    """Load records and arrays of an analysis of adapters, sorted by path; empty where it has not been run.
+def load_analyses(
+    root: Path, profile: str, experiment: str
+) -> list[tuple[dict, dict[str, np.ndarray]]]:
+    """Load records and arrays of an analysis of adapters, sorted by path.
 
-    InputError for results that are damaged, or cannot stand in one analysis.
+    Returns:
+        The records, each with its arrays; empty where the analysis has not been
+        run.
+
+    Raises:
+        InputError: Results are damaged, or cannot stand in one analysis.
     """
-    runs = results.load_runs(root, profile, experiment)
-    return [(run, results.read_arrays(results.path_of(root, run))) for run in runs]
+    records = results.load_runs(root, profile, experiment)
+    return [(record, results.read_arrays(results.path_of(root, record))) for record in records]
 
 
 def estimates(arrays: dict[str, np.ndarray]) -> dict[int, uncertainty.Estimates]:
-    """Return number of draws -> estimates of all images, from the arrays of an analysis of uncertainty."""
-    of_draws, labels = {}, arrays["labels"].astype(np.int64)
-    kinds = {
-        name: np.int64 if kind == np.int16 else np.float64
-        for name, kind in uncertainty.STORED.items()
-    }
+    """Return number of samples -> estimates, from the arrays of an analysis of uncertainty."""
+    labels = arrays["labels"].astype(np.int64)
+    by_count = {}
     for i, k in enumerate(arrays["draws"].tolist()):
-        stored = {name: arrays[name][i].astype(kind) for name, kind in kinds.items()}
-        of_draws[k] = uncertainty.Estimates(labels, **stored)
-    return of_draws
+        fields = {}
+        for name, stored in uncertainty.STORED.items():
+            # Stored in 16 bits, (counts, N); statistics need more.
+            kind = np.int64 if stored == np.int16 else np.float64
+            fields[name] = arrays[name][i].astype(kind)
+        by_count[k] = uncertainty.Estimates(labels, **fields)
+    return by_count
 
 
-def load_uncertainty(root, profile: str, experiment: str = "uncertainty") -> list[Uncertainty]:
+def load_uncertainty(
+    root: Path, profile: str, experiment: str = "uncertainty"
+) -> list[Uncertainty]:
     """Load the samples of adapters, with the predictions of one pass."""
     adapters = []
     for record, arrays in load_analyses(root, profile, experiment):
-        of_draws = estimates(arrays)
+        by_count = estimates(arrays)
         single_pass = arrays["single_confidence"].astype(np.float64)
-        single_right = arrays["single_predicted"] == arrays["labels"]
-        shown = examples(record["dataset"], arrays, of_draws[max(of_draws)])
-        adapters.append(Uncertainty(record, of_draws, single_pass, single_right, shown))
+        single_correct = arrays["single_predicted"] == arrays["labels"]
+        shown = examples(record["dataset"], arrays, by_count[max(by_count)])
+        adapters.append(Uncertainty(record, by_count, single_pass, single_correct, shown))
     return adapters
 
 
@@ -92,17 +102,16 @@ def examples(
     """Return the example images of an analysis; none where its profile keeps no pictures."""
     shown = []
     for i, index in enumerate(arrays.get("example_images", [])):
-        half = estimates.width[index] / 2
-        low, high = np.clip([estimates.centre[index] - half, estimates.centre[index] + half], 0, 1)
-        shown.append(
-            Example(
-                dataset,
-                arrays["example_pixels"][i],
-                int(estimates.labels[index]),
-                int(estimates.predicted[index]),
-                arrays["example_scores"][i].astype(np.float64),
-                low,
-                high,
-            )
+        centre, half_width = estimates.centre[index], estimates.width[index] / 2
+        low, high = np.clip([centre - half_width, centre + half_width], 0, 1)
+        example = Example(
+            dataset,
+            arrays["example_pixels"][i],
+            label=int(estimates.labels[index]),
+            predicted=int(estimates.predicted[index]),
+            scores=arrays["example_scores"][i].astype(np.float64),
+            low=low,
+            high=high,
         )
+        shown.append(example)
     return shown

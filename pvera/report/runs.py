@@ -13,10 +13,15 @@ METRICS = ("accuracy", "ece", "ace", "nll", "brier")
 
 
 def frame(files: ResultFiles) -> pd.DataFrame:
-    """Return a row per training: what it is, what it chose, its test metrics, epochs, seconds and device."""
+    """Return a row per training.
+
+    Returns:
+        What it is, what it chose, its test metrics, epochs, seconds and device.
+    """
     rows = []
     for profile in files.profiles:
         for folder in sorted((files.root / profile.name).glob("*/")):
+            # Records of analyses have no members.
             records = results.read_all(files.root, profile.name, folder.name)
             rows += [row(record) for record in records if "members" in record]
     return pd.DataFrame(rows)
@@ -27,15 +32,7 @@ def row(record: dict) -> dict:
     cells = {name: record[name] for name in (*results.IDENTITY, "category", "protocol")}
     cells["searched"] = len(record["members"])
     if record["chosen"]:
-        member = chosen_member(record)
-        chosen = ", ".join(
-            f"{name}={value:g}"
-            for name, value in record["chosen"]["grid"].items()
-            if name != "targets"
-        )
-        cells |= {"chosen": chosen, "adapter_parameters": member["adapter_parameters"]}
-        cells |= {"epoch": record["chosen"]["epoch"] + 1, "epochs": member["epochs"]}
-        cells |= {"validation_loss": member["best_validation_loss"]}
+        cells |= _choice(record)
         cells |= {name: record["test"][name] for name in METRICS}
         cells["matthews"] = record["test"].get("matthews")
     cells["seconds"] = record["cost"]["wall_seconds"]
@@ -43,8 +40,22 @@ def row(record: dict) -> dict:
     return cells
 
 
+def _choice(record: dict) -> dict:
+    """Return the cells about the chosen member."""
+    member = chosen_member(record)
+    grid = record["chosen"]["grid"]
+    # Target projections are no number; the experiment's name tells them.
+    values = [f"{name}={value:g}" for name, value in grid.items() if name != "targets"]
+    return {
+        "chosen": ", ".join(values),
+        "adapter_parameters": member["adapter_parameters"],
+        "epoch": record["chosen"]["epoch"] + 1,
+        "epochs": member["epochs"],
+        "validation_loss": member["best_validation_loss"],
+    }
+
+
 def write(files: ResultFiles, path: Path) -> None:
     """Write `frame` to a CSV file, with six significant digits."""
-    write_atomically(
-        path, frame(files).to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    )
+    text = frame(files).to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    write_atomically(path, text)

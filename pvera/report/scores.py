@@ -1,6 +1,7 @@
 """Scores of many runs as one frame, from result files to every table and figure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,15 +11,19 @@ from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.study.results import KINDS, path_of, read_predictions
 
-ROWS = ["category", "dataset", "seed"]  # the index of scores
+#: The records of runs on one backbone.
+Records = Sequence[dict]
+
+#: The index of scores.
+ROWS = ["category", "dataset", "seed"]
 
 
 def by_backbone(results: Iterable) -> dict[str, list]:
     """Group results by backbone; a result is a record, or a tuple that begins with one."""
-    parts: dict[str, list] = {}
+    groups: dict[str, list] = {}
     for result in results:
-        parts.setdefault(record_of(result)["backbone"], []).append(result)
-    return parts
+        groups.setdefault(record_of(result)["backbone"], []).append(result)
+    return groups
 
 
 def record_of(result: dict | tuple) -> dict:
@@ -26,63 +31,95 @@ def record_of(result: dict | tuple) -> dict:
     return result if isinstance(result, dict) else result[0]
 
 
-def place(record: dict) -> tuple:
-    """Return the place of a record's data set among others: by category, then in the paper's order, then by name."""
-    known, name = list(TASKS), record["dataset"]
-    return KINDS.index(record["category"]), known.index(name) if name in TASKS else len(known), name
+def dataset_order(record: dict) -> tuple[int, int, str]:
+    """Return a key that sorts records by category, then in the paper's order, then by name."""
+    name = record["dataset"]
+    # Data sets of one's own follow those of the paper, by name.
+    known = list(TASKS)
+    index = known.index(name) if name in TASKS else len(known)
+    return KINDS.index(record["category"]), index, name
 
 
-def capped(runs: Iterable[dict]) -> int:
-    """Count the runs whose chosen training was ended by the limit on epochs, before its patience was."""
-    return sum(chosen_member(run)["status"] == "epoch limit" for run in runs if run["chosen"])
+def reached_max_epochs(records: Iterable[dict]) -> int:
+    """Count the chosen trainings that the limit on epochs ended before early stopping did."""
+    chosen = [chosen_member(record) for record in records if record["chosen"]]
+    return sum(member["status"] == "epoch limit" for member in chosen)
 
 
-def largest_class(root, runs: Iterable[dict]) -> dict[str, float]:
-    """Return, per data set, the share of the test set's most frequent class, from the labels beside a run."""
-    shares = {}
-    for run in runs:
-        if run["dataset"] not in shares and run["test"]:
-            _, labels = read_predictions(path_of(root, run))
-            shares[run["dataset"]] = np.bincount(labels).max() / len(labels)
+def chosen_member(record: dict) -> dict:
+    """Return the grid member that was tested, of a run that did not diverge."""
+    return record["members"][record["chosen"]["member"]]
+
+
+def largest_class(root: Path, records: Records) -> dict[str, float]:
+    """Return the share of the test set's most frequent class, by data set."""
+    shares: dict[str, float] = {}
+    for record in records:
+        if record["dataset"] not in shares and record["test"]:
+            _, labels = read_predictions(path_of(root, record))
+            shares[record["dataset"]] = np.bincount(labels).max() / len(labels)
     return shares
 
 
-def chosen_member(run: dict) -> dict:
-    """Return the entry of the tested grid member in the record of a run that did not diverge."""
-    return run["members"][run["chosen"]["member"]]
-
-
 def score_frame(
-    runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy"
+    records: Records, metric: str | Callable[[dict], float] = "accuracy"
 ) -> pd.DataFrame:
-    """Return one score per run on one backbone: rows (category, dataset, seed), columns methods in their usual order.
+    """Return one score per run on one backbone.
 
-    metric: a key of the record's "test", or a function of the record. Rows stand by category, then in the paper's order
-    of data sets, and each data set has every seed. NaN where a run is missing or diverged.
+    Args:
+        records: The runs; of one that diverged, or is missing, the score is NaN.
+        metric: A key of the record's "test", or a function of the record.
+
+    Returns:
+        Rows `ROWS`: by category, then data sets in the paper's order, each with
+        every seed. Columns methods in their usual order.
     """
-    runs = list(runs)
-    value = metric if callable(metric) else lambda run: run["test"][metric]
-    keys = [*ROWS, "method"]
-    of_runs = {
-        tuple(run[key] for key in keys): value(run) if run["test"] else np.nan for run in runs
-    }
-    scores = pd.Series(of_runs, dtype=float).rename_axis(keys).unstack()
-    datasets = dict.fromkeys((run["category"], run["dataset"]) for run in sorted(runs, key=place))
-    seeds = sorted({run["seed"] for run in runs})
-    index = pd.MultiIndex.from_tuples(
-        [(*dataset, seed) for dataset in datasets for seed in seeds], names=ROWS
-    )
-    return scores.reindex(index=index, columns=[key for key in METHODS if key in scores])
+    scores = {}
+    for record in records:
+        row = tuple(record[name] for name in (*ROWS, "method"))
+        if not record["test"]:
+            scores[row] = np.nan
+        elif callable(metric):
+            scores[row] = metric(record)
+        else:
+            scores[row] = record["test"][metric]
+    # From one row per run to a column per method.
+    frame = pd.Series(scores, dtype=float).rename_axis([*ROWS, "method"]).unstack()
+
+    # Every data set has every seed, so that missing runs are NaN.
+    ordered = sorted(records, key=dataset_order)
+    datasets = dict.fromkeys((record["category"], record["dataset"]) for record in ordered)
+    seeds = sorted({record["seed"] for record in records})
+    rows = [(*dataset, seed) for dataset in datasets for seed in seeds]
+    methods = [name for name in METHODS if name in frame]
+    return frame.reindex(index=pd.MultiIndex.from_tuples(rows, names=ROWS), columns=methods)
 
 
-def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean over seeds of a frame of `score_frame`: rows (category, dataset)."""
-    return scores.groupby(level=ROWS[:2], sort=False).mean()
+def mean_over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the means over seeds of a frame of `score_frame`: rows (category, dataset)."""
+    return scores.groupby(level=["category", "dataset"], sort=False).mean()
+
+
+def means_by_seed(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return each method's mean over data sets, in the shape that `plots.forest` draws.
+
+    Returns:
+        Rows methods; columns mean, over all seeds, and seed<k>. NaN where a run is
+        missing.
+    """
+    seeds = scores.groupby(level="seed").mean(skipna=False).T.add_prefix("seed")
+    return seeds.assign(mean=mean_over_seeds(scores).mean(skipna=False))
 
 
 def complete(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the data sets on which every method has a run. InputError if there are none."""
-    whole = scores.groupby(level="dataset").transform("count").all(axis=1)
+    """Return the rows of the data sets on which every method has a run.
+
+    Raises:
+        InputError: There are none.
+    """
+    # Runs of each data set and method, (rows, methods); zero where a method has none.
+    counts = scores.groupby(level="dataset").transform("count")
+    whole = counts.all(axis=1)
     if not whole.any():
         raise InputError("there is no data set on which every method has a run")
     return scores[whole]

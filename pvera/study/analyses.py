@@ -1,169 +1,224 @@
 """Analyses of trained adapters: Monte Carlo uncertainty, out-of-distribution values, latent maps.
 
-An `Analysis` leaves one record, with its arrays beside it. Its configuration holds hashes of the adapter's file and of
-the test images; the adapter's stands in its training's record, so only computing needs the file.
+An `Analysis` leaves one record, with its arrays. Its configuration holds hashes of the adapter's
+file and of the test images. That of the adapter stands in its training's record, so only computing
+needs the file.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pvera import checkpoint, latents, metrics, uncertainty
 from pvera.adapters.base import derive
 from pvera.data import inputs, suite
-from pvera.data.image_folders import ImageData
+from pvera.data.image_splits import ImageData
 from pvera.errors import InputError
+from pvera.model import AdaptedModel
 from pvera.study import results
-from pvera.study.runs import Job, Run
+from pvera.study.jobs import Job, OnStep, Run
 from pvera.study.training import batches, predict
+
+#: Test data by name of the data set.
+Tests = Mapping[str, ImageData]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis(Job):
-    """One analysis of adapters that trainings have left.
+    """One analysis of adapters that trainings have left."""
 
-    trained: the trainings; an adapter lies beside the record of each.
-    function: (model with the first adapter, analysis, test data by name) -> arrays.
-    tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
-    """
-
+    #: Each has left an adapter.
     trained: tuple[Run, ...]
+    #: From the model with the first adapter, this analysis, and `Tests` to arrays by name.
     function: Callable
+    #: Data sets whose test images the function is given.
     tested: tuple[str, ...]
+    #: Whatever else influences the numbers.
     settings: dict = field(hash=False)
 
     @classmethod
     def build(
-        cls, trained: Sequence[Run], experiment: str, function: Callable, tested=(), **settings
+        cls,
+        trained: Sequence[Run],
+        experiment: str,
+        function: Callable,
+        tested: Sequence[str] | None = None,
+        **settings,
     ) -> "Analysis":
-        """Build the analysis of the adapters that runs left; it stands under the first of them.
+        """Build the analysis of the adapters that runs left.
 
-        tested: by default the data set of the training.
+        Args:
+            trained: The runs. The analysis has the names of the first.
+            experiment: Folder of the result.
+            function: See `Analysis`.
+            tested: Data sets; by default that of the training.
+            settings: Whatever else influences the numbers.
         """
         first = trained[0]
-        shared = {name: getattr(first, name) for name in Job.__dataclass_fields__} | {
-            "experiment": experiment
-        }
-        tested = tuple(tested) or (first.dataset,)
+        shared = {name: getattr(first, name) for name in Job.__dataclass_fields__}
         return cls(
-            **shared, trained=tuple(trained), function=function, tested=tested, settings=settings
+            **shared | {"experiment": experiment},
+            trained=tuple(trained),
+            function=function,
+            tested=tuple(tested or [first.dataset]),
+            settings=settings,
         )
 
     @property
     def adapters(self) -> list[Path]:
         """The adapters' files. InputError for one that is gone or was changed."""
-        return [results.beside(run.path, results.ADAPTER) for run in self.trained]
+        return [results.kept_file(run.path, results.ADAPTER) for run in self.trained]
 
-    def specified(self) -> dict:
-        return super().specified() | {
+    def known_config(self) -> dict:
+        """Add the adapters' hashes and the settings."""
+        hashes = [results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained]
+        config = {
             "seed": self.seed,
-            "adapter_sha256": [
-                results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained
-            ],
+            "adapter_sha256": hashes,
             "tested": self.tested,
             "precision": self.precision,
-            "batch": ImageData.evaluation_batch,  # images that share the noise of a draw
+            "batch": ImageData.evaluation_batch,  # images that share the noise of a sample
             "images": self.images,
-            **self.settings,
         }
+        return super().known_config() | config | self.settings
 
-    def measured(self) -> dict:
-        return super().measured() | {
-            "data_sha256": inputs.data_sha256(self, self.tested, ("test",)),
-        }
+    def data_config(self) -> dict:
+        """Add the hash of the test images."""
+        test_sha256 = inputs.data_sha256(self, self.tested, ("test",))
+        return super().data_config() | {"data_sha256": test_sha256}
 
-    def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
-        """Return the record and the arrays. InputError where an adapter is missing, does not fit, or was trained on
-        other splits than lie there now: its test images may then be those that it was trained on."""
-        records = [results.read(run.path) for run in self.trained]
-        for run, record in zip(self.trained, records, strict=True):
-            config = record["config"]
-            if config["images"] == self.images and config["data_sha256"] != inputs.data_sha256(
-                self
-            ):
-                raise InputError(
-                    f"{run.path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
-                    "restore them, or train again with --replace"
-                )
+    def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
+        """Return the record and the arrays.
+
+        Raises:
+            InputError: An adapter is missing, does not fit, or was trained on other splits than
+                the data set has: the test images may then be those that it was trained on.
+        """
+        for run in self.trained:
+            self._require_same_splits(run)
         first, *_ = self.adapters
-        frozen, tests = inputs.for_run(self, device, self.tested, ("test",))
-        data = dict(zip(self.tested, tests, strict=True))
+        frozen, tests = inputs.load_for_job(self, device, self.tested, ("test",))
         with checkpoint.load(frozen.model, first).eval() as model:
-            arrays = self.function(model, self, data)
-        origin = {name: records[0].get(name) for name in ("category", "protocol", "data_copy")}
-        return origin | {"config": self.config()}, {"arrays": arrays}
+            arrays = self.function(model, self, dict(zip(self.tested, tests, strict=True)))
+
+        record = results.read(self.trained[0].path)
+        described = {
+            "category": record.category,
+            "protocol": record.protocol,
+            "data_copy": record.data_copy,
+            "config": self.config(),
+        }
+        return described, {"arrays": arrays}
+
+    def _require_same_splits(self, run: Run) -> None:
+        config = results.read(run.path).config
+        if config["images"] != self.images:
+            return  # the hashes are of different parts of the data set
+        if config["data_sha256"] != inputs.data_sha256(self):
+            raise InputError(
+                f"{run.path}: was trained on other images or splits of {self.dataset} than "
+                f"{self.data_root} holds: restore them, or train again with --replace"
+            )
 
 
-def draw(model, test, k: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the softmax scores (k, images, classes) of k draws of a split, batch by batch."""
+# Uncertainty
+
+
+def sample_batches(
+    model: AdaptedModel, test: ImageData, samples: int, seed: int
+) -> Iterator[np.ndarray]:
+    """Yield the softmax scores (samples, images, classes) of a split, batch by batch."""
     for part in batches(test):
-        yield (
-            uncertainty.sample(model, test[part], k, derive(seed, "uncertainty", part.start))
-            .cpu()
-            .numpy()
-        )
+        batch_seed = derive(seed, "uncertainty", part.start)
+        yield uncertainty.sample(model, test[part], samples, batch_seed).cpu().numpy()
 
 
-def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
-    """Compute one pass with the mean, and the `Estimates` of all test images for each number of samples.
+def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np.ndarray]:
+    """Compute one pass with the mean, and the `Estimates` for each number of samples.
 
-    Few samples are the first of the many (Algorithm 1, appendix C).
+    Few samples are the first of the many (Algorithm 1, Appendix C).
     """
-    test, draws = tests[analysis.dataset], analysis.settings["draws"]
+    test = tests[analysis.dataset]
     labels = test.labels.cpu().numpy()
+    counts = analysis.settings["draws"]
     single_pass = predict(model, test)
-    scores = np.concatenate(list(draw(model, test, max(draws), analysis.seed)), 1)
-    estimates = {k: uncertainty.estimate(scores[:k], labels) for k in draws}
+    # (samples, images, classes)
+    scores = np.concatenate(list(sample_batches(model, test, max(counts), analysis.seed)), axis=1)
+    estimates = [uncertainty.estimate(scores[:count], labels) for count in counts]
 
     arrays = {
-        "draws": np.array(draws, np.int16),
+        "draws": np.array(counts, np.int16),
         "labels": labels.astype(np.int16),
         "single_confidence": single_pass.max(axis=1).astype(np.float16),
         "single_predicted": single_pass.argmax(axis=1).astype(np.int16),
     }
     for name, kind in uncertainty.STORED.items():
-        of_draws = [getattr(each, name) for each in estimates.values()]
-        arrays[name] = np.stack(of_draws).astype(kind)
+        arrays[name] = np.stack([getattr(each, name) for each in estimates]).astype(kind)
     if analysis.settings["pictures"]:
-        arrays |= examples(test, scores, estimates[max(draws)])
+        most = estimates[counts.index(max(counts))]
+        arrays |= examples(test, scores, most)
     return arrays
 
 
 def examples(
     test: ImageData, scores: np.ndarray, estimates: uncertainty.Estimates
 ) -> dict[str, np.ndarray]:
-    """Return pixels and scores of an image that is right and of one that is wrong, with intervals of median width.
+    """Return pixels and scores of a correct and of an incorrect prediction, if there are any.
 
-    scores: (samples, images, classes).
+    Args:
+        test: The images.
+        scores: (samples, images, classes).
+        estimates: Of all samples. The width of each example's interval is the median of its kind.
     """
     by_width = np.argsort(estimates.width, kind="stable")
-    sides = [by_width[estimates.right[by_width] == right] for right in (True, False)]
-    shown = [images[(len(images) - 1) // 2] for images in sides if len(images)]
+    shown = []
+    for is_correct in (True, False):
+        images = by_width[estimates.predicts_label[by_width] == is_correct]
+        if len(images):
+            shown.append(images[(len(images) - 1) // 2])
     return {
         "example_images": np.array(shown, np.int32),
-        "example_pixels": test.images[shown],
+        "example_pixels": _pixels(test, shown),
         "example_scores": scores[:, shown].swapaxes(0, 1).astype(np.float16),
     }
 
 
-def out_of_distribution(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
-    """Compute `latents.adaptation` of every test image of each data set: "<data set>_<mean or norm>_steps", (N,).
+def _pixels(test: ImageData, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Return images (N, size, size, 3) uint8 of a split that is not in memory."""
+    images: Any = test.images
+    return images[indices]
 
-    `from_steps` returns the values. Nothing pairs them, so they are sorted: a sixth of the space.
+
+# Latents
+
+
+def out_of_distribution(
+    model: AdaptedModel, analysis: Analysis, tests: Tests
+) -> dict[str, np.ndarray]:
+    """Compute `latents.adaptation` of every test image of each data set.
+
+    Returns:
+        `to_steps` of the values of each data set and kind, as "<data set>_<kind>_steps".
     """
-    values_of: dict[str, list[np.ndarray]] = {}
+    batch_values: dict[str, list[np.ndarray]] = {}
     for name, test in tests.items():
         for part in batches(test):
             for kind, values in latents.adaptation(model, test[part]).items():
-                values_of.setdefault(f"{name}_{kind}_steps", []).append(values.cpu().numpy())
-    return {name: to_steps(np.concatenate(parts)) for name, parts in values_of.items()}
+                batch_values.setdefault(f"{name}_{kind}_steps", []).append(values.cpu().numpy())
+    return {name: to_steps(np.concatenate(parts)) for name, parts in batch_values.items()}
 
 
 def to_steps(values: np.ndarray) -> np.ndarray:
-    """Return sorted values (N,) in fp16, the bits of each less those of the one before: (N,) uint16."""
-    return np.diff(np.sort(values).astype(np.float16).view(np.uint16), prepend=np.uint16(0))
+    """Pack values (N,) whose order does not matter into a sixth of the space.
+
+    Returns:
+        The sorted values in fp16, the bits of each less those of the one before: (N,) uint16.
+    """
+    bits = np.sort(values).astype(np.float16).view(np.uint16)
+    return np.diff(bits, prepend=np.uint16(0))
 
 
 def from_steps(steps: np.ndarray) -> np.ndarray:
@@ -171,44 +226,55 @@ def from_steps(steps: np.ndarray) -> np.ndarray:
     return np.cumsum(steps, dtype=np.uint16).view(np.float16).astype(np.float64)
 
 
-def focus(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
-    """Compute how well the length of μ_q finds the patches of an image's object: AUROC per test image, NaN without any.
+def focus(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np.ndarray]:
+    """Compute how well the length of μ_q finds the patches of an image's object.
 
-    A patch is the object's where it covers a tenth of it or more, and another where it covers none of it.
-    adapted: with the trained adapter. frozen: with d = 1 and b = 0, which leaves x A on the frozen backbone.
+    A patch is the object's where it covers a tenth of it or more, and another where it covers
+    none of it.
+
+    Returns:
+        The AUROC of each test image, NaN without an object. "adapted": of the trained adapter.
+        "frozen": with d = 1 and b = 0, which leaves x A on the frozen backbone.
     """
-    test, masks = tests[analysis.dataset], suite.RECIPES[analysis.dataset].draw("test").masks
-    arrays = {}
-    for name in ("adapted", "frozen"):
-        for adapter in model.members[0].layers if name == "frozen" else ():
-            adapter.d.data.fill_(1.0)
-            adapter.b.data.zero_()
-        lengths = np.concatenate(
-            [latents.lengths(model, test[part]).cpu().numpy() for part in batches(test)]
-        )
-        n, height, width = lengths.shape
-        pixels = n, height, masks.shape[1] // height, width, masks.shape[2] // width
-        aurocs = []
-        for length, share in zip(lengths, masks[:n].reshape(pixels).mean((2, 4)), strict=True):
-            used = (share >= 0.1) | (share == 0)
-            aurocs.append(metrics.auroc(length[used], share[used] > 0))
-        arrays[name] = np.array(aurocs, np.float32)
+    test = tests[analysis.dataset]
+    masks = suite.RECIPES[analysis.dataset].draw("test").masks
+    assert masks is not None, "tasks with objects have masks"
+    arrays = {"adapted": _focus(model, test, masks)}
+    adapter: Any
+    for adapter in model.members[0].layers:
+        adapter.d.data.fill_(1.0)
+        adapter.b.data.zero_()
+    arrays["frozen"] = _focus(model, test, masks)
     return arrays
 
 
-def latent_maps(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
-    """Compute `latents.maps` of the first test images of classes that lie evenly among all that occur."""
+def _focus(model: AdaptedModel, test: ImageData, masks: np.ndarray) -> np.ndarray:
+    """Return the AUROC of each test image. Masks: (N, height, width) in pixels."""
+    parts = [latents.lengths(model, test[part]).cpu().numpy() for part in batches(test)]
+    lengths = np.concatenate(parts)  # (N, rows, columns) of patches
+    count, rows, columns = lengths.shape
+    patch = masks.shape[1] // rows, masks.shape[2] // columns
+    pixels = masks[:count].reshape(count, rows, patch[0], columns, patch[1])
+
+    aurocs = []
+    for length, share in zip(lengths, pixels.mean(axis=(2, 4)), strict=True):
+        is_counted = (share >= 0.1) | (share == 0)
+        aurocs.append(metrics.auroc(length[is_counted], share[is_counted] > 0))
+    return np.array(aurocs, np.float32)
+
+
+def latent_maps(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np.ndarray]:
+    """Compute `latents.maps` of the first test images of classes, spread over all classes."""
     settings, test = analysis.settings, tests[analysis.dataset]
     labels = test.labels.cpu().numpy()
     classes, first = np.unique(labels, return_index=True)
-    images = first[
-        np.linspace(0, len(classes) - 1, min(settings["shown"], len(classes))).round().astype(int)
-    ]
+    count = min(settings["shown"], len(classes))
+    images = first[np.linspace(0, len(classes) - 1, count).round().astype(int)]
     maps = latents.maps(model, test[images], settings["draws"], analysis.seed)
     return {
         "shown": images.astype(np.int32),
         "labels": labels[images].astype(np.int16),
-        "pixels": test.images[images],
+        "pixels": _pixels(test, images),
         "mu": maps.mu.astype(np.float32),
         "draws": maps.draws.astype(np.float32),
         "explained": np.float64(maps.explained),

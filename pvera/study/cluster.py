@@ -1,7 +1,8 @@
 """Workers as the jobs of a SLURM array, through submitit: submission and state.
 
-Jobs carry a name that follows from what they run and the folder of results, so neither ids nor an accounting database
-are needed to find them. Whether a run is done, under way or failed is told by the files at its place (`worker`).
+The name of SLURM's jobs follows from what they run and from the folder of results, so neither ids
+nor an accounting database are needed to find them. The state of a run follows from its files
+(`worker`).
 """
 
 import shutil
@@ -9,24 +10,26 @@ import subprocess
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pvera.data.inputs import prepare
-from pvera.errors import InputError, optional
+from pvera.errors import InputError, import_extra
 from pvera.files import digest
+from pvera.study.jobs import ENDED, Job
+from pvera.study.plan import Plan
 from pvera.study.profiles import Settings, Text
-from pvera.study.runs import ENDED
-from pvera.study.worker import DIVERGED, Plan, claimed, failure, work
+from pvera.study.worker import DIVERGED, claimed, failure_file, work
 
 STATES = ["done", "diverged", "running", "failed", "missing", "different"]
-POLLED = 20  # seconds between two looks at the queue
+POLL_SECONDS = 20  # between two looks at the queue
 
 
 class Site(Settings):
-    """The cluster config: what a job may use and how many there are, from a YAML file like experiments/slurm.yaml."""
+    """What a job may use and how many there are, from a YAML file like experiments/slurm.yaml."""
 
     minutes: PositiveInt
     memory: Annotated[str, Field(pattern=r"^[1-9]\d*[KMGT]?$")]
@@ -41,27 +44,38 @@ class Site(Settings):
 
 @dataclass(frozen=True)
 class Worker:
-    """The work of one job: whatever of `plan` is missing when it starts, so it can be started any number of times.
+    """The work of one SLURM job: whatever of the plan is missing when it starts.
 
-    submitit requeues it before its time limit (`checkpoint`), SLURM after preemption.
+    So it can be started any number of times. submitit requeues it before its time limit
+    (`checkpoint`), and SLURM after preemption.
     """
 
     plan: Plan
     device: str
 
     def __call__(self) -> None:
+        """Work until nothing is missing."""
         work(self.plan, self.device, keep_going=True)
 
-    def checkpoint(self):
-        return optional("submitit", "slurm").helpers.DelayedSubmission(self)
+    def checkpoint(self) -> Any:
+        """Return what submitit submits again."""
+        return import_extra("submitit", "slurm").helpers.DelayedSubmission(self)
 
 
 def submit(plan: Plan, site: Site) -> int:
-    """Submit as many workers as there are missing runs, at most `site.workers` with those that SLURM still has.
+    """Submit a worker for each missing run.
 
-    Returns their number. InputError if sbatch refuses, and as `Plan.missing` and `inputs.prepare`.
+    Args:
+        plan: Has the runs.
+        site: Limits the number of workers, those that SLURM still has included.
+
+    Returns:
+        The number of submitted workers.
+
+    Raises:
+        InputError: sbatch is missing or refuses, or as `Plan.missing` and `inputs.prepare`.
     """
-    submitit = optional("submitit", "slurm")
+    submitit = import_extra("submitit", "slurm")
     if shutil.which("sbatch") is None:
         raise InputError("there is no SLURM here: sbatch is not on PATH")
     missing = plan.missing()
@@ -69,49 +83,56 @@ def submit(plan: Plan, site: Site) -> int:
     if count <= 0:
         return 0
     prepare(missing, decode=False)
-    for run in missing:
-        failure(run).unlink(missing_ok=True)
+    for job in missing:
+        failure_file(job).unlink(missing_ok=True)
+
     folder = plan.root / plan.profile.name / "slurm" / f"{datetime.now():%Y%m%d-%H%M%S-%f}"
     executor = submitit.SlurmExecutor(folder, max_num_timeout=site.requeues)
-    executor.update_parameters(
-        job_name=_job_name(plan),
-        partition=site.partition,
-        account=site.account,
-        time=site.minutes,
-        mem=site.memory,
-        cpus_per_task=site.cpus,
-        gpus_per_node=site.gpus or None,
-        array_parallelism=count,
-        stderr_to_stdout=True,
-        srun_args=[
-            f"--cpus-per-task={site.cpus}"
-        ],  # since SLURM 22.05 srun does not take it over from sbatch
-        additional_parameters={"requeue": True, **site.options},
-    )
+    executor.update_parameters(**_sbatch_parameters(plan, site, count))
+    worker = Worker(plan, "cuda" if site.gpus else "cpu")
     try:
-        executor.submit_array([Worker(plan, "cuda" if site.gpus else "cpu")] * count)
+        executor.submit_array([worker] * count)
     except submitit.core.utils.FailedJobError as error:  # what sbatch says when it refuses
         shutil.rmtree(folder)
         raise InputError(" ".join(str(error).split())) from None
     return count
 
 
+def _sbatch_parameters(plan: Plan, site: Site, count: int) -> dict[str, Any]:
+    return {
+        "job_name": _job_name(plan),
+        "partition": site.partition,
+        "account": site.account,
+        "time": site.minutes,
+        "mem": site.memory,
+        "cpus_per_task": site.cpus,
+        "gpus_per_node": site.gpus or None,
+        "array_parallelism": count,
+        "stderr_to_stdout": True,
+        # Since SLURM 22.05 srun no longer inherits it from sbatch.
+        "srun_args": [f"--cpus-per-task={site.cpus}"],
+        "additional_parameters": {"requeue": True, **site.options},
+    }
+
+
 def _job_name(plan: Plan) -> str:
-    """Return the name of a plan's jobs, with a hash of what they run and of the folder of results."""
-    runs = digest([str(plan.root), plan.experiments, plan.profile.model_dump()])[:8]
-    return f"pvera-{plan.profile.name}-{runs}"
+    """Return the name of a plan's jobs, with a hash of what they run and where results go."""
+    content = {
+        "root": str(plan.root),
+        "experiments": plan.experiments,
+        "profile": plan.profile.model_dump(),
+    }
+    return f"pvera-{plan.profile.name}-{digest(content)[:8]}"
 
 
 def active(plan: Plan) -> int:
-    """Count the jobs that SLURM still has. InputError where it does not answer."""
-    command = [
-        "squeue",
-        "--noheader",
-        "--array",
-        "--me",
-        "--format=%T",
-        f"--name={_job_name(plan)}",
-    ]
+    """Count the jobs that SLURM still has.
+
+    Raises:
+        InputError: SLURM does not answer.
+    """
+    command = ["squeue", "--noheader", "--array", "--me", "--format=%T"]
+    command.append(f"--name={_job_name(plan)}")
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
@@ -120,43 +141,58 @@ def active(plan: Plan) -> int:
 
 
 def wait(plan: Plan) -> None:
-    """Return when SLURM has none of the jobs any more. InputError where not all runs are done then."""
+    """Return when SLURM has none of the jobs any more.
+
+    Raises:
+        InputError: Not all runs are done then.
+    """
     left = 1
     while left:
         try:
             left = active(plan)
         except InputError as error:  # the controller may be restarting, while jobs go on
             print(error, flush=True)
-        time.sleep(POLLED if left else 0)
+        time.sleep(POLL_SECONDS if left else 0)
     if not status(plan).state.isin(ENDED).all():
         raise InputError(f"not all runs are done\n{describe(plan)}")
 
 
 def status(plan: Plan) -> pd.DataFrame:
-    """Return one row per run that can be started: experiment, backbone, dataset, name, state, why.
+    """Describe the runs that can start; data and weights are not read.
 
-    state: one of STATES. running: a worker holds its lock file. failed: why is its last error.
-    The others are those of `Job.state`, without a look at data and weights.
+    Returns:
+        One row per run: experiment, backbone, dataset, name, state (one of `STATES`), and why it
+        failed or diverged.
     """
     rows = []
-    for run in plan.runs():
-        state = run.state(measure=False)
-        why = DIVERGED if state == "diverged" else ""
-        if state not in ENDED and run.path.with_suffix(".lock").exists():
-            with claimed(run) as free:
-                state = state if free else "running"
-        if state == "missing" and failure(run).exists():
-            state, error = "failed", failure(run).read_text(encoding="utf-8").splitlines()[-1]
-            why = f"{error}; all of it is in its .failed file"
-        rows.append((run.experiment, run.backbone, run.dataset, run.name, state, why))
+    for job in plan.jobs():
+        state, reason = _current_state(job)
+        rows.append((job.experiment, job.backbone, job.dataset, job.name, state, reason))
     return pd.DataFrame(rows, columns=["experiment", "backbone", "dataset", "name", "state", "why"])
+
+
+def _current_state(job: Job) -> tuple[str, str]:
+    """Return the state of a job, and its reason where it failed or diverged."""
+    state = job.state(compare_data=False)
+    if state == "diverged":
+        return state, DIVERGED
+    if state not in ENDED and job.path.with_suffix(".lock").exists():
+        with claimed(job) as is_free:
+            if not is_free:
+                return "running", ""
+    failed: Path = failure_file(job)
+    if state == "missing" and failed.exists():
+        error = failed.read_text(encoding="utf-8").splitlines()[-1]
+        return "failed", f"{error}; all of it is in its .failed file"
+    return state, ""
 
 
 def describe(plan: Plan) -> str:
     """Return the number of runs in each state, and why runs failed or diverged."""
     table = status(plan)
-    places = [table.experiment, table.backbone, table.dataset]
-    counts = pd.crosstab(places, table.state, margins=True, margins_name="total")
-    explained = table[table.why != ""].itertuples()
-    reasons = [f"{run.state}: {run.experiment}/{run.name}: {run.why}" for run in explained]
-    return "\n".join([counts.reindex(columns=STATES, fill_value=0).to_string(), *reasons])
+    rows = [table.experiment, table.backbone, table.dataset]
+    counts = pd.crosstab(rows, table.state, margins=True, margins_name="total")
+    lines = [counts.reindex(columns=STATES, fill_value=0).to_string()]
+    for run in table[table.why != ""].itertuples():
+        lines.append(f"{run.state}: {run.experiment}/{run.name}: {run.why}")
+    return "\n".join(lines)

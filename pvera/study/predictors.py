@@ -1,4 +1,4 @@
-"""PVeRA's samples against three rivals: one pass, samples of VeRA's latent dropout, an ensemble of the seeds.
+"""PVeRA's samples against one pass, samples of latent dropout, and an ensemble of the seeds.
 
 One analysis reads the adapters of all seeds on a data set. Its arrays are the columns of one frame:
 
@@ -7,58 +7,67 @@ One analysis reads the adapters of all seeds on a data set. Its arrays are the c
     passes         forward passes per image
     accuracy, nll, ece, ace    of the mean probabilities (`metrics.evaluate`)
     auroc          of errors, by 1 − the highest mean probability
-    auroc_spread   of errors, by the predictive standard deviation of the highest probability; NaN for one pass
+    auroc_spread   of errors, by the predictive standard deviation of the highest probability;
+                   NaN for one pass
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
-import pandas as pd
 
 from pvera import checkpoint, metrics
-from pvera.data.image_folders import ImageData
+from pvera.data.image_splits import ImageData
 from pvera.model import AdaptedModel
 from pvera.study import training
-from pvera.study.analyses import Analysis, draw
+from pvera.study.analyses import Analysis, sample_batches
 
 PASS, SAMPLES, ENSEMBLE = "pass", "samples", "ensemble"
 ALL_SEEDS = -1
 SCORES = ("accuracy", "nll", "ece", "ace")
 
 
-def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]) -> dict:
-    """Score every predictor with the adapters of `analysis`; `model` holds the first of them."""
+def compare(
+    model: AdaptedModel, analysis: Analysis, tests: Mapping[str, ImageData]
+) -> dict[str, np.ndarray]:
+    """Score every predictor with the adapters of an analysis; `model` holds the first of them."""
     test = tests[analysis.dataset]
     labels = test.labels.cpu().numpy()
     count = analysis.settings["samples"]
     backbone = model.unload()
 
-    rows, single_passes = [], []
+    rows: list[dict[str, Any]] = []
+    single_passes = []
     for adapter, run in zip(analysis.adapters, analysis.trained, strict=True):
-        with checkpoint.load(backbone, adapter).eval() as of_seed:
-            single_pass = training.predict(of_seed, test)
-            samples = np.concatenate(list(draw(of_seed, test, count, run.seed)), axis=1)
+        with checkpoint.load(backbone, adapter).eval() as adapted:
+            single_pass = training.predict(adapted, test)
+            samples = np.concatenate(list(sample_batches(adapted, test, count, run.seed)), axis=1)
         rows.append({"predictor": PASS, "seed": run.seed, **score(single_pass[None], labels)})
         rows.append({"predictor": SAMPLES, "seed": run.seed, **score(samples, labels)})
         single_passes.append(single_pass)
-    rows.append(
-        {"predictor": ENSEMBLE, "seed": ALL_SEEDS, **score(np.stack(single_passes), labels)}
-    )
+    ensemble = score(np.stack(single_passes), labels)
+    rows.append({"predictor": ENSEMBLE, "seed": ALL_SEEDS, **ensemble})
 
-    frame = pd.DataFrame(rows)
-    return {column: np.array(frame[column].tolist()) for column in frame}
+    return {column: np.array([row[column] for row in rows]) for column in rows[0]}
 
 
-def score(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Score the mean of predictions (passes, images, classes) and how it ranks its errors. Labels: (images,)."""
+def score(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float | int]:
+    """Score the mean of predictions, and how it ranks its errors.
+
+    Args:
+        probabilities: (passes, images, classes).
+        labels: (images,).
+    """
     probabilities = np.asarray(probabilities, np.float64)
     mean = probabilities.mean(axis=0)
-    wrong = mean.argmax(axis=1) != labels
+    is_wrong = mean.argmax(axis=1) != labels
 
-    scores = {"passes": len(probabilities)}
+    scores: dict[str, float | int] = {"passes": len(probabilities)}
     evaluated = metrics.evaluate(mean, labels)
     scores |= {name: evaluated[name] for name in SCORES}
-    scores["auroc"] = metrics.auroc(1 - mean.max(axis=1), wrong)
+    scores["auroc"] = metrics.auroc(1 - mean.max(axis=1), is_wrong)
     scores["auroc_spread"] = np.nan
     if len(probabilities) > 1:
         spread = probabilities.max(axis=2).std(axis=0, ddof=1)
-        scores["auroc_spread"] = metrics.auroc(spread, wrong)
+        scores["auroc_spread"] = metrics.auroc(spread, is_wrong)
     return scores

@@ -1,14 +1,14 @@
 """Profiles: YAML files in experiments/profiles that say what is trained, read and checked.
 
-A wrong key is one line, here and in other settings:
+A wrong key is reported on one line, here and in other settings:
 
-my.yaml: schedule.epochs: Input should be a valid integer, not 'ten'
+    my.yaml: schedule.epochs: Input should be a valid integer, not 'ten'
 """
 
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -27,27 +27,29 @@ from ruamel.yaml import YAML
 
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
-from pvera.data import image_folders
-from pvera.errors import InputError, explained
-from pvera.study.protocol import PROTOCOLS, VARIANTS
+from pvera.data import tasks
+from pvera.errors import InputError, as_input_error
+from pvera.study.protocol import VARIANTS
 
 # Settings whose types are checked
 
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-WORDS = {"extra_forbidden": "unknown key", "missing": "is missing"}
+#: Our words for errors of pydantic, by type.
+MESSAGES = {"extra_forbidden": "unknown key", "missing": "is missing"}
 
 
-def _distinct(values: list) -> list:
-    if twice := [value for index, value in enumerate(values) if value in values[:index]]:
-        raise ValueError(f"{twice[0]!r} stands twice")
+def _require_distinct(values: list) -> list:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise ValueError(f"{value!r} stands twice")
     return values
 
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
 Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
-Several = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
+Several = Annotated[list[T], Field(min_length=1), AfterValidator(_require_distinct)]
 
 
 class Settings(BaseModel):
@@ -58,60 +60,82 @@ class Settings(BaseModel):
     )
 
     @classmethod
-    def build(cls, content: Any, place: str | Path = "") -> Self:
-        """Build from a mapping. InputError names `place` and the keys that are wrong."""
+    def build(cls, content: Any, source: str | Path = "") -> Self:
+        """Build from a mapping.
+
+        Args:
+            content: Values by key.
+            source: The file that they come from.
+
+        Raises:
+            InputError: A key or a value is wrong; names `source` and the key.
+        """
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            raise InputError(": ".join(filter(None, [str(place), one_line(error)]))) from None
+            raise InputError(": ".join(filter(None, [str(source), one_line(error)]))) from None
 
     def with_(self, **changes) -> Self:
-        """Return a copy with other values; None changes nothing. InputError for values that do not fit."""
-        return self.build(
-            dict(self) | {key: value for key, value in changes.items() if value is not None}
-        )
+        """Return a copy with other values; None changes nothing.
+
+        Raises:
+            InputError: A value does not fit.
+        """
+        given = {key: value for key, value in changes.items() if value is not None}
+        return self.build(dict(self) | given)
 
 
 def one_line(error: ValidationError) -> str:
-    """Return the first error, with its keys, on one line."""
+    """Return the first of several errors, with its keys, on one line."""
     first = error.errors()[0]
-    message = WORDS.get(first["type"], first["msg"]).removeprefix("Value error, ")
-    if first["type"] not in (*WORDS, "value_error"):
+    message = MESSAGES.get(first["type"], first["msg"]).removeprefix("Value error, ")
+    if first["type"] not in (*MESSAGES, "value_error"):
         message += f", not {repr(first['input'])[:60]}"
     keys = ".".join(str(key) if str(key).isprintable() else repr(key) for key in first["loc"])
     return ": ".join(filter(None, [keys, message]))
 
 
-def check(type_: Any, value: Any, place: str) -> None:
-    """Raise ValueError, which names `place`, for a value that is not of the type."""
+def require_type(type_: Any, value: Any, key: str) -> None:
+    """Raise ValueError, which names `key`, unless the value is of the type."""
     try:
         TypeAdapter(type_, config=STRICT).validate_python(value)
     except ValidationError as error:
-        raise ValueError(f"{place}: {one_line(error)}") from None
+        raise ValueError(f"{key}: {one_line(error)}") from None
 
 
-def choose(what: str, name: str, among: Iterable[str]) -> None:
-    """Raise InputError unless `name` is one of `among`."""
-    if name not in among:
-        raise InputError(f"unknown {what} {name!r}; choose from {', '.join(among)}")
+def require_known(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raise InputError, which lists the known names, unless `name` is one of them."""
+    if name not in known:
+        raise InputError(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
 
 
 def load_yaml(path: str | Path) -> Any:
-    """Read a file in YAML 1.2, in which 1e-3 is a number and a key stands once. InputError names the wrong line."""
-    with explained(f"{path} cannot be read"):
+    """Read a file in YAML 1.2, in which 1e-3 is a number and no key may stand twice.
+
+    Raises:
+        InputError: The file is damaged; names the line.
+    """
+    with as_input_error(f"{path} cannot be read"):
         return YAML(typ="safe", pure=True).load(Path(path).read_text(encoding="utf-8"))
 
 
 # Profiles
 
-#: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
-PRECISIONS = ("float32", "bfloat16")
-#: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is the data set's β in
-#: `protocol.PUBLISHED_BETA`.
-OF_TRAINING = {"learning_rate": PositiveFloat, "beta": NonNegativeFloat | Literal["published"]}
+#: Of the products in the forward and backward pass; trained tensors, loss and KL term are always
+#: fp32.
+Precision = Literal["float32", "bfloat16"]
+PRECISIONS = get_args(Precision)
 
 #: Each seed searches a grid, or the first one for all.
-CHOICES = ("each_seed", "first_seed")
+Chooser = Literal["each_seed", "first_seed"]
+CHOOSERS = get_args(Chooser)
+
+#: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is
+#: the data set's β in `protocol.PUBLISHED_BETA`.
+TRAINING_HYPERPARAMETERS = {
+    "learning_rate": PositiveFloat,
+    "beta": NonNegativeFloat | Literal["published"],
+}
 
 Hyperparameters = dict[Text, Any]
 
@@ -127,100 +151,111 @@ class TrainingConfig(Settings):
 
 
 class Experiment(Settings):
-    """One training experiment: every method on every backbone and data set with every seed, but for what it says.
+    """One training experiment: by default every method on every backbone, data set and seed."""
 
-    methods, backbones, datasets: those of the profile that stand here, by default all.
-    seeds: by default the profile's.
-    protocol: one of `protocol.VARIANTS`, by default the profile's. A difference that concerns one method trains
-        that method alone.
-    set: hyperparameters of all runs, instead of the profile's.
-    inherit: experiments whose first seed has searched hyperparameters of the method on the same data set. Their choice
-        replaces the profile's values; `set` and `grid` replace the choice.
-    vary: one hyperparameter, or "protocol", with its values. The runs of each value lie below "<experiment>_<value>".
-    grid: hyperparameters with the values that are searched, all combinations; by default the grid of the method.
-    search: without, the method's `default` replaces its grid.
-    choose: who chooses from the grid: "each_seed" for itself, the "first_seed" for all, or the first seed of another
-        experiment; by default as the profile says.
-    folder: of the results, by default the experiment's name. Experiments may share one.
-    keep: predictions and adapters stay beside the records.
-    all_images: train and test on all images (texts), whatever the profile's `images`.
-    on_request: runs only where it is asked for.
-    """
-
+    #: Those of the profile that take part, by default all.
     methods: Several[Name] | None = None
     backbones: Several[Name] | None = None
     datasets: Several[Name] | None = None
+    #: By default the profile's.
     seeds: Several[NonNegativeInt] | None = None
+    #: One of `protocol.VARIANTS`, by default the profile's. A difference that concerns one method
+    #: trains that method alone.
     protocol: Text | None = None
+    #: Hyperparameters of all runs, instead of the profile's.
     set: Hyperparameters = {}
+    #: Experiments whose first seed has searched hyperparameters of the method on the data set.
+    #: Their choice replaces the profile's values; `set` and `grid` replace the choice.
     inherit: list[Name] = []
+    #: One hyperparameter, or "protocol", with its values. The results of each value lie in the
+    #: folder "<experiment>_<value>".
     vary: Annotated[dict[Text, Several[Any]], Field(max_length=1)] = {}
+    #: Hyperparameters with the values that are searched, all combinations; by default the grid of
+    #: the method.
     grid: dict[Text, Several[Any]] = {}
+    #: Otherwise the method's `default` replaces its grid.
     search: bool = True
+    #: Who chooses from the grid: "each_seed" for itself, the "first_seed" for all, or the first
+    #: seed of another experiment; by default as the profile says.
     choose: Name | None = None
+    #: Of the results, by default the experiment's name. Experiments may share one.
     folder: Name | None = None
+    #: Predictions and adapters are kept with the records.
     keep: bool = False
+    #: Train and test on all images (texts), whatever the profile's `images`.
     all_images: bool = False
+    #: Runs only where it is asked for.
     on_request: bool = False
 
     @model_validator(mode="after")
-    def _known_protocols(self) -> Self:
-        for name in filter(None, (self.protocol, *self.vary.get("protocol", ()))):
-            choose("protocol", name, VARIANTS)
+    def _check_protocols(self) -> Self:
+        names = [*self.vary.get("protocol", ())]
+        if self.protocol is not None:
+            names.append(self.protocol)
+        for name in names:
+            require_known("protocol", name, VARIANTS)
         return self
 
-    def variants(self, name: str) -> dict[str, Hyperparameters]:
-        """Return the folders of results with the value that each varies; `name`: of the experiment."""
+    def folders(self, name: str) -> dict[str, Hyperparameters]:
+        """Return the folders of the results, each with the value that it varies.
+
+        Args:
+            name: Of the experiment.
+        """
         folder = self.folder or name
         if not self.vary:
             return {folder: {}}
         ((key, values),) = self.vary.items()
-        texts = [f"{value:g}" if isinstance(value, float) else value for value in values]
-        return {f"{folder}_{text}": {key: value} for text, value in zip(texts, values, strict=True)}
+        folders = {}
+        for value in values:
+            text = f"{value:g}" if isinstance(value, float) else value
+            folders[f"{folder}_{text}"] = {key: value}
+        return folders
 
 
 class Profile(Settings):
-    """A profile's backbones, data sets, methods with their grids, seeds, budget, protocol and experiments.
+    """A profile's backbones, data sets, methods with their grids, seeds, and experiments."""
 
-    title: of its tasks and backbone in tables and figures; by default its name.
-    methods: per method its fixed hyperparameters, `grid` (hyperparameters with the values that are searched) and
-        `default`, the values that replace the grid where it is not searched.
-    training: `schedule` in the file.
-    learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
-    precision: one of `PRECISIONS`.
-    choose: see `Experiment`.
-    experiments: the trainings by name; by default the benchmark.
-    analyses: the analyses that run where no others are asked for, each with the experiments whose adapters it reads; by
-        default all, most of them of the benchmark.
-    out_of_distribution: data sets whose models see each other's images; by default the first of each category.
-    pictures: whether results may hold test images; those of VTAB-1k's public copies may not be passed on.
-    gpu: whether `run_all.sh` asks for one.
-    weights: per backbone a local file of its weights, instead of the hub's.
-    image_size: pixels of an image's side on all backbones, instead of their own.
-    images: for trials, how many images (or texts) of each split are used, the first ones.
-    name: of the file, which does not set it.
-    """
-
+    #: Of the file, which does not set it.
     name: Name
+    #: Of its tasks and backbone in tables and figures; by default its name.
     title: Text | None = None
+    #: Folder of the data sets.
     data: Text
     backbones: Several[Name]
     datasets: Several[Name]
     seeds: Several[NonNegativeInt]
-    protocol: Literal[tuple(PROTOCOLS)]
+    protocol: Literal["corrected", "published"]
+    #: Per method its fixed hyperparameters, `grid` (hyperparameters with the values that are
+    #: searched) and `default`, the values that replace the grid where it is not searched.
     methods: Annotated[dict[Text, Hyperparameters], Field(min_length=1)]
+    #: `schedule` in the file.
     training: TrainingConfig = Field(TrainingConfig(), alias="schedule")
+    #: Of heads, and of adapters without a learning-rate grid (Section 4.2).
     learning_rate: PositiveFloat = 1e-4
-    precision: Literal[PRECISIONS] = "float32"
+    precision: Precision = "float32"
+    #: Backbones on which the methods' grids are not searched.
     fixed_grid: list[Name] = []
-    choose: Literal[CHOICES] = "each_seed"
+    #: See `Experiment`.
+    choose: Chooser = "each_seed"
+    #: The trainings by name; by default the one named "benchmark", which trains all methods.
     experiments: dict[Name, Experiment] = {"benchmark": Experiment(keep=True)}
+    #: Experiments that each train a variant of one method, with the variants' titles.
+    variants: dict[Name, Text] = {}
+    #: The analyses that run where no others are asked for, each with the experiments whose
+    #: adapters it reads; by default all, most of them of the benchmark.
     analyses: dict[Name, Several[Name]] = {}
+    #: Data sets whose models see each other's images; by default the first of each category.
     out_of_distribution: list[Name] = []
+    #: Whether results may hold test images; those of VTAB-1k's public copies may not be shared.
     pictures: bool = True
+    #: Whether `run_all.sh` asks for one.
     gpu: bool = False
+    #: Per backbone a local file of its weights, instead of the hub's.
     weights: dict[Name, Text] = {}
+    #: Pixels of an image's side on all backbones, instead of their own.
     image_size: PositiveInt | None = None
+    #: For trials: how many images (or texts) of each split are used, the first ones.
     images: PositiveInt | None = None
 
     @property
@@ -229,64 +264,90 @@ class Profile(Settings):
         return self.backbones[0] in text_encoders.NAMES
 
     @model_validator(mode="after")
-    def _known_names(self) -> Self:
+    def _check_names(self) -> Self:
         for name in self.backbones:
             if self.text:
-                choose("text encoder", name, text_encoders.NAMES)
+                require_known("text encoder", name, text_encoders.NAMES)
             else:
                 backbones.architecture(name, self.image_size)
-        named = [
-            name for experiment in self.experiments.values() for name in experiment.datasets or ()
-        ]
-        for name in (*self.datasets, *self.out_of_distribution, *named):
-            if (image_folders.task(name, self.data).category == "language") != self.text:
-                raise ValueError(
-                    f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}"
-                )
+        self._check_datasets()
         for name, options in self.methods.items():
-            choose("method", name, METHODS)
-            grid, default, place = (
-                options.get("grid", {}),
-                options.get("default", {}),
-                f"methods.{name}",
-            )
-            check(dict[str, Several[Any]], grid, f"{place}.grid")
-            check(dict[str, Any], default, f"{place}.default")
-            fixed = {key: value for key, value in options.items() if key not in ("grid", "default")}
-            _check_hyperparameters(place, name, fixed | default, grid)
+            _check_method(name, options)
         for name, experiment in self.experiments.items():
-            for other in (*experiment.inherit, experiment.choose or CHOICES[0]):
-                choose("experiment", other, (*CHOICES, *self.experiments))
-            varied = {key: values for key, values in experiment.vary.items() if key != "protocol"}
-            for method in experiment.methods or self.methods:
-                choose("method", method, METHODS)
-                _check_hyperparameters(
-                    f"experiments.{name}", method, experiment.set, varied | experiment.grid
-                )
+            self._check_experiment(name, experiment)
         return self
+
+    def _check_datasets(self) -> None:
+        names = [*self.datasets, *self.out_of_distribution]
+        for experiment in self.experiments.values():
+            names += experiment.datasets or ()
+        for name in names:
+            is_text = tasks.find_task(name, self.data).category == "language"
+            if is_text != self.text:
+                kind = "texts" if is_text else "images"
+                raise ValueError(f"datasets: {name!r} is a data set of {kind}")
+
+    def _check_experiment(self, name: str, experiment: Experiment) -> None:
+        for other in (*experiment.inherit, experiment.choose or CHOOSERS[0]):
+            require_known("experiment", other, (*CHOOSERS, *self.experiments))
+        searched = dict(experiment.vary)
+        searched.pop("protocol", None)
+        searched |= experiment.grid
+        for method in experiment.methods or self.methods:
+            require_known("method", method, METHODS)
+            _check_hyperparameters(f"experiments.{name}", method, experiment.set, searched)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Read the profile in a YAML file. InputError for a missing or malformed file, with the key that is wrong."""
+        """Read the profile in a YAML file.
+
+        Raises:
+            InputError: The file is missing or a key is wrong; names the key.
+        """
         path = Path(path)
         content = _with_base(path)
         if isinstance(content, dict):
             content = content | {"name": path.stem}
         profile = cls.build(content, path)
-        for key in ("fixed_grid", "weights"):
-            for name in getattr(profile, key):
-                if name not in profile.backbones:
-                    raise InputError(
-                        f"{path}: {key}: {name!r} is none of backbones ({', '.join(profile.backbones)})"
-                    )
+        profile._check_references(path)
         return profile
+
+    def _check_references(self, path: Path) -> None:
+        """Raise InputError for names that refer to other keys of the file and do not fit."""
+        references = {
+            "fixed_grid": ("backbones", self.fixed_grid),
+            "weights": ("backbones", self.weights),
+            "variants": ("experiments", self.variants),
+        }
+        for name, experiments in self.analyses.items():
+            references[f"analyses.{name}"] = ("experiments", experiments)
+        for key, (target, names) in references.items():
+            known = getattr(self, target)
+            for name in names:
+                if name not in known:
+                    listed = ", ".join(known)
+                    raise InputError(f"{path}: {key}: {name!r} is none of {target} ({listed})")
+
+        for name in self.variants:
+            methods = self.experiments[name].methods or ()
+            if len(methods) != 1:
+                raise InputError(
+                    f"{path}: variants: experiment {name!r} must name the one method that it varies"
+                )
 
 
 def _with_base(path: Path, *derived: Path) -> Any:
-    """Return a file's content; its keys replace those of its `base`, and its methods those of the same name.
+    """Return a file's content, on top of the content of its `base`.
 
-    A method that is null is left out. `derived`: the profiles that this one is the base of. InputError for a missing
-    file, and for a profile that is its own base.
+    A key replaces the one of the base, and a method the one of its name; a method that is null is
+    left out.
+
+    Args:
+        path: The file.
+        derived: The files that this one is the base of.
+
+    Raises:
+        InputError: A file is missing, or is its own base.
     """
     if path in derived:
         raise InputError(f"{path}: base: a profile cannot be its own base")
@@ -301,25 +362,39 @@ def _with_base(path: Path, *derived: Path) -> Any:
         return inherited  # which `Profile` refuses
 
     merged = inherited | content
-    methods = inherited.get("methods"), content.get("methods", {})
-    if all(isinstance(of_file, dict) for of_file in methods):
-        both = methods[0] | methods[1]
-        merged["methods"] = {name: options for name, options in both.items() if options is not None}
+    base_methods = inherited.get("methods")
+    own_methods = content.get("methods", {})
+    if isinstance(base_methods, dict) and isinstance(own_methods, dict):
+        methods = base_methods | own_methods
+        merged["methods"] = {name: each for name, each in methods.items() if each is not None}
     return merged
 
 
+def _check_method(name: str, options: Hyperparameters) -> None:
+    """Raise ValueError for wrong hyperparameters of a method."""
+    require_known("method", name, METHODS)
+    key = f"methods.{name}"
+    fixed = dict(options)
+    grid = fixed.pop("grid", {})
+    default = fixed.pop("default", {})
+    require_type(dict[str, Several[Any]], grid, f"{key}.grid")
+    require_type(dict[str, Any], default, f"{key}.default")
+    _check_hyperparameters(key, name, fixed | default, grid)
+
+
 def _check_hyperparameters(
-    place: str, method: str, fixed: dict[str, Any], searched: dict[str, list]
+    key: str, method: str, fixed: Hyperparameters, searched: dict[str, list]
 ) -> None:
-    """Raise ValueError, which names `place`, for hyperparameters that the method does not have or refuses."""
+    """Raise ValueError, which names `key`, for what the method does not have or refuses."""
     hints = get_type_hints(METHODS[method])
-    types = {field.name: hints[field.name] for field in fields(METHODS[method])} | OF_TRAINING
-    for key, values in [*((key, [value]) for key, value in fixed.items()), *searched.items()]:
-        if key not in types:
-            raise ValueError(
-                f"{place}.{key}: unknown hyperparameter; choose from {', '.join(types)}"
-            )
+    own_types = {field.name: hints[field.name] for field in fields(METHODS[method])}
+    types = own_types | TRAINING_HYPERPARAMETERS
+    candidates = [(name, [value]) for name, value in fixed.items()]
+    for name, values in [*candidates, *searched.items()]:
+        if name not in types:
+            known = ", ".join(types)
+            raise ValueError(f"{key}.{name}: unknown hyperparameter; choose from {known}")
         for value in values:
-            check(types[key], value, f"{place}.{key}")
-            if key not in OF_TRAINING:
-                METHODS[method](**{key: value})
+            require_type(types[name], value, f"{key}.{name}")
+            if name in own_types:
+                METHODS[method](**{name: value})

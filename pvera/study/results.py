@@ -1,50 +1,32 @@
-"""Result files: one JSON per run, with its test predictions and its adapter beside it.
+"""Result files: one JSON file per job, with its predictions or arrays and its adapter.
 
-    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json, and .npz and .safetensors beside it
+    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json, .npz and .safetensors
 
-The JSON is written last, so a run is complete when its JSON and the files that it names are there. A record holds
-
-    schema, profile, experiment, backbone, dataset, category, method, seed, protocol
-    data_copy              `vtab.copy_name` of the data (null where it cannot be told)
-    data_differs           in what accepted data differ from VTAB-1k, as `vtab.check` says
-    own_data               of one's own pictures: how they were split, the names of their classes, a hash of all
-    config, config_hash    everything that influences the numbers
-    members                per member of the grid: grid (its values), status, best_validation_loss,
-                           best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch; no KL term
-                           where β is zero: null)
-    chosen                 member, epoch and grid of the member that `training.choose` returns
-    test                   its metrics (`metrics.evaluate`)
-    environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB; on a
-                           processor that of the worker process so far)
-    files                  suffix -> SHA-256 of each file that was written beside it
-
-Where every member diverged, chosen and test are null.
-
-The record of an analysis (`analyses`) lacks members, chosen and test; the numbers are in the arrays beside it.
+The JSON file holds a `records.Record`. It is written last, so a job is complete when its JSON file
+and the files that it names exist.
 """
 
-import functools
 import hashlib
 import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 
 from pvera.adapters import METHODS
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, catch_os_errors
 from pvera.files import digest, plain, read_json, sha256, write_atomically
+from pvera.study.records import IDENTITY, SCHEMA, Record
 
-SCHEMA = 3
-IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 ARRAYS, ADAPTER = ".npz", ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
 KINDS = (*CATEGORIES, "own", "language")
 
-#: All runs of a table must have the same configuration. These parts of it need only be the same among runs that share
-#: what is named:
+#: All runs of a table must have the same configuration. These parts of it need only be the same
+#: among runs that have the same values of the named keys.
 WITHIN = {
     "weights_sha256": ("backbone",),
     "image_size": ("backbone",),
@@ -63,55 +45,51 @@ def config_hash(config: dict) -> str:
     return digest(config)[:16]
 
 
-def path_of(root, record: Mapping) -> Path:
-    """Return the path of a record below `root`; record: at least `IDENTITY`."""
-    *folders, seed = (record[name] for name in IDENTITY)
+def path_of(root: str | Path, identity: Mapping[str, Any]) -> Path:
+    """Return the path of a record below `root`, from the values of `IDENTITY`."""
+    *folders, seed = (identity[name] for name in IDENTITY)
     return Path(root, *folders, f"seed{seed:d}.json")
 
 
-def write(
-    path, record: dict, probabilities=None, labels=None, adapter: bytes | None = None, arrays=None
-) -> None:
-    """Write a run's record, and beside it its test predictions and its adapter, whole or not at all.
+# Writing
 
-    Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
-    probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order in which they
-    were tested, of texts the shortest first.
-    adapter: `checkpoint.dumps` of the chosen member. arrays: those of an analysis by name, stored as they are.
+
+def write(
+    path: str | Path,
+    record: Mapping[str, Any],
+    probabilities: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    adapter: bytes | None = None,
+    arrays: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Write a job's record with its files, whole or not at all.
+
+    Numbers that are not finite become null; curves keep six significant digits.
+
+    Args:
+        path: Of the JSON file.
+        record: A `Record` as a dictionary, without its `files`.
+        probabilities: (N, classes) in the order of the test, of texts the shortest first.
+        labels: (N,) of the test set.
+        adapter: `checkpoint.dumps` of the chosen member.
+        arrays: Those of an analysis, by name.
+
+    Raises:
+        InputError: The record lacks a key or has a value of another type, or the system refuses.
     """
     path = Path(path)
-    record = plain(record)
-    for member in record.get("members", []):
-        member["curve"] = {
-            name: [None if x is None else float(f"{x:.6g}") for x in values]
-            for name, values in member["curve"].items()
-        }
-    if probabilities is not None:
-        arrays = {
-            "probabilities": probabilities.astype(np.float16),
-            "labels": labels.astype(np.int16),
-        }
-    contents = {}
+    if probabilities is not None and labels is not None:
+        arrays = {"probabilities": probabilities.astype(np.float16)}
+        arrays["labels"] = labels.astype(np.int16)
+    contents: dict[str, bytes] = {}
     if arrays is not None:
-        archive = io.BytesIO()
-        np.savez_compressed(archive, **arrays)
-        contents[ARRAYS] = archive.getvalue()
+        contents[ARRAYS] = _to_npz(arrays)
     if adapter is not None:
         contents[ADAPTER] = adapter
-    record["files"] = {
-        suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()
-    }
-    # A line for each part, and no spaces within it: most are lists of numbers.
-    dumps = functools.partial(
-        json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":")
-    )
-    text = (
-        "{\n"
-        + ",\n".join(f"{dumps(name)}: {dumps(part)}" for name, part in record.items())
-        + "\n}\n"
-    )
-    # While what lies beside it is replaced there is no record that it could contradict.
-    with writing(path):
+    hashes = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
+    text = to_json(_with_short_curves(plain({**record, "files": hashes})), path)
+    # While the other files are replaced there is no record that they could contradict.
+    with catch_os_errors(path):
         for suffix in (".json", ARRAYS, ADAPTER):
             path.with_suffix(suffix).unlink(missing_ok=True)
         for suffix, content in contents.items():
@@ -119,8 +97,56 @@ def write(
         write_atomically(path, text)
 
 
-def read(path) -> dict:
-    """Return a run's record. InputError for one that is damaged or of another version."""
+def _to_npz(arrays: Mapping[str, Any]) -> bytes:
+    archive = io.BytesIO()
+    np.savez_compressed(archive, **arrays)
+    return archive.getvalue()
+
+
+def _with_short_curves(record: dict[str, Any]) -> dict[str, Any]:
+    """Round the members' curves to six significant digits."""
+    for member in record.get("members") or []:
+        for name, values in member["curve"].items():
+            member["curve"][name] = [x if x is None else float(f"{x:.6g}") for x in values]
+    return record
+
+
+def to_json(content: Mapping[str, Any], path: str | Path = "") -> str:
+    """Return the text of a record: a line for each key, most of which are lists of numbers.
+
+    Raises:
+        InputError: It is no `Record`; names `path`.
+    """
+    record = Record.build(content, path)
+    lines = [
+        f"{_dump(name)}: {_dump(part)}"
+        for name, part in record.model_dump(by_alias=True, exclude_unset=True).items()
+    ]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+# Reading
+
+
+def read(path: str | Path) -> Record:
+    """Read a job's record.
+
+    Raises:
+        InputError: It is damaged, or was written by another version.
+    """
+    return Record.build(read_dict(path), path)
+
+
+def read_dict(path: str | Path) -> dict[str, Any]:
+    """Read a job's record as a dictionary, for tables of thousands; see `records.Record`.
+
+    Raises:
+        InputError: It is no JSON file, or was written by another version.
+    """
     record = read_json(path)
     if record.get("schema") != SCHEMA:
         raise InputError(
@@ -128,25 +154,33 @@ def read(path) -> dict:
         )
     if record["method"] not in METHODS:
         raise InputError(
-            f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}; one of your own must be "
-            "imported first (pvera.register)"
+            f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}; one of "
+            "your own must be imported first (pvera.register)"
         )
     return record
 
 
-def recorded_sha256(path, suffix: str) -> str:
-    """Return the SHA-256 of the file that was written with the record at `path`. InputError where it was not kept."""
-    written = read(path)["files"].get(suffix)
+def recorded_sha256(path: str | Path, suffix: str) -> str:
+    """Return the SHA-256 of the file with this suffix, from the record at `path`.
+
+    Raises:
+        InputError: The file was not kept.
+    """
+    written = read(path).files.get(suffix)
     if written is None:
-        raise InputError(
-            f"{Path(path).with_suffix(suffix)}: was not kept; delete {path} and run it again"
-        )
+        file = Path(path).with_suffix(suffix)
+        raise InputError(f"{file}: was not kept; delete {path} and run it again")
     return written
 
 
-def beside(path, suffix: str) -> Path:
-    """Return the file that was written with the record at `path`. InputError where it is gone, or was changed."""
-    file, written = Path(path).with_suffix(suffix), recorded_sha256(path, suffix)
+def kept_file(path: str | Path, suffix: str) -> Path:
+    """Return the file with this suffix that was written with the record at `path`.
+
+    Raises:
+        InputError: It is gone, or was changed.
+    """
+    file = Path(path).with_suffix(suffix)
+    written = recorded_sha256(path, suffix)
     if not file.is_file() or sha256(file) != written:
         raise InputError(
             f"{file}: is gone, or was changed after it was written; delete {path} and run it again"
@@ -154,47 +188,55 @@ def beside(path, suffix: str) -> Path:
     return file
 
 
-def read_arrays(path) -> dict[str, np.ndarray]:
-    """Return the arrays of the run at `path`. InputError as `beside`."""
-    with np.load(beside(path, ARRAYS)) as arrays:
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """Return the arrays of the job at `path`. InputError as `kept_file`."""
+    with np.load(kept_file(path, ARRAYS)) as arrays:
         return dict(arrays)
 
 
-def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
-    """Return test probabilities (N, C) fp16 and labels (N,) int16 of the training at `path`. InputError as `beside`."""
+def read_predictions(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return test probabilities (N, C) fp16 and labels (N,) int16. InputError as `kept_file`."""
     arrays = read_arrays(path)
     return arrays["probabilities"], arrays["labels"]
 
 
-def read_all(root, profile: str, experiment: str) -> list[dict]:
-    """Read all records of an experiment, sorted by path."""
-    return [read(path) for path in sorted(Path(root, profile, experiment).glob("*/*/*/seed*.json"))]
+def read_all(root: str | Path, profile: str, experiment: str) -> list[dict[str, Any]]:
+    """Read all records of an experiment as dictionaries, sorted by path."""
+    paths = sorted(Path(root, profile, experiment).glob("*/*/*/seed*.json"))
+    return [read_dict(path) for path in paths]
 
 
-def load_runs(root, profile: str, *experiments: str) -> list[dict]:
-    """Read all records of experiments that share their tables; without a name, of the benchmark.
+def load_runs(root: str | Path, profile: str, *experiments: str) -> list[dict[str, Any]]:
+    """Read all records of experiments that share their tables, by default of the benchmark.
 
-    InputError if they cannot stand in one analysis.
+    Raises:
+        InputError: Two records have configurations that do not fit into one table.
     """
-    runs = [
-        run
-        for experiment in experiments or ("benchmark",)
-        for run in read_all(root, profile, experiment)
-    ]
-    seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
+    runs = []
+    for experiment in experiments or ("benchmark",):
+        runs += read_all(root, profile, experiment)
+
+    # (key, the values of the keys within which it must agree) -> the first run and its value
+    seen: dict[tuple, tuple[dict, Any]] = {}
     for run in runs:
-        config = {"protocol name": run["protocol"], "accepted data": "data_differs" in run} | run[
-            "config"
-        ]
-        if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
-            config["data_copy"] = run["data_copy"]
-        for key, value in config.items():
-            part = tuple(run[name] for name in WITHIN.get(key, ()))
-            first, expected = seen.setdefault((key, part), (run, value))
+        for key, value in _comparable(run).items():
+            group = tuple(run[name] for name in WITHIN.get(key, ()))
+            first, expected = seen.setdefault((key, group), (run, value))
             if value != expected:
-                both = " and ".join(
-                    f"{shorten(str(setting), 60)} ({record['dataset']}/{record['method']}/seed{record['seed']})"
-                    for record, setting in ((first, expected), (run, value))
-                )
+                both = f"{_quote(first, expected)} and {_quote(run, value)}"
                 raise InputError(f"results of different {key} cannot share a table: {both}")
     return runs
+
+
+def _comparable(run: dict) -> dict:
+    """Return what must agree among the runs of a table, by name."""
+    config = {"protocol name": run["protocol"], "accepted data": "data_differs" in run}
+    config |= run["config"]
+    if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
+        config["data_copy"] = run["data_copy"]
+    return config
+
+
+def _quote(run: dict, value: Any) -> str:
+    name = f"{run['dataset']}/{run['method']}/seed{run['seed']}"
+    return f"{shorten(str(value), 60)} ({name})"

@@ -1,7 +1,7 @@
-"""Workers: each takes the next run that is not done, claims it by a lock file, executes it, and looks for more.
+"""Workers: each takes the next job that is not done, locks it, executes it, and looks for more.
 
-Any number of them can work on one folder of results: on a laptop, one per GPU, or as the jobs of a SLURM array
-(`cluster`). A worker that is killed loses its lock, so its run is free.
+Any number of them can work on one folder of results: on a laptop, one per GPU, or as the jobs of a
+SLURM array (`cluster`). A worker that is killed loses its lock, so its job is free again.
 """
 
 import multiprocessing
@@ -12,85 +12,47 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, catch_os_errors
 from pvera.files import write_atomically
-from pvera.study.profiles import Profile
-from pvera.study.runs import ENDED, Job, list_runs
+from pvera.study.jobs import ENDED, Job
+from pvera.study.plan import Plan
 
 #: What to do about trainings whose members all diverged.
 DIVERGED = "no member has a finite loss; try a lower --learning-rate, with --replace"
 
-OnStep = Callable[
-    [Job, int, int], None
-]  # takes a run, its steps done and their number; 0 of 0: it is over
+#: Called with a job, its epochs that are done and their number; with 0 of 0 when it has ended.
+OnStep = Callable[[Job, int, int], None]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The runs of some experiments of a profile, with results below `root`.
-
-    replace: results of another configuration are made again.
-    """
-
-    profile: Profile
-    experiments: tuple[str, ...]
-    root: Path
-    replace: bool = False
-
-    def runs(self) -> list[Job]:
-        """List what can be started now, done or not, in the order of the experiments."""
-        return [
-            run for name in self.experiments for run in list_runs(self.profile, name, self.root)
-        ]
-
-    def states(self, runs: list[Job], measure: bool = True) -> dict[Job, str]:
-        """Return the `Job.state` of each of `runs`, in their order.
-
-        InputError for a result of another configuration, unless `replace`.
-        """
-        states = {run: run.state(measure) for run in runs}
-        different = [run for run, state in states.items() if state == "different"]
-        if different and not self.replace:
-            raise InputError(
-                f"{len(different)} result files were made with another configuration, the first is "
-                f"{different[0].path}; use --replace to run them again, or --results for another folder"
-            )
-        return states
-
-    def missing(self) -> list[Job]:
-        """List the runs that are still to be executed, as `unfinished`. InputError as `states`."""
-        return unfinished(self.states(self.runs()))
-
-
-def unfinished(states: dict[Job, str]) -> list[Job]:
-    """List the runs that have no result, trainings of large grids first.
-
-    Workers that share them then end together.
-    """
-    runs = [run for run, state in states.items() if state not in ENDED]
-    return sorted(runs, key=lambda run: -len(getattr(run, "members", ())))
-
-
-def failure(run: Job) -> Path:
-    """Return the file that holds why a run failed, where it did."""
-    return run.path.with_suffix(".failed")
+def failure_file(job: Job) -> Path:
+    """Return the file that holds why a job failed, where it did."""
+    return job.path.with_suffix(".failed")
 
 
 @contextmanager
-def claimed(run: Job, timeout: float = 0) -> Iterator[bool]:
-    """Hold the lock file of a run inside. False where another worker holds it longer than `timeout` (-1: any time)."""
-    lock = FileLock(run.path.with_suffix(".lock"))
-    with writing(run.path):
-        run.path.parent.mkdir(parents=True, exist_ok=True)
+def claimed(job: Job, timeout: float = 0) -> Iterator[bool]:
+    """Hold the lock file of a job inside.
+
+    Args:
+        job: To be locked.
+        timeout: Seconds to wait for it; -1 waits without limit.
+
+    Yields:
+        Whether the lock is held; False where another worker held it all the time.
+    """
+    lock = FileLock(job.path.with_suffix(".lock"))
+    with catch_os_errors(job.path):
+        job.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=timeout, poll_interval=0.5)
         except Timeout:
@@ -108,59 +70,79 @@ def claimed(run: Job, timeout: float = 0) -> Iterator[bool]:
 def work(
     plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, keep_going: bool = False
 ) -> None:
-    """Execute runs of `plan` until each is done, here or by another worker.
+    """Execute jobs of a plan until each is done, here or by another worker.
 
-    A run that fails ends the worker, or with `keep_going` leaves its traceback beside its place, where every worker
-    passes it by; RuntimeError at the end.
+    Args:
+        plan: Its jobs.
+        device: Where this worker computes.
+        on_step: Told of each epoch.
+        keep_going: A job that fails leaves its traceback in `failure_file`, and all workers skip
+            it; otherwise it ends the worker.
+
+    Raises:
+        InputError: As the job that failed.
+        RuntimeError: A job failed for another reason.
     """
     if device == "cpu":
-        torch.set_num_threads(1)  # which makes numbers independent of how many workers there are
+        torch.set_num_threads(1)  # numbers then do not depend on how many workers there are
     else:
         # Without it cuBLAS may sum in another order from call to call. It is read when CUDA starts.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    failed = []
-    while runs := [run for run in plan.missing() if not failure(run).exists()]:
+
+    failed: list[Job] = []
+    while jobs := [job for job in plan.missing() if not failure_file(job).exists()]:
         executed = 0
-        for run in runs:
-            with claimed(run) as mine:
-                if not mine or run.state() in ENDED:
+        for job in jobs:
+            with claimed(job) as is_mine:
+                if not is_mine or job.state() in ENDED:
                     continue
                 executed += 1
-                try:
-                    run.execute(device, partial(on_step, run))
-                except Exception as error:
-                    if not keep_going and isinstance(error, InputError):
-                        raise
-                    if not keep_going:
-                        raise RuntimeError(f"{run.name}: {error}") from error
-                    traceback.print_exc()
-                    write_atomically(failure(run), traceback.format_exc())
-                    failed.append(run)
-                on_step(run, 0, 0)
+                if not _succeeds(job, device, on_step, keep_going):
+                    failed.append(job)
+                on_step(job, 0, 0)
         if not executed:
-            with claimed(runs[0], timeout=-1):
-                pass  # others hold all that is left, and what they find may let more start
+            # Others hold all that is left, and what they find may let more start.
+            with claimed(jobs[0], timeout=-1):
+                pass
     if failed:
         raise RuntimeError(f"{len(failed)} runs failed, the first is {failed[0].name}")
 
 
-def work_together(plan: Plan, runs: list[Job], workers: int, device: str) -> None:
-    """Execute `runs`, and what they let start, in `workers` processes on this machine, with a progress bar.
+def _succeeds(job: Job, device: str, on_step: OnStep, keep_going: bool) -> bool:
+    """Execute a job; with `keep_going`, return whether it came to an end."""
+    try:
+        job.execute(device, partial(on_step, job))
+    except Exception as error:
+        if keep_going:
+            traceback.print_exc()
+            write_atomically(failure_file(job), traceback.format_exc())
+            return False
+        if isinstance(error, InputError):
+            raise
+        raise RuntimeError(f"{job.name}: {error}") from error
+    return True
 
-    One alone works in this process. On "cuda" they take the machine's GPUs in turn. The first failure ends the others.
+
+def work_together(plan: Plan, jobs: list[Job], workers: int, device: str) -> None:
+    """Execute jobs, and what they let start, on this machine, with a progress bar.
+
+    Args:
+        plan: Has the jobs.
+        jobs: Those that are missing.
+        workers: Number of processes; one alone works in this process. The first failure ends the
+            others.
+        device: With "cuda", the processes take the machine's GPUs in turn.
     """
-    for run in runs:
-        failure(run).unlink(missing_ok=True)
-    workers = min(workers, len(runs))
-    with tqdm(
-        total=len(runs), desc=plan.profile.name, unit="run", dynamic_ncols=True, smoothing=0.1
-    ) as bar:
+    for job in jobs:
+        failure_file(job).unlink(missing_ok=True)
+    workers = min(workers, len(jobs))
+    options: dict[str, Any] = {"unit": "run", "dynamic_ncols": True, "smoothing": 0.1}
+    with tqdm(total=len(jobs), desc=plan.profile.name, **options) as bar:
 
-        def on_step(run: Job, step: int, limit: int) -> None:
+        def on_step(job: Job, step: int, limit: int) -> None:
             if limit:
-                bar.set_postfix_str(
-                    f"{run.name.partition('/')[2]} {step}/{limit}", refresh=sys.stderr.isatty()
-                )
+                _, _, name = job.name.partition("/")
+                bar.set_postfix_str(f"{name} {step}/{limit}", refresh=sys.stderr.isatty())
             else:
                 bar.total = max(bar.total, bar.n + 1)
                 bar.update()
@@ -172,62 +154,77 @@ def work_together(plan: Plan, runs: list[Job], workers: int, device: str) -> Non
 
 
 def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> None:
-    """Work in several processes. Each has a pipe of its own, which says its steps and why it failed.
+    """Work in several processes. Each has a pipe of its own, for its steps and for its error.
 
-    They are forked from a server, and so inherit neither this process's threads nor its CUDA state.
+    They are forked from a server, so they inherit neither this process's threads nor its CUDA
+    state.
     """
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["pvera.study.worker"])
     gpus = torch.cuda.device_count() if device == "cuda" else 0
-    working = {}
+    processes: dict[Any, BaseProcess] = {}  # by the end of the pipe that is read here
     try:
-        for i in range(workers):
+        for number in range(workers):
             receiver, sender = server.Pipe(duplex=False)
-            place = f"cuda:{i % gpus}" if gpus else device
-            working[receiver] = server.Process(target=_work, args=(plan, place, sender))
-            working[receiver].start()
+            own_device = f"cuda:{number % gpus}" if gpus else device
+            process = server.Process(target=_work, args=(plan, own_device, sender))
+            processes[receiver] = process
+            process.start()
             sender.close()  # the worker's is the last end that is open
-        while working:
-            for receiver in connection.wait(list(working)):
+
+        while processes:
+            readable: list[Any] = connection.wait(list(processes))
+            for receiver in readable:
                 try:
                     message = receiver.recv()
                 except (EOFError, OSError):
-                    process = working.pop(receiver)
-                    process.join()
-                    if process.exitcode:
-                        reason = (
-                            "a worker was killed, perhaps for lack of memory: try fewer --workers"
-                        )
-                        raise RuntimeError(reason) from None
+                    _require_success(processes.pop(receiver))
                     continue
                 if isinstance(message, Exception):
                     raise message
                 on_step(*message)
     finally:
-        for process in working.values():
-            process.kill()
+        for left in processes.values():
+            if left.pid is not None:  # it was started
+                left.kill()
+
+
+def _require_success(process: BaseProcess) -> None:
+    """Raise RuntimeError where a process that closed its pipe did not end by itself."""
+    process.join()
+    status = process.exitcode or 0
+    if status < 0:  # ended by a signal
+        raise RuntimeError("a worker was killed, perhaps for lack of memory: try fewer --workers")
+    if status:
+        raise RuntimeError(
+            f"a worker could not start (exit status {status}): its error is printed above"
+        )
 
 
 def _work(plan: Plan, device: str, steps: connection.Connection) -> None:
     """Work in a process that ends when its parent ends, and leaves Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        if device.startswith("cuda"):
+            torch.cuda.set_device(device)
+        work(plan, device, lambda *step: steps.send(step))
+    except InputError as error:
+        steps.send(error)
+    except Exception as error:
+        traceback.print_exc()
+        steps.send(RuntimeError(str(error)))  # others may not fit through a pipe
 
-    def follow_parent() -> None:
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
         connection.wait([parent.sentinel])
         os._exit(1)
-
-    threading.Thread(target=follow_parent, daemon=True).start()
-    if device.startswith("cuda"):
-        torch.cuda.set_device(device)
-    try:
-        work(plan, device, lambda *step: steps.send(step))
-    except Exception as error:
-        if not isinstance(error, InputError):
-            traceback.print_exc()
-        steps.send(error)
 
 
 def cores() -> int:
     """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

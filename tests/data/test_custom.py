@@ -1,4 +1,4 @@
-"""The user's own pictures: every form on disk, checks, splits; training, analyses and tables on them."""
+"""The user's own pictures: forms on disk, checks, splits; training, analyses and tables."""
 
 import json
 import os
@@ -19,8 +19,8 @@ from PIL import ExifTags, Image
 from tiny import refused
 
 from pvera import InputError
-from pvera.data import custom, image_folders
-from pvera.data.image_folders import SPLIT_OF
+from pvera.data import custom, picture_folders, split_files, store, tasks
+from pvera.data.split_files import SPLIT_OF
 from pvera.report import analyses
 from pvera.report.tables import benchmark, uncertainty
 from pvera.study import results
@@ -30,9 +30,9 @@ CLASSES = sorted(photographs.CLASSES)
 
 def lists(root, name="mine") -> dict[str, dict[str, int]]:
     """Return the path and label of each picture, per split."""
-    classes = image_folders.task(name, root).classes
+    classes = tasks.find_task(name, root).classes
     return {
-        part: image_folders.read_split_file(root / name, split, classes)
+        part: split_files.read_split_file(root / name, split, classes)
         for part, split in SPLIT_OF.items()
     }
 
@@ -49,7 +49,7 @@ def splits_of(copy, *parts) -> None:
 
 def test_class_folders_get_a_stratified_split(pictures, tmp_path):
     described, parts = custom.install(tmp_path, "mine", pictures), lists(tmp_path)
-    assert described["classes"] == CLASSES == image_folders.class_names("mine", tmp_path)
+    assert described["classes"] == CLASSES == tasks.class_names("mine", tmp_path)
     assert described["images"] == {"train": 52, "validation": 12, "test": 16}, (
         "20 per class: 13, 3 and 4"
     )
@@ -60,7 +60,7 @@ def test_class_folders_get_a_stratified_split(pictures, tmp_path):
         assert all(path.split("/")[1] == CLASSES[label] for path, label in parts[part].items())
         assert len(set(labels[:12])) > 2, "not sorted by class"
     assert len(set().union(*parts.values())) == 80
-    task = image_folders.task("mine", tmp_path)
+    task = tasks.find_task("mine", tmp_path)
     assert (task.title, task.category, task.classes, task.test_images) == ("mine", "own", 4, 16)
 
 
@@ -82,18 +82,18 @@ def test_split_and_order_follow_from_content_alone(pictures, copy, tmp_path):
 
 
 def test_a_class_is_split_alike_for_ever():
-    drawn = custom._draw("cat", list("abcdefghij"), custom.SHARES)
+    drawn = custom._split_class("cat", list("abcdefghij"), custom.SHARES)
     assert "".join(part[1] for part in drawn.values()) == "rrrraeearr"  # of train, validation, test
-    assert drawn != custom._draw("dog", list("abcdefghij"), custom.SHARES)
+    assert drawn != custom._split_class("dog", list("abcdefghij"), custom.SHARES)
 
 
 def test_a_class_of_three_pictures_has_one_in_each_split():
-    assert sorted(custom._draw("cat", list("abc"), custom.SHARES).values()) == [
+    assert sorted(custom._split_class("cat", list("abc"), custom.SHARES).values()) == [
         "test",
         "train",
         "validation",
     ]
-    assert sorted(custom._draw("cat", list("ab"), {"validation": 0.2}).values()) == [
+    assert sorted(custom._split_class("cat", list("ab"), {"validation": 0.2}).values()) == [
         "train",
         "validation",
     ]
@@ -134,7 +134,8 @@ def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(co
         and sum(described["images"].values()) == 80
     )
     assert custom.describe("mine", described).endswith(
-        "left out: 21 hidden, 2 in a format that Pillow does not read, 1 outside the folders of classes"
+        "left out: 21 hidden, 2 in a format that Pillow does not read, "
+        "1 outside the folders of classes"
     )
 
 
@@ -153,8 +154,8 @@ def test_folders_of_file_servers_are_no_classes_and_count_as_in_a_prediction(cop
     assert described["classes"] == CLASSES
     assert (
         described["left_out"]
-        == {"hidden": 6 * len(SYSTEM) + 1, custom.UNREAD: 1}
-        == custom.find(copy)[1]
+        == {"hidden": 6 * len(SYSTEM) + 1, picture_folders.UNREAD: 1}
+        == picture_folders.find_pictures(copy)[1]
     )
 
 
@@ -297,12 +298,12 @@ def test_names_and_damaged_descriptions(pictures, tmp_path):
         assert "remove" not in refused(lambda: custom.install(tmp_path, name, pictures), message)
     (tmp_path / "photos" / "own.json").write_text("{")
     with pytest.raises(InputError, match="own.json is damaged"):
-        image_folders.task("photos", tmp_path)
+        tasks.find_task("photos", tmp_path)
 
 
 def test_what_a_killed_installation_left_is_taken_up(pictures, tmp_path):
     described = custom.install(tmp_path, "mine", pictures)
-    (tmp_path / "mine" / image_folders.MANIFEST).unlink()
+    (tmp_path / "mine" / tasks.MANIFEST).unlink()
     assert (
         custom.install(tmp_path, "mine", pictures) == described == custom.current(tmp_path, "mine")
     )
@@ -323,7 +324,7 @@ def test_of_two_installations_at_once_one_waits(pictures, tmp_path, monkeypatch)
         first = pool.submit(custom.install, tmp_path, "mine", pictures)
         writing.wait(10)
         second = pool.submit(custom.install, tmp_path, "mine", pictures)
-        assert first.result() == second.result() == image_folders.manifest(tmp_path, "mine")
+        assert first.result() == second.result() == tasks.read_manifest(tmp_path, "mine")
     assert len(written) == 4, "three lists and the description, once"
 
 
@@ -374,10 +375,10 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(
     assert (
         "the pictures of photos have changed since the adapter's training: restore them" in changed
     )
-    before = image_folders.manifest(tmp_path / "data", "photos")
+    before = tasks.read_manifest(tmp_path / "data", "photos")
     known = (command.split()[0], "--data", tmp_path / "data", "--data-set")
     assert "have changed" in scripts.refusal("evaluate", capsys, *known, f"photos={renamed}")
-    assert image_folders.manifest(tmp_path / "data", "photos") == before, (
+    assert tasks.read_manifest(tmp_path / "data", "photos") == before, (
         "what is refused replaces nothing"
     )
     lists = (*options(tmp_path), "--epochs", 1, "--data-set")
@@ -386,7 +387,7 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(
         assert status == 0 and "missing: " not in output
     status, _, _ = scripts.outcome("train", capsys, *lists, f"photos={renamed}", "--list")
     assert status == 0, "a listing compares settings; other pictures are refused before a training"
-    assert image_folders.manifest(tmp_path / "data", "photos") == before, "nor does a listing"
+    assert tasks.read_manifest(tmp_path / "data", "photos") == before, "nor does a listing"
     (renamed / "cat").rename(renamed / "lion")
     elsewhere = (*elsewhere[:-1], f"zoo={renamed}")
     assert "it does not know the classes of zoo" in scripts.refusal("evaluate", capsys, *elsewhere)
@@ -398,14 +399,14 @@ def test_a_listing_writes_nothing(pictures, copy, tmp_path, capsys, listing):
     custom.install(tmp_path / "data", "known", pictures)
     (copy / "cat/grey1.png").unlink()
     before = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
-    stored = {*image_folders.store().iterdir()}
+    stored = {*store.store_folder().iterdir()}
     data_sets = ("--data-set", f"known={copy}", "--data-set", f"new={copy}")
     status, output, errors = scripts.outcome(
         "train", capsys, *options(tmp_path, *data_sets, listing)
     )
     assert (status, errors) == (0, "") and "known" in output and "new" in output
     assert before == {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert stored == {*image_folders.store().iterdir()}
+    assert stored == {*store.store_folder().iterdir()}
 
 
 def test_analyses_and_tables_take_own_pictures(pictures, copy, tmp_path, in_process):

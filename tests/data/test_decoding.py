@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from pvera.data import image_folders
+from pvera.data import image_splits
 from pvera.errors import InputError
 
 SIDE = 32
@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 def read_back(folder, name: str) -> np.ndarray:
     (folder / "test.txt").write_text(f"{name} 3\n")
-    return image_folders.load_split(folder.parent, "digits", "test", SIDE).images[0]
+    return image_splits.load_split(folder.parent, "digits", "test", SIDE).images[0]
 
 
 def refusal(folder, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Split files, and the store of decoded images: written once, rewritten when its source changes, never incomplete."""
+"""Split files, and the store of decoded images: written once, never incomplete, never outdated."""
 
 import hashlib
 import multiprocessing
@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from pvera.backbones import Backbone
-from pvera.data import image_folders, inputs
+from pvera.data import decoding, image_splits, inputs, split_files, store, tasks
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 
@@ -22,11 +22,11 @@ COUNT = 45
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """A data set `digits` with COUNT images in each split, a store of its own, and chunks that are not the whole."""
-    monkeypatch.setenv(image_folders.CACHE, str(tmp_path / "cache"))
-    monkeypatch.setattr(image_folders, "CHUNK", 20)
+    """A data set `digits` with COUNT images in each split, and a store that decodes 20 at once."""
+    monkeypatch.setenv(store.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setattr(store, "CHUNK", 20)
     source = np.random.default_rng(0)
-    for split in image_folders.SPLITS:
+    for split in split_files.SPLITS:
         (tmp_path / "digits" / split).mkdir(parents=True)
         for i in range(COUNT):
             pixels = source.integers(256, size=(20, 30, 3), dtype=np.uint8)
@@ -37,7 +37,7 @@ def root(tmp_path, monkeypatch):
 
 
 def load(root, split="test", size=32):
-    return image_folders.load_split(root, "digits", split, size)
+    return image_splits.load_split(root, "digits", split, size)
 
 
 def decoded(root, split="test") -> np.ndarray:
@@ -51,7 +51,7 @@ def decoded(root, split="test") -> np.ndarray:
 
 def files() -> list[str]:
     """Return the suffixes of the store's files, without locks."""
-    paths = (path for path in image_folders.store().rglob("*") if path.is_file())
+    paths = (path for path in store.store_folder().rglob("*") if path.is_file())
     return sorted(path.suffix for path in paths if path.suffix != ".lock")
 
 
@@ -61,7 +61,7 @@ def forbidden(*arguments, **options):
 
 def refused(root, name="digits") -> str:
     with pytest.raises(InputError) as caught:
-        image_folders.load_split(root, name, "test", 32)
+        image_splits.load_split(root, name, "test", 32)
     assert "\n" not in str(caught.value) and files() == [], "nothing is left"
     return str(caught.value)
 
@@ -78,7 +78,7 @@ def test_the_papers_data_sets_and_those_of_the_suites(root):
     assert sum(t.test_images for t in vtab) == 387_904
     assert sum(t.classes for t in vtab) == 940
     assert len({t.title for t in TASKS.values()}) == len(TASKS) == 19 + 12 + 3
-    assert all(image_folders.task(name).name == name for name in TASKS)
+    assert all(tasks.find_task(name).name == name for name in TASKS)
     assert "'mnist'" in refused(root, "mnist") and "sun397" in refused(root, "mnist")
 
 
@@ -137,7 +137,7 @@ def test_decodes_once_into_a_read_only_map(root, monkeypatch):
     assert np.array_equal(first.images, decoded(root))
     small = load(root, size=16).images
     assert small.shape == (COUNT, 16, 16, 3)
-    monkeypatch.setattr(image_folders, "decode", forbidden)
+    monkeypatch.setattr(decoding, "decode", forbidden)
     again = load(root)
     assert (
         np.array_equal(again.images, first.images)
@@ -150,37 +150,35 @@ def test_decodes_once_into_a_read_only_map(root, monkeypatch):
 
 def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
     expected = hashlib.sha256()
-    for split in image_folders.SPLITS:
+    for split in split_files.SPLITS:
         expected.update(decoded(root, split))
         expected.update(np.arange(COUNT, dtype=np.int64) % 10)
-    loaded = [load(root, split) for split in image_folders.SPLITS]
+    loaded = [load(root, split) for split in split_files.SPLITS]
     assert inputs.digest(loaded) == expected.hexdigest()
-    (kept,) = (image_folders.store() / "digests").iterdir()
+    (kept,) = (store.store_folder() / "digests").iterdir()
     kept.write_text("")  # a full disk may leave it empty
     assert inputs.digest(loaded) == expected.hexdigest() and kept.read_text()
     with monkeypatch.context() as patch:
-        patch.setattr(image_folders, "_read", forbidden)
+        patch.setattr(store, "copy_images", forbidden)
         assert inputs.digest(loaded) == expected.hexdigest(), "it is kept"
-    monkeypatch.setenv(image_folders.CACHE, "/dev/null/cache")
-    assert image_folders.remembered(["about"], lambda: "value") == "value"
+    monkeypatch.setenv(store.CACHE, "/dev/null/cache")
+    assert store.cached(["about"], lambda: "value") == "value"
 
 
 def test_keys_tell_all_that_a_split_depends_on(root, monkeypatch):
     def keys(size=32) -> list[str]:
         return [
-            image_folders.listed(root, "digits", split, size)[1] for split in image_folders.SPLITS
+            image_splits.list_split(root, "digits", split, size)[1] for split in split_files.SPLITS
         ]
 
     first = keys()
-    assert (
-        first == [load(root, split).key for split in image_folders.SPLITS] and len(set(first)) == 3
-    )
+    assert first == [load(root, split).key for split in split_files.SPLITS] and len(set(first)) == 3
     lists = (root / "digits/test.txt").read_text()
     (root / "digits/test.txt").write_text(lists.replace(" 9", " 8", 1))
     assert [key in first for key in keys()] == [True, True, False]
     (root / "digits/test.txt").write_text(lists)
     assert load(root).first(5).key not in first and not {*first} & {*keys(8)}
-    monkeypatch.setattr(image_folders, "DECODER", image_folders.DECODER + 1)
+    monkeypatch.setattr(decoding, "DECODER", decoding.DECODER + 1)
     assert not {*first} & {*keys()}
 
 
@@ -219,7 +217,7 @@ def test_a_changed_image_is_decoded_again(root):
     os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))  # like some archivers
     assert np.array_equal(load(root).images, before) and load(root).key != key
     assert files() == [".npy"], "outdated files are removed"
-    (file,) = image_folders.store().rglob("*.npy")
+    (file,) = store.store_folder().rglob("*.npy")
     file.write_bytes(file.read_bytes()[:-1])
     assert np.array_equal(load(root).images, before), "a damaged store is rewritten"
 
@@ -232,15 +230,15 @@ FORK = multiprocessing.get_context("fork")
 
 def decode_slowly(patch, root, seconds: float) -> None:
     """Log each image that is decoded, and take so long for it."""
-    plain = image_folders.decode
+    decode = decoding.decode
 
-    def decode(folder, path, size):
+    def decode_and_log(file, size):
         with open(root / "log", "a") as log:
-            log.write(path + "\n")
+            log.write(f"{file.relative_to(root / 'digits')}\n")
         time.sleep(seconds)
-        return plain(folder, path, size)
+        return decode(file, size)
 
-    patch.setattr(image_folders, "decode", decode)
+    patch.setattr(decoding, "decode", decode_and_log)
 
 
 def test_two_processes_decode_once(root, monkeypatch):
@@ -300,7 +298,7 @@ def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
     shape = (2000, 224, 224, 3)  # 300 MB, a sparse file
     np.lib.format.open_memmap(tmp_path / "test.npy", mode="w+", dtype=np.uint8, shape=shape).flush()
     images = np.lib.format.open_memmap(tmp_path / "test.npy", mode="r")
-    stored = image_folders.ImageSplit(images, np.zeros(len(images), np.int64), []).data(
+    stored = image_splits.ImageSplit(images, np.zeros(len(images), np.int64), []).data(
         backbone, torch.device("cpu"), in_memory=False
     )
 

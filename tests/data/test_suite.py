@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scripts
 
-from pvera.data import image_folders, suite
+from pvera.data import image_splits, suite, tasks
 from pvera.data.suite.natural import handwritten
 
 QUICK = (
@@ -32,8 +32,8 @@ def test_four_tasks_of_each_category():
 
 @pytest.mark.parametrize("name", EACH)
 def test_the_published_pixels_and_their_masks(name):
-    """The two means inside and outside a mask explain more of its image than those of another image's mask."""
-    recipe, parts, task = suite.RECIPES[name], made(name), image_folders.task(name)
+    """Means inside and outside a mask explain more of its image than those of another mask."""
+    recipe, parts, task = suite.RECIPES[name], made(name), tasks.find_task(name)
     assert suite.digest(parts) == recipe.sha256
     assert (task.test_images, task.classes) == (len(parts["test"].labels), len(recipe.classes))
     seen = [{image.tobytes() for image in part.images} for part in parts.values()]
@@ -83,7 +83,7 @@ def test_script_makes_one_task_once_and_nothing_for_bad_input(tmp_path, capsys, 
     (folder / "notes.txt").unlink()
     folder.rmdir()
     scripts.execute("make_suite", *arguments)
-    read = [image_folders.load_split(tmp_path, "counting", split, 32) for split in suite.COUNTS]
+    read = [image_splits.load_split(tmp_path, "counting", split, 32) for split in suite.COUNTS]
     parts = {
         split: suite.Part(part.images, part.labels)
         for split, part in zip(suite.COUNTS, read, strict=True)

@@ -1,4 +1,4 @@
-"""VTAB-1k: checks by the script and before training, and its installation from folders, archives and the hub."""
+"""VTAB-1k: checks, and its installation from folders, archives and the hub."""
 
 import errno
 import io
@@ -7,7 +7,6 @@ import os
 import shutil
 import tarfile
 import zipfile
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -18,12 +17,13 @@ import pytest
 import scripts
 from PIL import Image
 from rehearsal import write_vtab
+from tiny import refused
 from trained import make_data, make_profile
 
-from pvera.data import image_folders, inputs, vtab
+from pvera.data import inputs, split_files, store, tasks, vtab
 from pvera.errors import InputError
-from pvera.study import results, runs
-from pvera.study.runs import list_runs
+from pvera.study import jobs, results
+from pvera.study.plan import list_jobs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(image_folders.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(store.CACHE, str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -63,6 +63,10 @@ def edit(file: Path, change) -> None:
     file.write_text("".join(change(lines)))
 
 
+def texts(findings: list[vtab.Finding]) -> list[str]:
+    return [finding.text for finding in findings]
+
+
 def state(output: str, name: str) -> str:
     """Return the state of a data set as prepare_vtab.py prints it."""
     (line,) = [line for line in output.splitlines() if line.startswith(f"{name} ")]
@@ -75,7 +79,7 @@ def kitti(whole, tmp_path):
     return tmp_path / "data"
 
 
-#: List, its new first line, finding. Other wrong lines are those of `image_folders.read_split_file`.
+#: List, its new first line, finding. Other wrong lines are those of `split_files.read_split_file`.
 DAMAGES = [
     (
         "val200",
@@ -104,7 +108,7 @@ DAMAGES = [
 def test_wrong_files_are_reported(kitti, call, split, line, finding):
     assert vtab.check(kitti, "kitti") == []
     edit(kitti / f"kitti/{split}.txt", lambda lines: [f"{line}\n", *lines[1:]])
-    assert vtab.check(kitti, "kitti")[0].startswith(finding)
+    assert texts(vtab.check(kitti, "kitti"))[0].startswith(finding)
     edit(kitti / "kitti/train800.txt", lambda lines: lines[1:])  # alone, a count could be accepted
     assert call("--root", kitti, "--datasets", "kitti", "--accept")[0] == 1, "nothing can read it"
 
@@ -112,26 +116,22 @@ def test_wrong_files_are_reported(kitti, call, split, line, finding):
 # Which data train
 
 
-#: Classes that the lists of training images show: VTAB-1k's of SUN397 show 309 in train800, 136 in val200, 325 in both.
+#: Classes that train800 and val200 show: of SUN397, 309 and 136, and 325 together.
 CLASSES = {"kitti": (range(4), range(4)), "sun397": (range(309), range(189, 325))}
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_lists_show_all_classes(tmp_path, name):
     (tmp_path / name).mkdir()
-    (first, second), classes, counts = (
-        CLASSES[name],
-        image_folders.task(name).classes,
-        vtab.TRAINING | {"test": 400},
-    )
+    first, second = CLASSES[name]
+    classes = tasks.find_task(name).classes
+    counts = vtab.TRAINING | {"test": 400}
     for split, labels in {"train800": first, "val200": second, "test": range(classes)}.items():
         lines = [f"{split}/{i} {labels[i % len(labels)]}\n" for i in range(counts[split])]
         (tmp_path / name / f"{split}.txt").write_text("".join(lines))
-    few, seen = (
-        f"test: 400 images, not {image_folders.task(name).test_images}",
-        len({*first, *second}),
-    )
-    assert vtab.check(tmp_path, name, images=False) == [few]
+    few = f"test: 400 images, not {tasks.find_task(name).test_images}"
+    seen = len({*first, *second})
+    assert texts(vtab.check(tmp_path, name, images=False)) == [few]
     edit(
         tmp_path / name / "test.txt",
         lambda lines: [line.replace(f" {classes - 1}\n", " 0\n") for line in lines],
@@ -142,29 +142,31 @@ def test_lists_show_all_classes(tmp_path, name):
             lambda lines: [line.replace(f" {seen - 1}\n", " 0\n") for line in lines],
         )
     fewer = [
-        f"{part}: images of {n - 1} classes, not {n}"
-        for part, n in (("training", seen), ("test", classes))
+        f"training: images of {seen - 1} classes, not {seen}",
+        f"test: images of {classes - 1} classes, not {classes}",
     ]
-    assert vtab.check(tmp_path, name, images=False) == [few, *fewer]
+    assert texts(vtab.check(tmp_path, name, images=False)) == [few, *fewer]
 
 
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, call):
-    for arguments, message in ((["--datasets", "mnist"], "--datasets: invalid choice: 'mnist'"),
-                               (["--source", "/nowhere.zip"], "/nowhere.zip does not exist"),
-                               (["--source", ROOT / "analysis"], "holds none of caltech101, cifar")):  # fmt: skip
+    for arguments, message in (
+        (["--datasets", "mnist"], "--datasets: invalid choice: 'mnist'"),
+        (["--source", "/nowhere.zip"], "/nowhere.zip does not exist"),
+        (["--source", ROOT / "analysis"], "holds none of caltech101, cifar"),
+    ):
         code, output, errors = call("--root", tmp_path, *arguments)
         assert (code, output) == (2, "") and errors.startswith("error: ") and message in errors
     (tmp_path / vtab.RECORD).write_text("{")
     assert "vtab-1k.json is damaged" in call("--root", tmp_path)[2]
 
 
-def wanted(root, *names) -> list[runs.Run]:
+def wanted(root, *names) -> list[jobs.Job]:
     settings = {
         "seeds": [0],
         "methods": {"linear": {"learning_rate": 1e-2}},
         "training": TrainingConfig(epochs=1),
     }
-    return list_runs(
+    return list_jobs(
         make_profile(root, names, data=str(root), **settings), "benchmark", root / "results"
     )
 
@@ -173,16 +175,14 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
     """A source need not hold all 19 data sets; the acceptance covers no other difference."""
     make_data(tmp_path / "mine", "eurosat")
     write_vtab(tmp_path / "mine", ["cifar"], side=32)
-    root, arguments = (
-        tmp_path / "data",
-        ("--root", tmp_path / "data", "--source", tmp_path / "mine"),
-    )
+    root = tmp_path / "data"
+    arguments = ("--root", root, "--source", tmp_path / "mine")
     code, output, _ = call(*arguments)
     assert code == 1 and {state(output, name) for name in ("cifar", "eurosat")} == {"left out"}
     for accept in (["--accept"], []):
         code, output, _ = call(*arguments, *accept)
         assert code == (0 if accept else 1) and "2 of 19 data sets can be used" in output, (
-            "it is remembered"
+            "it is recorded"
         )
         assert (
             state(output, "eurosat") == "accepted as it is" and "missing: caltech101, dtd" in output
@@ -198,7 +198,7 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
         run.execute()
     first, second = results.load_runs(root / "results", "mine")
     assert first["data_copy"] == second["data_copy"] == vtab.DIFFERS
-    assert first["data_differs"] == vtab.check(root, "cifar")
+    assert first["data_differs"] == texts(vtab.check(root, "cifar"))
     edit(root / "eurosat" / "val200.txt", lambda lines: lines[1:])
     with pytest.raises(InputError, match="is not VTAB-1k's EuroSAT"):
         inputs.prepare(wanted(root, "eurosat"))
@@ -222,7 +222,7 @@ def test_the_copies_are_distinguished_by_content(tmp_path):
         "lossless",
         None,
     ]
-    for split in image_folders.SPLITS:
+    for split in split_files.SPLITS:
         path = tmp_path / "kitti" / (tmp_path / f"kitti/{split}.txt").read_text().split()[0]
         path.unlink()
         Image.new("RGB", (8, 8)).save(path, "JPEG")
@@ -271,10 +271,8 @@ tar = pytest.mark.skipif(
 )
 def test_archives(whole, tmp_path, call, monkeypatch, file, prefix):
     """One that is named after a data set may hold its files without a folder."""
-    source, root = (
-        archive(whole if prefix else whole / "kitti", tmp_path / file, prefix),
-        tmp_path / "data",
-    )
+    source = archive(whole if prefix else whole / "kitti", tmp_path / file, prefix)
+    root = tmp_path / "data"
     code, output, _ = call(*options(root, "--source", source))
     assert code == 0 and state(output, "kitti") == "right" and left(root) == ["kitti", vtab.RECORD]
     (root / "kitti/mine").touch()
@@ -298,17 +296,18 @@ def test_archives_whose_names_begin_alike_are_told_apart(tmp_path, names):
     sources.mkdir()
     archive(tmp_path / "first", sources / names[0])
     archive(tmp_path / "second", sources / names[1])
-    found = prepare_vtab.find(sources, ["kitti", "dtd"], extracted)
+    found = prepare_vtab.find_data_sets(sources, ["kitti", "dtd"], extracted)
     assert [found[name].parents[2] for name in ("kitti", "dtd")] == [
         extracted / name for name in names
     ]
     shutil.rmtree(extracted)
     archive(tmp_path / "third", sources / names[1])
     with pytest.raises(InputError, match=f"holds kitti twice, as .*{names[1]}/"):
-        prepare_vtab.find(sources, ["kitti"], extracted)
+        prepare_vtab.find_data_sets(sources, ["kitti"], extracted)
 
 
-#: Name of a member, its kind, where it links to, and how many files `extract` puts below its folder; None: refused.
+#: Archive, name of a member, its kind, where it links to, and how many files `extract` writes;
+#: None: it refuses.
 UNSAFE = [
     ("a.zip", "kitti/../../escaped", tarfile.REGTYPE, "", 0),
     ("a.zip", "kitti/escaped", tarfile.SYMTYPE, "../../outside", 1),
@@ -321,7 +320,9 @@ UNSAFE = [
 
 @pytest.mark.parametrize("file, name, kind, link, extracted", UNSAFE)
 def test_nothing_in_an_archive_leaves_its_folder(tmp_path, file, name, kind, link, extracted):
-    source, target, name = tmp_path / file, tmp_path / "deep/target", name.format(root=tmp_path)
+    source = tmp_path / file
+    target = tmp_path / "deep/target"
+    name = name.format(root=tmp_path)
     (tmp_path / "outside").write_text("secret")
     if file == "a.zip":
         member = zipfile.ZipInfo(name)
@@ -334,11 +335,9 @@ def test_nothing_in_an_archive_leaves_its_folder(tmp_path, file, name, kind, lin
         with tarfile.open(source, "w") as members:
             members.addfile(member, io.BytesIO(b"content"))
     before = {*tmp_path.rglob("*")}
-    with (
-        nullcontext()
-        if extracted is not None
-        else pytest.raises(InputError, match=f"cannot extract {source}: ")
-    ):
+    if extracted is None:
+        refused(lambda: prepare_vtab.extract(source, target), f"cannot extract {source}: ")
+    else:
         prepare_vtab.extract(source, target)
     written = {path for path in {*tmp_path.rglob("*")} - before if not path.is_dir()}
     assert len(written) == (extracted or 0)
@@ -353,8 +352,11 @@ def test_a_wrong_source_does_not_take_a_right_ones_place(whole, tmp_path, call):
     for name in ("twice/lossless", "twice/lossy", "short"):
         linked(whole / "kitti", tmp_path / name / "kitti")
     edit(tmp_path / "short/kitti/val200.txt", lambda lines: lines[1:])
-    for source, status, message in ((half, 2, "error: cannot extract "), (tmp_path / "twice", 2, "holds kitti twice"),
-                                    (tmp_path / "short", 1, "val200: 199 images, not 200")):  # fmt: skip
+    for source, status, message in (
+        (half, 2, "error: cannot extract "),
+        (tmp_path / "twice", 2, "holds kitti twice"),
+        (tmp_path / "short", 1, "val200: 199 images, not 200"),
+    ):
         code, output, errors = call(*options(root, "--source", source))
         assert code == status and message in output + errors and left(root) == []
     code, output, _ = call(*options(root, "--source", tmp_path / "short", "--accept"))

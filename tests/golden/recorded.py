@@ -16,8 +16,8 @@ import trained
 
 from pvera.data import glue, vtab
 from pvera.study import results
+from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile
-from pvera.study.runs import list_runs
 from pvera.study.training import TrainingConfig
 
 FILE = Path(__file__).parent / "runs.json"
@@ -41,7 +41,8 @@ def of_images(folder: Path) -> Profile:
     """Return a profile of images under KITTI's name, whose β is published."""
     profile = trained.make_profile(folder, ["kitti"], **SETTINGS)
     record = Path(profile.data) / vtab.RECORD  # as `prepare_vtab.py --accept` writes it
-    record.write_text(json.dumps({"kitti": vtab.check(profile.data, "kitti", images=False)}))
+    findings = vtab.check(profile.data, "kitti", images=False)
+    record.write_text(json.dumps({"kitti": [finding.text for finding in findings]}))
     return profile
 
 
@@ -64,9 +65,9 @@ def of_texts(folder: Path) -> Profile:
 
 def training(profile: Profile, experiment: str, method: str, root: Path) -> dict:
     """Execute the run of a method, and return its numbers: curves of each member, and test scores."""
-    (run,) = (run for run in list_runs(profile, experiment, root) if run.method == method)
+    (run,) = (run for run in list_jobs(profile, experiment, root) if run.method == method)
     replace(run, pool="first").execute()  # as the recorded numbers were made
-    record = results.read(run.path)
+    record = results.read_dict(run.path)
     curves = [member["curve"] for member in record["members"]]
     for curve in curves:
         curve["kl"] = [value or 0.0 for value in curve["kl"]]  # with β = 0 it is not computed
@@ -75,7 +76,7 @@ def training(profile: Profile, experiment: str, method: str, root: Path) -> dict
 
 def analysis(profile: Profile, root: Path) -> dict:
     """Execute PVeRA's analysis of uncertainty after its training, and return the sum of each array."""
-    (run,) = list_runs(profile, "uncertainty", root)
+    (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
     return {
         name: float(values.astype(np.float64).sum())

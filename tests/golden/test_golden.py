@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from timm.models.vision_transformer import VisionTransformer
 
 import pvera
-from pvera.data.image_folders import ImageData
+from pvera.data.image_splits import ImageData
 from pvera.study import training
 from pvera.study.protocol import PUBLISHED
 
@@ -138,7 +138,7 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
         for j, adapter in enumerate(member.layers):
             noise = both(lambda each: expected[f"noise.{i}.{j}.{each[0]}"], "", 2)
             monkeypatch.setattr(
-                adapter, "draw", lambda _, like, now, noise=noise: noise.to(like.dtype)
+                adapter, "sample_noise", lambda _, like, settings, noise=noise: noise.to(like.dtype)
             )
     gradients = []
     optimizers = [training.make_optimizer(m, 1e-3, 1e-3, 1e-4) for m in model.members]

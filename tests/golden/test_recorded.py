@@ -10,7 +10,7 @@ import pytest
 import recorded
 import torch
 
-from pvera.study import analysis_plan
+from pvera.study import plan
 
 NUMBERS = json.loads(recorded.FILE.read_text())
 close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-7, check_dtype=False)
@@ -45,7 +45,7 @@ def test_each_method_on_texts(texts, method, tmp_path):
 
 
 def test_an_analysis(images, tmp_path, monkeypatch):
-    monkeypatch.setattr(analysis_plan, "DRAWS", [2, 4])  # as it was recorded
+    monkeypatch.setattr(plan, "SAMPLE_COUNTS", [2, 4])  # as it was recorded
     recorded.training(images, "benchmark", "pvera", tmp_path)
     no_longer_made = ("covered", "truth_images")
     expected = {

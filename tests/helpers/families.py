@@ -326,7 +326,7 @@ def check_exchange(case: Case, tmp_path):
     member, method = returned.members[0], case.method
     if getattr(method, "sigma", None) is not None:  # PEFT holds its mean alone
         assert member.method.key == "vera"
-    elif len(model._layers[0].projections) == 1 or method.key in ("lora", "dora"):
+    elif len(model.encoder_layers[0].projections) == 1 or method.key in ("lora", "dora"):
         for name in ("key", "targets", "rank"):
             assert getattr(member.method, name, None) == getattr(method, name, None)
         if getattr(method, "train_magnitude", True):

@@ -31,4 +31,7 @@ def parsed(table):
 
 def cells(table, panel=0):
     """Return the printed cells of a panel by their row labels."""
-    return {label: list(row) for label, *row in list(table.texts().values())[panel].itertuples()}
+    return {
+        label: list(row)
+        for label, *row in list(table.printed_panels().values())[panel].itertuples()
+    }

@@ -7,11 +7,11 @@ from tiny import perturb
 
 import pvera
 from pvera import backbones, checkpoint
-from pvera.data import image_folders
+from pvera.data import tasks
 from pvera.data.inputs import data_sha256
 from pvera.study import results
+from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile
-from pvera.study.runs import list_runs
 
 IMAGES = 40
 
@@ -24,7 +24,7 @@ def make_data(root, *names, train=4, validation=4):
         for part, count in {"train800": train, "val200": validation, "test": IMAGES}.items():
             lines = []
             for i in range(count):
-                label = i % image_folders.task(name).classes
+                label = i % tasks.find_task(name).classes
                 image = source.integers(0, 100, (32, 32, 3), dtype=np.uint8) + np.uint8(9 * label)
                 Image.fromarray(image).save(root / name / "images" / f"{part}{i}.png")
                 lines.append(f"images/{part}{i}.png {label}\n")
@@ -50,8 +50,8 @@ def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -
 def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None:
     """Write a record, predictions and a random adapter for every run of an experiment of `profile`."""
     frozen = backbones.load("tiny")
-    for run in list_runs(profile, experiment, root):
-        task = image_folders.task(run.dataset)
+    for run in list_jobs(profile, experiment, root):
+        task = tasks.find_task(run.dataset)
         model = pvera.adapt(frozen.model, run.members[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))
         model.unload()

@@ -191,7 +191,7 @@ def own(cls=MyViT, **options):
 @pytest.fixture
 def register(monkeypatch):
     """Register classes for one test alone."""
-    monkeypatch.setattr(encoders, "OWN", dict(encoders.OWN))
+    monkeypatch.setattr(encoders, "REGISTERED", dict(encoders.REGISTERED))
     return pvera.register_encoder
 
 

@@ -316,7 +316,7 @@ PATCHES = "base_model.model.embeddings.patch_embeddings.projection.lora_A.weight
     [
         ({"peft_type": "LOHA"}, [], {}, "holds LOHA: only PVERA, VERA, LORA, IA3 can be read"),
         ({"bias": "all"}, [], {}, "bias='all' has no counterpart here"),
-        ({"sample_at_inference": True}, [], {}, "set it to false, and draw with pvera.sample"),
+        ({"sample_at_inference": True}, [], {}, "set it to false, and sample with pvera.sample"),
         (
             {"init_lora_weights": "pissa"},
             [],

@@ -170,10 +170,10 @@ def test_against_scipy_and_a_loop(k, n, classes, seed):
             highest.append(scores[draw, i].max())
         assert estimates.sd[i] == pytest.approx(np.std(highest, ddof=1))
         assert estimates.accuracy[i] == pytest.approx(np.mean(right))
-        assert estimates.correct[i] == (np.mean(right) > 0.5), (
+        assert estimates.most_are_correct[i] == (np.mean(right) > 0.5), (
             "half of the draws is not more than half"
         )
-        assert estimates.right[i] == (estimates.predicted[i] == labels[i])
+        assert estimates.predicts_label[i] == (estimates.predicted[i] == labels[i])
         of_class = scores[:, i, estimates.predicted[i]]
         low, high = stats.t.interval(0.95, k - 1, np.mean(of_class), stats.sem(of_class))
         assert (estimates.centre[i], estimates.width[i]) == pytest.approx(

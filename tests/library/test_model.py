@@ -145,10 +145,10 @@ def test_last_mlp_on_the_class_token_alone(key):
 def test_a_pass_keeps_no_activation(images):
     """The adapter reads them behind the MLP."""
     model, kept = adapted("adaptformer"), []
-    for layer in model._layers:
+    for layer in model.encoder_layers:
         layer.mlp_norm.register_forward_pre_hook(lambda _, args: kept.append(weakref.ref(args[0])))
     model(images)
-    assert len(kept) == len(model._layers) and not any(
+    assert len(kept) == len(model.encoder_layers) and not any(
         activation() is not None for activation in kept
     )
 

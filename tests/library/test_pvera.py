@@ -12,7 +12,7 @@ from torch.distributions import Normal, kl_divergence
 
 import pvera
 from pvera import PVeRA, latents
-from pvera.adapters.stochastic import Pass
+from pvera.adapters.stochastic import PassSettings
 
 
 def transcribed(adapter, method, x, y, noise):
@@ -56,7 +56,7 @@ def test_equations(targets, options, kl, dtype, tolerance):
         for s in ((24,), (3, 24), (len(targets), 8))
     )
     for adapter in model.members[0].layers:
-        adapter.draw = lambda _, like, now: noise.to(like)
+        adapter.sample_noise = lambda _, like, settings: noise.to(like)
         for training in (True, False):
             adapter.train(training)
             expected, expected_kl = transcribed(
@@ -85,7 +85,7 @@ def test_kl_is_the_divergence_of_torch_distributions(encoder, targets, kl, train
         training
     )
     given, inputs = make_inputs(model.backbone), []
-    for layer in model._layers:
+    for layer in model.encoder_layers:
         layer.projections[-1][0].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     model(given)
     expected = 0
@@ -192,7 +192,7 @@ def test_the_noise_of_a_layer_follows_from_its_index(start, seeds):
     start(member)
     like = torch.empty(2, 5, 2, 8)
     for adapter, seed in zip(member.layers, seeds, strict=True):
-        noise = adapter.draw(torch.randn, like, Pass(True, True, None, None))
+        noise = adapter.sample_noise(torch.randn, like, PassSettings(True, True, None, None))
         assert torch.equal(
             noise, torch.randn(like.shape, generator=torch.Generator().manual_seed(seed))
         )
@@ -269,7 +269,7 @@ def test_a_pass_leaves_the_model_as_it_was():
     before = model(images)
     latents.maps(model, images, 2)
     assert torch.equal(model(images), before)
-    assert not model._layers[-1].projections[0][0]._forward_pre_hooks
+    assert not model.encoder_layers[-1].projections[0][0]._forward_pre_hooks
 
 
 @pytest.mark.parametrize("registers", [0, 3])

@@ -35,7 +35,7 @@ from windows import refuse_open_files
 
 import pvera
 from pvera import IA3, Bottleneck, InputError, LoRA, PVeRA, VeRA, latents, metrics, uncertainty
-from pvera.errors import explained, run_script
+from pvera.errors import as_input_error, run_script
 from pvera.files import write_atomically
 
 FORM = "has layers of another form than those that are adapted: "
@@ -284,7 +284,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ],
 )
 def test_long_messages_are_cut_but_not_dropped(message, said):
-    with pytest.raises(InputError) as caught, explained("pets", "try again"):
+    with pytest.raises(InputError) as caught, as_input_error("pets", "try again"):
         raise ValueError(message)
     assert str(caught.value) == f"pets: {said}; try again"
 

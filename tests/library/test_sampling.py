@@ -106,7 +106,7 @@ def test_the_adapter_reads_what_the_mask_leaves(method, monkeypatch):
     source = torch.Generator().manual_seed(1)
     x, y = torch.randn(5, 7, 24, generator=source), torch.zeros(5, 7, 3, 24)
     uniform = torch.rand(5, 7, *((2, 8) if method is LATENT else (24,)), generator=source)
-    monkeypatch.setattr(adapter, "draw", lambda _, like, now: uniform)
+    monkeypatch.setattr(adapter, "sample_noise", lambda _, like, settings: uniform)
     adapter.passes.begin()
     result, kept = adapter.project(x, y, "qkv"), (uniform >= 0.25) / 0.75
     if method is LATENT:

@@ -162,7 +162,7 @@ def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
 
 def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
     texts = glue.load_split(text_folder, "rte", "test")
-    batch = glue.TextData(glue.tokenized(encoder, texts), torch.device("cpu"))
+    batch = glue.TextData(glue.tokenize(encoder, texts), torch.device("cpu"))
     alone = [
         dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt"))
         for *text, _ in texts.values

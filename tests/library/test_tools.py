@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 import pvera
 from pvera import InputError, LoRA, PVeRA, VeRA
-from pvera.adapters import stochastic
-from pvera.adapters.stochastic import KEPT
+from pvera.adapters import passes
+from pvera.adapters.passes import KEPT
 
 # ---------------------------------------------------------------- modules and tensors
 
@@ -269,7 +269,7 @@ def test_several_passes_before_the_backward_pass(together):
 
 def test_as_many_passes_as_are_kept_before_one_backward_pass(monkeypatch):
     """Passes that are repeated take no place among them."""
-    monkeypatch.setattr(stochastic, "KEPT", 4)
+    monkeypatch.setattr(passes, "KEPT", 4)
     model = models(METHODS["pvera"])[1]
     sum(objective(model, make_images(1, seed)) for seed in range(4)).backward()
 

@@ -202,7 +202,9 @@ def checkpointing(key):
         )
         saving.gradient_checkpointing_enable()
         calls: list = []
-        saving._layers[0].layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        saving.encoder_layers[0].layer.register_forward_pre_hook(
+            lambda *_, calls=calls: calls.append(1)
+        )
         inputs = make_inputs(plain.backbone)
         torch.testing.assert_close(
             step(saving.train(), inputs=inputs), step(plain.train(), inputs=inputs)

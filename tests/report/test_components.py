@@ -1,4 +1,4 @@
-"""Components, task screening, claims and tables of samples: records with known numbers, by hand and against scipy."""
+"""Components, task screening, claims and samples, of records with known numbers."""
 
 from pathlib import Path
 
@@ -10,11 +10,14 @@ from records import make_record, result_files
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
+from pvera.errors import InputError
 from pvera.report import claims, published
 from pvera.report.analyses import Example, Uncertainty
 from pvera.report.plots import uncertainty as plots
+from pvera.report.settings import ResultFiles
 from pvera.report.tables import components, uncertainty, verdicts
 from pvera.study import results
+from pvera.study.profiles import Profile
 from pvera.uncertainty import Estimates
 
 RATES = {"learning_rate": [1e-2, 1e-3, 1e-4]}
@@ -25,26 +28,22 @@ DATASETS = ("digits", "vessels", "sprites")
 
 @pytest.fixture
 def root(tmp_path):
-    """Three tasks; on Sprites nothing is learned, and on Vessels PVeRA gains twice as much as on Digits."""
+    """On Sprites nothing is learned; on Vessels PVeRA gains twice as much as on Digits."""
     records = []
     for dataset, gain in zip(DATASETS, (5, 10, 50), strict=True):
-        for experiment, method, correct in (
-            *(
-                ("benchmark", name, 12 if dataset == "sprites" else n)
-                for name, n in CORRECT.items()
-            ),
-            ("benchmark", "vera", 40),
-            ("benchmark", "pvera", 40 + gain),
-            ("latent_dropout", "vera", 38 + gain),
-            *((name, "pvera", 40 + gain) for name in ("no_noise", "fixed_sigma", "no_kl")),
-        ):
+        runs = [("benchmark", "vera", 40), ("latent_dropout", "vera", 38 + gain)]
+        for name, correct in CORRECT.items():
+            runs.append(("benchmark", name, 12 if dataset == "sprites" else correct))
+        for name in ("benchmark", "no_noise", "fixed_sigma", "no_kl"):
+            runs.append((name, "pvera", 40 + gain))
+        for experiment, method, correct in runs:
             for seed in (0, 1):
                 record = make_record(
                     method, dataset, seed, correct + seed, 100, 1, RATES, experiment=experiment
                 )
                 record["test"]["ace"] = 0.1 if method == "vera" else 0.08
-                for place, member in enumerate(record["members"]):
-                    best = correct / 100 + 0.02 * place  # in the chosen epoch
+                for i, member in enumerate(record["members"]):
+                    best = correct / 100 + 0.02 * i  # in the chosen epoch
                     member["curve"]["validation_accuracy"] = [0.1, 0.2, 0.3, best, 0]
                 records.append(record)
     for record in records:
@@ -91,14 +90,14 @@ def test_the_screening_of_one_profile_leaves_another_alone(root, tmp_path_factor
 
 
 def test_saturated_is_judged_by_the_worst_of_the_three(root, monkeypatch):
-    """Linear has 12 % on all three; nothing is saturated where the worst is as high as the limit."""
+    """Linear has 12 % everywhere; nothing is saturated where the worst is just at the limit."""
     for limit, others in ((12, {}), (11, {"digits": "saturated", "vessels": "saturated"})):
         monkeypatch.setattr(components, "SATURATED", limit)
         assert left_out(root) == {"sprites": "chance"} | others
 
 
 def test_differences(root):
-    text = components.differences(load(root)).markdown()
+    text = components.differences_table(load(root)).markdown()
     for row in (
         "| PVeRA − VeRA | +5.0 | +10.0 | +7.5 [7.5, 7.5] |",
         "| VeRA, latent dropout (p = 0.5) − VeRA | +3.0 | +8.0 | +5.5 [5.5, 5.5] |",
@@ -122,7 +121,7 @@ def test_a_benchmark_that_searches_no_rate_has_no_choice_of_one():
     assert components.choices(runs, {}).data["searched"].tolist() == ["VeRA"]
 
 
-def test_choosing_by_accuracy_is_said_beside_choosing_by_loss(root):
+def test_choosing_by_accuracy_is_compared_with_choosing_by_loss(root):
     """The chosen epoch has 45 and 50 %, the last one more: the loss does not read it."""
     runs = load(root)
     for run in runs["pvera"]:
@@ -143,13 +142,13 @@ def test_claims_about_components(root):
     assert "no runs of (IA)³" in rows.loc["PVeRA has the highest average", "reading"]
 
 
-def test_equal_tuning_beside_the_papers_ranks_by_average(root):
+def test_equal_and_the_papers_tuning_rank_by_average(root):
     """The paper's tuning has the methods in the reverse order."""
     runs = results.load_runs(root, "mine", "benchmark")
     reverse = [
         run | {"test": run["test"] | {"accuracy": 1 - run["test"]["accuracy"]}} for run in runs
     ]
-    data = components.beside_paper_tuning(runs, reverse).data.set_index("method")
+    data = components.compare_tunings(runs, reverse).data.set_index("method")
     assert data["Equal tuning Rank"].tolist() == [5, 4, 3, 2, 1]
     assert data["The paper's tuning Rank"].tolist() == [1, 2, 3, 4, 5]
 
@@ -176,21 +175,25 @@ DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
 
 def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1)):
-    """Make an adapter's draws. All draws are correct on `right` images, none on the others. 16 draws have half the
-    spread of 4. An interval is twice as wide as the spread."""
+    """Make an adapter whose samples are all correct on `right` images, none on the others.
+
+    16 samples have half the standard deviation of 4, and intervals are twice as wide as it.
+    """
     right, sd = np.array(right, bool), np.array(sd)
-    labels = np.zeros(len(sd), int)
-    estimates = {
-        k: Estimates(
-            labels, sd / part, right.astype(float), 1 - right.astype(int), 1 - sd, 2 * sd / part
+    estimates = {}
+    for k, part in ((4, 1), (16, 2)):
+        estimates[k] = Estimates(
+            labels=np.zeros(len(sd), int),
+            sd=sd / part,
+            accuracy=right.astype(float),
+            predicted=1 - right.astype(int),
+            centre=1 - sd,
+            width=2 * sd / part,
         )
-        for k, part in ((4, 1), (16, 2))
-    }
     pixels, scores = np.zeros((4, 4, 3), np.uint8), np.full((16, 2), 0.5)
     examples = [Example(dataset, pixels, 0, predicted, scores, 0.4, 0.6) for predicted in (0, 1)]
-    return Uncertainty(
-        make_record("pvera", dataset, seed, config=DRAWS), estimates, 1 - sd[::-1], right, examples
-    )
+    record = make_record("pvera", dataset, seed, config=DRAWS)
+    return Uncertainty(record, estimates, 1 - sd[::-1], right, examples)
 
 
 HAND = [
@@ -201,9 +204,11 @@ HAND = [
 
 
 def test_spread_by_hand():
-    """Digits, four draws: correct .1 .2 .1 .2, incorrect .3 .1 .3 .4. In 16 pairs the incorrect one is higher in
-    4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and equal in 2: Cliff's delta is 10 / 16. Seed 0 alone has
-    (2 + 0 - 1) / 4, seed 1 alone 4 / 4."""
+    """Digits, four samples: correct .1 .2 .1 .2, incorrect .3 .1 .3 .4.
+
+    In 16 pairs the incorrect one is higher in 4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and
+    equal in 2: Cliff's delta is 10 / 16. Seed 0 alone has (2 + 0 - 1) / 4, seed 1 alone 4 / 4.
+    """
     table = uncertainty.spread(HAND)
     right, wrong = [0.1, 0.2, 0.1, 0.2], [0.3, 0.1, 0.3, 0.4]
     p = stats.mannwhitneyu(wrong, right, alternative="greater").pvalue
@@ -215,10 +220,8 @@ def test_spread_by_hand():
         "+0.62",
         "+0.25, +1.00",
     ]
-    assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"], "16 draws"
-    pooled = table.data[(table.data["group"] == uncertainty.ALL) & (table.data["draws"] == 4)].iloc[
-        0
-    ]
+    assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"], "16 samples"
+    pooled = table.data.query("group == @uncertainty.ALL and draws == 4").iloc[0]
     both = stats.mannwhitneyu([*wrong, 0.1], [*right, 0.4, 0.2, 0.2], alternative="greater")
     assert pooled["p_value"] == pytest.approx(both.pvalue)
     assert pooled["cliffs_delta"] == pytest.approx(2 * both.statistic / (5 * 7) - 1)
@@ -231,48 +234,46 @@ WIDER = [np.log(0.5 / 3 / 0.22), np.log(0.35 / 0.15)]
 @pytest.mark.parametrize(
     "contrast, expected",
     [
-        (uncertainty.deltas(uncertainty.spread_of, 4), [0.25, 1, -1]),
-        # Pooled with Vessels, seed 0 has 4 of 15 pairs in order, and 1 + 4 + 4 in the other.
-        (uncertainty.deltas(uncertainty.spread_of, 4, pooled=True), [-5 / 15, 1]),
         (uncertainty.times_as_wide(4), WIDER),
-        # One pass has the draws' scores from the last image to the first: .375, 0 and 1.
+        # One pass has the samples' scores from the last image to the first: .375, 0 and 1.
         (uncertainty.gain(4), [0.625 - 0.375, 1, -1]),
     ],
 )
-def test_contrasts_of_draws_by_hand(contrast, expected):
-    (gaps,) = contrast(HAND).values()
-    assert gaps.tolist() == pytest.approx(expected)
+def test_contrasts_of_samples_by_hand(contrast, expected):
+    (differences,) = contrast(HAND).values()
+    assert differences.tolist() == pytest.approx(expected)
 
 
-def test_means_of_draws_by_hand():
-    """AUROC by the spread: .625 and 1 on Digits, 0 on Vessels. Widths: 2 · 1.4 / 7 and 2 · 1.2 / 5."""
+def test_means_of_samples_by_hand():
+    """AUROC: .625 and 1 on Digits, 0 on Vessels. Widths: 2 · 1.4 / 7 and 2 · 1.2 / 5."""
     table = cells(uncertainty.detection_table(HAND))
     assert table["Mean over 2 data sets"][0] == "0.406" and table["Digits"][0] == "0.812"
     assert cells(uncertainty.widths(HAND, PAPER))["Here, 4 samples"] == ["0.4000", "0.4800", "1.20"]
 
 
-def test_spreads_are_split_by_half_of_the_draws_and_widths_by_the_predicted_class():
+def test_standard_deviations_are_split_by_most_samples_and_widths_by_the_predicted_class():
     """Two of five and two of four draws predict the label, more than any other class."""
-    image = Estimates(
-        *map(np.array, ([0, 0], [0.1, 0.1], [0.4, 0.5], [0, 0], [0.4, 0.4], [0.2, 0.2]))
+    images = Estimates(
+        labels=np.array([0, 0]),
+        sd=np.array([0.1, 0.1]),
+        accuracy=np.array([0.4, 0.5]),
+        predicted=np.array([0, 0]),
+        centre=np.array([0.4, 0.4]),
+        width=np.array([0.2, 0.2]),
     )
-    run = Uncertainty(
-        make_record("pvera", config=DRAWS),
-        {5: image},
-        np.array([0.4, 0.4]),
-        np.array([1, 1]) > 0,
-        [],
-    )
-    assert uncertainty.spread_of([run], 5)["right"].tolist() == [False, False]
-    assert uncertainty.width_of([run], 5)["right"].tolist() == [True, True]
+    run = Uncertainty(make_record(), {5: images}, np.array([0.4, 0.4]), np.array([1, 1]) > 0, [])
+    assert uncertainty.predictive_sds([run])["correct"].tolist() == [False, False]
+    assert uncertainty.interval_widths([run])["correct"].tolist() == [True, True]
 
 
-def test_each_score_is_held_against_its_own_predictions():
-    """Draws are incorrect on images 2 and 3, one pass on image 0, where its score is the lowest."""
-    run = adapter(sd=(0.1, 0.2, 0.3, 0.4))._replace(single_right=np.array([0, 1, 1, 1]) > 0)
+def test_each_predictor_is_judged_on_its_own_predictions():
+    """Samples are incorrect on images 2 and 3, one pass on image 0, where its score is lowest."""
+    run = adapter(sd=(0.1, 0.2, 0.3, 0.4))._replace(single_correct=np.array([0, 1, 1, 1]) > 0)
     aurocs = uncertainty.detection([run]).set_index(["way", "draws"])["auroc"]
-    assert aurocs.to_dict() == dict.fromkeys([(uncertainty.SINGLE, 0), *((way, k) for way in
-        (uncertainty.SD, uncertainty.SCORE) for k in (4, 16))], 1.0)  # fmt: skip
+    predictors = [(uncertainty.SINGLE, 0)]
+    for name in (uncertainty.SD, uncertainty.SCORE):
+        predictors += [(name, 4), (name, 16)]
+    assert aurocs.to_dict() == dict.fromkeys(predictors, 1.0)
 
 
 def sampled(dataset, seed, sd, wrong):
@@ -304,13 +305,13 @@ def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
     assert tasks.loc["digits", ["mean", "low", "high"]].tolist() == pytest.approx(
         [np.mean(aurocs), low, high]
     )
-    assert tasks.loc["vessels", "mean"] == 0 and uncertainty.sides(tasks)[1] == 1
+    assert tasks.loc["vessels", "mean"] == 0 and uncertainty.count_decided(tasks)[1] == 1
     answer = uncertainty.marks_errors(tasks)
     assert answer.verdict == verdicts.INCONCLUSIVE and "below on 1" in answer.reading
     assert uncertainty.marks_errors(tasks.loc[["vessels"]]).verdict == verdicts.CONTRADICTED
 
 
-def test_rivals_are_averaged_over_seeds_on_the_data_sets_that_all_have():
+def test_predictors_are_averaged_over_seeds_on_the_data_sets_that_all_have():
     def analysed(dataset, predictors, nll):
         scores = {
             name: np.full(len(predictors), 0.5)
@@ -330,7 +331,7 @@ def test_rivals_are_averaged_over_seeds_on_the_data_sets_that_all_have():
         ),
         analysed("vessels", ["pass", "samples", "ensemble"], [10.0, 20.0, 30.0]),
     ]
-    scores = uncertainty.rivals(
+    scores = uncertainty.predictors(
         {
             "benchmark": of_benchmark,
             "latent_dropout": [analysed("digits", ["pass", "samples"], [7.0, 8.0])],
@@ -338,7 +339,7 @@ def test_rivals_are_averaged_over_seeds_on_the_data_sets_that_all_have():
     )
     assert scores.loc[("PVeRA, one pass with the mean", "digits"), "nll"] == 2
     assert scores.loc[("VeRA, 3 samples of latent dropout", "digits"), "nll"] == 8
-    shown = cells(uncertainty.rivals_table(scores))
+    shown = cells(uncertainty.predictors_table(scores))
     assert [row[1] for row in shown.values()] == [
         "<ins>2.000</ins>",
         "3.000",
@@ -353,6 +354,24 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
     assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 samples"] == ["0.3500", "–", "–"]
-    for figure in (plots.spread, plots.widths, plots.detection):
-        figure(runs).canvas.draw()
+    for figure, values in (
+        (plots.spread, uncertainty.predictive_sds),
+        (plots.widths, uncertainty.interval_widths),
+    ):
+        images = values(runs)
+        figure(images, uncertainty.compare_correct(images)).canvas.draw()
+    plots.detection(uncertainty.detection(runs)).canvas.draw()
     assert not recwarn.list
+
+
+def test_the_tables_know_the_variants_of_the_profiles(tmp_path):
+    """Those of the committed ones; another name or title is refused."""
+    names = ("synthetic", "vtab_tiny", "vtab_small")
+    folder = Path(__file__).resolve().parents[2] / "experiments/profiles"
+    profiles = tuple(Profile.read(folder / f"{name}.yaml") for name in names)
+    assert all(profile.variants.keys() == components.VARIANTS.keys() for profile in profiles)
+    components.require_known_variants(ResultFiles(tmp_path, profiles))
+
+    wrong = profiles[0].with_(variants={"no_noise": "z = 0"})
+    with pytest.raises(InputError, match="^profile synthetic: variants.no_noise: is none of"):
+        components.load(ResultFiles(tmp_path, (wrong,)))

@@ -1,4 +1,4 @@
-"""The committed tables, figures, claims and audit follow from the committed results, by the notebooks."""
+"""Committed tables, figures, claims and audit follow from the committed results."""
 
 import contextlib
 import io
@@ -42,7 +42,7 @@ SAME_PIXELS = matplotlib.__version__.startswith("3.11.")
 
 
 def execute(name: str) -> None:
-    """Execute the code cells of analysis/`name`.ipynb in this process, which is faster than a kernel."""
+    """Execute the code cells of a notebook in this process, which is faster than a kernel."""
     notebook, names = nbformat.read(ROOT / f"analysis/{name}.ipynb", as_version=4), {}
     nbformat.validate(notebook)
     for cell in notebook.cells:
@@ -72,16 +72,16 @@ def displayed(name: str, root: Path, monkeypatch) -> str:
 def computed_once():
     """Tables, figures and claims compare the same samples: each comparison is computed once."""
 
-    def remembered(function):
+    def cached(function):
         results = {}
 
-        def remember(x, y):
+        def call(x, y):
             key = np.asarray(x).tobytes(), np.asarray(y).tobytes()
             if key not in results:
                 results[key] = function(x, y)
             return results[key]
 
-        return remember
+        return call
 
     with pytest.MonkeyPatch.context() as patch:
         for module, name in (
@@ -89,7 +89,7 @@ def computed_once():
             (uncertainty, "rank_sum"),
             (uncertainty, "auroc"),
         ):
-            patch.setattr(module, name, remembered(getattr(module, name)))
+            patch.setattr(module, name, cached(getattr(module, name)))
         yield
 
 
@@ -265,10 +265,16 @@ def same(new: str, committed: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     "new, committed, name",
-    [("a,b\n1.01,x\n", "a,b\n1,x\n", "t.csv"), ("a,b\n1,y\n", "a,b\n1,x\n", "t.csv"), ("a\n1\n", "a,b\n1,x\n", "t.csv"),
-     ("| PVeRA | −1.5 |", "| PVeRA | −1.3 |", "t.md"), ("| VeRA | −1.3 |", "| PVeRA | −1.3 |", "t.md"),
-     ("| PVeRA | **−1.3** |", "| PVeRA | −1.3 |", "t.md"), ("72 runs", "71 runs", "t.md")],
-)  # fmt: skip
+    [
+        ("a,b\n1.01,x\n", "a,b\n1,x\n", "t.csv"),
+        ("a,b\n1,y\n", "a,b\n1,x\n", "t.csv"),
+        ("a\n1\n", "a,b\n1,x\n", "t.csv"),
+        ("| PVeRA | −1.5 |", "| PVeRA | −1.3 |", "t.md"),
+        ("| VeRA | −1.3 |", "| PVeRA | −1.3 |", "t.md"),
+        ("| PVeRA | **−1.3** |", "| PVeRA | −1.3 |", "t.md"),
+        ("72 runs", "71 runs", "t.md"),
+    ],
+)
 def test_the_comparison_notices_differences(new, committed, name):
     with pytest.raises(AssertionError):
         same(new, committed, name)

@@ -1,4 +1,4 @@
-"""The benchmark's tables and costs from hand-made records, the text of numbers, and the script that counts costs."""
+"""The benchmark's tables, costs, captions and the text of numbers, of hand-made records."""
 
 import json
 import shutil
@@ -13,10 +13,12 @@ from records import make_record
 from small import PROFILE, profile_with
 
 from pvera import LoRA, PVeRA, adapters
+from pvera.data import vtab
 from pvera.report import plots, published
-from pvera.report.plots.uncertainty import stars
-from pvera.report.scores import capped
-from pvera.report.table import marks, number, plain, signed
+from pvera.report.captions import caption_source
+from pvera.report.plots.violins import stars
+from pvera.report.scores import reached_max_epochs
+from pvera.report.table import fixed, grid_value, marks, signed
 from pvera.report.tables import benchmark as tables
 from pvera.report.tables import cost as cost_tables
 from pvera.study import cost_records
@@ -28,10 +30,12 @@ MAIN = """\
 
 |  | Natural |  | Specialized | Averages |  |  |
 | :-- | :-: | :-: | :-: | :-: | :-: | :-: |
-|  | **Digits** | **Textures** | **Vessels** | **Average** | **Avg. natural** | **Avg. specialized** |
+|  | **Digits** | **Textures** | **Vessels** | **Average** | **Avg. natural** | \
+**Avg. specialized** |
 | Linear | 50.0 | **80.0** | 10.0 | 46.7 | <ins>65.0</ins> | 10.0 |
 | LoRA | <ins>60.0</ins> | **80.0** | 20.0 | <ins>53.3</ins> | **70.0** | 20.0 |
-| VeRA | <ins>60.0</ins> | 70.0 | <ins>30.0</ins> | <ins>53.3</ins> | <ins>65.0</ins> | <ins>30.0</ins> |
+| VeRA | <ins>60.0</ins> | 70.0 | <ins>30.0</ins> | <ins>53.3</ins> | <ins>65.0</ins> | \
+<ins>30.0</ins> |
 | PVeRA | **70.0** | 60.0 | **31.0** | **53.7** | <ins>65.0</ins> | **31.0** |
 """
 
@@ -64,7 +68,10 @@ def test_marks(values, expected):
 
 
 def test_stars_pool_the_seeds_that_both_methods_have():
-    """On the common seed 1 of 5 against 4 of 5: p = .2^5 + 5 (.8) .2^4; against 5 of 10 it would be 6/32."""
+    """On the common seed 1 of 5 against 4 of 5: p = .2^5 + 5 (.8) .2^4.
+
+    Against 5 of 10 it would be 6 / 32.
+    """
     correct = {"vera": {"digits": [1, None]}, "pvera": {"digits": [4, 1]}}
     table = tables.detailed(runs_of(correct, images=5))
     assert cells(table) == {"Digits": [r"20.0\*", "50.0 ± 42.4"]}
@@ -72,7 +79,7 @@ def test_stars_pool_the_seeds_that_both_methods_have():
 
 
 def test_grid_table_by_hand():
-    """Three seeds search LoRA's ranks; VeRA's second seed takes the choice of the first, which alone counts."""
+    """Three seeds search LoRA's ranks; VeRA's second seed inherits the choice of the first."""
     runs = [make_record("lora", seed=seed, chosen=chosen) for seed, chosen in enumerate([2, 2, 0])]
     runs += [make_record("lora", "vessels", chosen=None)]  # diverged: chose nothing
     runs += [
@@ -85,7 +92,8 @@ def test_grid_table_by_hand():
     elsewhere = make_record("pvera", "sprites", chosen=2, **betas)  # where nothing else was trained
     table = tables.grid(runs, [search, elsewhere])
     panels = {
-        name: [list(panel), *map(list, panel.itertuples())] for name, panel in table.texts().items()
+        name: [list(panel), *map(list, panel.itertuples())]
+        for name, panel in table.printed_panels().items()
     }
     assert panels == {
         "(a) Rank": [["4", "8", "16"], ["LoRA", "33", "0", "67"]],
@@ -110,51 +118,83 @@ def test_the_description_names_what_is_missing_and_diverged():
         if (run["method"], run["dataset"], run["seed"]) != ("lora", "vessels", 1)
     ]
     runs[0]["members"][0]["status"] = "epoch limit"
-    description = tables.describe_runs([*runs, diverged])
-    assert "Profile mine, corrected protocol, seeds 0, 1, at most 30 epochs" in description
-    assert (
-        "(this limit ended 1 of 20 chosen trainings, patience the others). 21 runs." in description
-    )
+    description = caption_source([*runs, diverged])
+    start = "Profile mine, corrected protocol; seeds 0, 1; data sets: Digits, Textures, Vessels; "
+    limit = "at most 30 epochs (1 of 20 chosen trainings reached this limit). 21 runs."
+    assert description.startswith(start + limit)
     assert (
         "Missing: VeRA on Digits (seed 1)." in description
     )  # VeRA has no run on Vessels, and its cell is empty
-    assert "Diverged, and left out: LoRA on Vessels (seed 1)." in description
-    part = [make_record() | {"dataset": name, "category": "natural"} for name in ("cifar", "svhn")]
-    assert tables.describe_runs(part).endswith(". 2 runs. Incomplete: 2 of 19 data sets.")
+    assert "Diverged and left out: LoRA on Vessels (seed 1)." in description
+
+
+def test_the_description_counts_more_than_six_data_sets():
+    names = vtab.NAMES[:7]
+    runs = [make_record() | {"dataset": name, "category": "natural"} for name in names]
+    assert "; 7 of VTAB-1k's 19 data sets; " in caption_source(runs)
+    other = [run | {"data_copy": "lossy", "data_differs": ["test: 9 images"]} for run in runs]
+    copy = "copy of the data: lossy (Caltech101 test: 9 images; CIFAR-100 test: 9 images; "
+    assert f"; 7 data sets; {copy}" in caption_source(other)
+    analysis = {"record": 0} | make_record(config={"images": 8})
+    del analysis["members"], analysis["config"]["max_epochs"]
+    described = caption_source([(analysis, {})])
+    assert described.endswith(
+        "data sets: Digits; a trial on the first 8 samples of each split. 1 run."
+    )
 
 
 @pytest.mark.parametrize("member", range(3))
-def test_a_training_counts_as_capped_if_its_chosen_member_is(member):
+def test_a_training_reaches_the_limit_of_epochs_if_its_chosen_member_does(member):
     run = make_record("lora", chosen=1)
     run["members"][member]["status"] = "epoch limit"
-    assert capped([run, make_record("lora", chosen=None)]) == (member == 1)
+    assert reached_max_epochs([run, make_record("lora", chosen=None)]) == (member == 1)
 
 
 def test_every_method_has_a_unique_style():
-    looks = [
-        *map(plots.style, adapters.METHODS),
-        adapters.Method,
-    ]  # the last for methods that define none
+    # The last is for methods that define none.
+    looks = [*map(plots.style, adapters.METHODS), adapters.Method]
     for attribute in ("colour", "marker"):
         assert len({getattr(look, attribute) for look in looks}) == 9
 
 
 @pytest.mark.parametrize(
-    "write, value, text",
+    "value, text",
     [
-        *((number, value, text) for value, text in (
-            (16.0, "16"), (1e-3, "10⁻³"), (3e-3, "3·10⁻³"), (100.0, "10²"), (300.0, "300"), (0.5, "0.5"), (0.0, "0"),
-            (1.2e-3, "0.0012"), ("qv", "qv"))),
-        *((lambda value: plain(value, 2), value, text) for value, text in (
-            (-0.016, "−0.02"), (-0.004, "0.00"), (NAN, "–"), (-12.0, "−12.00"))),
-        *((lambda value: signed(value, 2), value, text) for value, text in (
-            (0.016, "+0.02"), (-0.016, "−0.02"), (0.004, "0.00"), (NAN, "–"))),
-        *((stars, p, text) for p, text in (
-            (1e-4, "****"), (1e-3, "***"), (0.01, "**"), (0.05, "*"), (0.051, "ns"))),
+        (16.0, "16"),
+        (1e-3, "10⁻³"),
+        (3e-3, "3·10⁻³"),
+        (100.0, "10²"),
+        (300.0, "300"),
+        (0.5, "0.5"),
+        (0.0, "0"),
+        (1.2e-3, "0.0012"),
+        ("qv", "qv"),
     ],
-)  # fmt: skip
-def test_numbers_as_text(write, value, text):
-    assert write(value) == text
+)
+def test_values_of_grids_as_text(value, text):
+    assert grid_value(value) == text
+
+
+@pytest.mark.parametrize(
+    "value, without_sign, with_sign",
+    [
+        (0.016, "0.02", "+0.02"),
+        (-0.016, "−0.02", "−0.02"),
+        (0.004, "0.00", "0.00"),
+        (-0.004, "0.00", "0.00"),
+        (-12.0, "−12.00", "−12.00"),
+        (NAN, "–", "–"),
+    ],
+)
+def test_numbers_as_text(value, without_sign, with_sign):
+    assert (fixed(value, 2), signed(value, 2)) == (without_sign, with_sign)
+
+
+@pytest.mark.parametrize(
+    "p, text", [(1e-4, "****"), (1e-3, "***"), (0.01, "**"), (0.05, "*"), (0.051, "ns")]
+)
+def test_significance_as_stars(p, text):
+    assert stars(p) == text
 
 
 # Costs in files, and accuracy against them
@@ -203,8 +243,11 @@ def test_the_script_counts_missing_configurations_once(folder):
 
 
 def test_costs_of_the_papers_grid_by_hand(costs, paper):
-    """LoRA's ranks 32, 64, 128 with shares of 26, 35 and 39 %; 12 layers, q and v, A and B of 768 × r."""
-    points = cost_tables.of_paper(costs, paper)
+    """LoRA's ranks 32, 64, 128 have shares of 26, 35 and 39 %.
+
+    There are 12 layers, q and v, and A and B of 768 × r.
+    """
+    points = cost_tables.paper_points(costs, paper)
     mean = (26 * 32 + 35 * 64 + 39 * 128) / 100
     assert points.at["lora", "adapter_parameters"] == pytest.approx(12 * 2 * 2 * 768 * mean)
     assert points.at["lora", "layer_training"] == pytest.approx(2 * 2 * 257 * 768 * mean)
@@ -226,10 +269,12 @@ def record(method, configuration, correct, **changes):
 
 def test_costs_of_runs_are_means_over_their_choices(costs):
     runs = [
-        record("lora", LoRA(rank=4), 6), record("lora", LoRA(rank=16), 8, seed=1),
-        record("pvera", PVeRA(rank=32), 9), record("pvera", PVeRA(rank=32), 0, seed=1, chosen=None),
-    ]  # fmt: skip
-    points = cost_tables.of_runs(costs, runs)
+        record("lora", LoRA(rank=4), 6),
+        record("lora", LoRA(rank=16), 8, seed=1),
+        record("pvera", PVeRA(rank=32), 9),
+        record("pvera", PVeRA(rank=32), 0, seed=1, chosen=None),
+    ]
+    points = cost_tables.run_points(costs, runs)
     assert list(points.index) == ["lora", "pvera"]
     assert points.at["lora", "adapter_parameters"] == 4 * 2 * 2 * 96 * 10
     assert points.at["lora", "accuracy"] == pytest.approx(70)

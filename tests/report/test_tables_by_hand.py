@@ -46,7 +46,7 @@ def test_geometric_means_by_hand():
     np.testing.assert_allclose(means["mean"], [0.04, 0.02])
     np.testing.assert_allclose(means[["seed0", "seed1"]], [[0.08, 0.02], [0.02, 0.02]])
     np.testing.assert_allclose(means["ratio"], [2, 1])
-    # PVeRA has .01 and .04, each a factor of 2 from the mean: the standard error of the logarithm is log 2
+    # PVeRA has .01 and .04, each a factor of 2 from the mean: the standard error of logs is log 2.
     half = t.ppf(0.975, 1) * math.log(2)
     np.testing.assert_allclose(means.loc["pvera", ["low", "high"]], 0.02 * np.exp([-half, half]))
     # VeRA's ratio is 2 on each data set, 4 with one seed and 1 with the other
@@ -57,7 +57,7 @@ def test_geometric_means_by_hand():
 
 
 def test_the_ace_expected_under_perfect_calibration():
-    """With one image of confidence 0.8, a drawn label is off by 0.2 in 80 of 100 draws and by 0.8 in the others."""
+    """One image has confidence 0.8: in 80 of 100 cases a drawn label is off by 0.2, else by 0.8."""
     one = Uncertainty(make_record(), {}, np.array([0.8]), np.array([True]), [])
     sure = one._replace(single_pass=np.array([0.99]))
     expected = 0.2**0.8 * 0.8**0.2
@@ -71,15 +71,17 @@ def test_the_ace_expected_under_perfect_calibration():
 
 def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5):
     rules = VARIANTS[switch].protocol
-    place = {
-        "experiment": f"protocol_{switch}",
-        "protocol": rules.name,
-        "config": {"protocol": asdict(rules)},
-    }
-    run = make_record(method, dataset, seed, grid={"rank": [8]}, **place)
-    run["config"]["members"][0]["method"] |= asdict(METHODS[method]()) | rules.adapters.get(
-        method, {}
+    run = make_record(
+        method,
+        dataset,
+        seed,
+        grid={"rank": [8]},
+        experiment=f"protocol_{switch}",
+        protocol=rules.name,
+        config={"protocol": asdict(rules)},
     )
+    hyperparameters = asdict(METHODS[method]()) | rules.adapters.get(method, {})
+    run["config"]["members"][0]["method"] |= hyperparameters
     run["test"] |= {"accuracy": accuracy, "ece": 0.1, "ace": 0.1}
     run["members"][0]["best_validation_loss"] = 1.0
     return run | {"config_hash": results.config_hash(run["config"])}
@@ -87,15 +89,13 @@ def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5):
 
 def paired(switch, accuracies, method="lora", reference=0.5):
     """Return {switch: runs}: runs of `switch` and of its reference, one pair per accuracy."""
-    places = [("digits", 0), ("digits", 1), ("vessels", 0), ("vessels", 1)][: len(accuracies)]
+    pairs = [("digits", 0), ("digits", 1), ("vessels", 0), ("vessels", 1)]
     corrected = VARIANTS[switch].reference
-    return {
-        corrected: [record(corrected, method, *place, accuracy=reference) for place in places],
-        switch: [
-            record(switch, method, *place, accuracy=value)
-            for place, value in zip(places, accuracies)
-        ],
-    }
+    runs = {corrected: [], switch: []}
+    for (dataset, seed), accuracy in zip(pairs, accuracies, strict=False):
+        runs[corrected].append(record(corrected, method, dataset, seed, reference))
+        runs[switch].append(record(switch, method, dataset, seed, accuracy))
+    return runs
 
 
 def test_effects_by_hand():
@@ -147,7 +147,7 @@ RANKS = [8, 16, 32, 64]
 
 
 def ablation_runs(losses=LOSSES, values=RANKS, name="rank"):
-    """Return a run per value, whose two learning rates have the loss, and one that is higher by 1."""
+    """Return a run per value; its second learning rate has the loss, the first one more."""
     runs = []
     for dataset, seeds in losses.items():
         for seed, losses_of_seed in enumerate(seeds):
@@ -156,9 +156,9 @@ def ablation_runs(losses=LOSSES, values=RANKS, name="rank"):
                 run = make_record(
                     "pvera", dataset, seed, experiment=f"{name}_{value}", config=config
                 )
-                for place, member in enumerate(run["members"]):
-                    run["config"]["members"][place]["method"] = {name: value}
-                    member["best_validation_loss"] = None if loss is None else loss + (1 - place)
+                for i, member in enumerate(run["members"]):
+                    run["config"]["members"][i]["method"] = {name: value}
+                    member["best_validation_loss"] = None if loss is None else loss + (1 - i)
                     member["adapter_parameters"] = 100 * (1 + values.index(value))
                 runs.append(run)
     return runs
@@ -170,41 +170,33 @@ def test_by_hand():
     np.testing.assert_allclose(data["loss"], [1.2, 1.0, 1.0, 0.95])
     # From r = 32, by seed: +0.3, +0.2, 0, +0.1 and +0.1, -0.2, 0, -0.2.
     np.testing.assert_allclose(data["above_reference"], [0.2, 0, 0, -0.05], atol=1e-6)
-    # By data set: +0.35 and +0.05, then +0.15 and -0.15; s / √2 of two values is half their distance
+    # By data set: +0.35 and +0.05, then +0.15 and -0.15; s / √2 of two values is half their
+    # distance.
     half = t.ppf(0.975, 1) * 0.15
     np.testing.assert_allclose(
         [data["low"][0], data["high"][1], data["low"][2]], [0.2 - half, half, np.nan], rtol=1e-5
     )
     # Equal lowest losses: the first, here 16 twice.
-    assert data["lowest"].tolist() == [0, 2, 1, 1] and data["parameters"].tolist() == [
-        100,
-        200,
-        300,
-        400,
-    ]
-    assert cells(table)["Loss, here"] == [
-        "1.200",
-        "<ins>1.000</ins>",
-        "<ins>1.000</ins>",
-        "**0.950**",
-    ]
+    assert data["lowest"].tolist() == [0, 2, 1, 1]
+    assert data["parameters"].tolist() == [100, 200, 300, 400]
+    losses = ["1.200", "<ins>1.000</ins>", "<ins>1.000</ins>", "**0.950**"]
+    assert cells(table)["Loss, here"] == losses
     assert cells(table)["Trainable parameters, paper"] == ["21 504", "24 576", "30 720", "43 008"]
-    assert list(table.texts()[""]) == ["r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)"]
-    assert "takes the softmax twice" in table.caption
+    names = ["r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)"]
+    assert list(table.printed_panels()[""]) == names
+    assert "applies the softmax twice" in table.caption
 
 
 def test_a_pair_without_every_value_enters_no_mean():
-    runs = ablation_runs(
-        {"digits": LOSSES["digits"], "vessels": [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]}
-    )
-    np.testing.assert_allclose(
-        ablations.by_seed(ablations.losses(runs, "rank")).loc[1], LOSSES["digits"][1]
-    )
+    lacking = [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]
+    runs = ablation_runs({"digits": LOSSES["digits"], "vessels": lacking})
+    means = ablations.by_seed(ablations.losses(runs, "rank"))
+    np.testing.assert_allclose(means.loc[1], LOSSES["digits"][1])
     caption = ablations.ablation(runs, "rank", RANK).caption
     assert "Of 4 pairs, 3 have every value and enter the means." in caption
 
 
 def test_trainings_that_learned_nothing_are_counted():
-    """With ten classes, equal scores have the loss log 10 = 2.303; a training above 95 % of it learned nothing."""
+    """With ten classes, equal scores have the loss log 10 = 2.303; the limit is 95 % of it."""
     runs = ablation_runs({"digits": [[1.0, 2.18, 1.2, 2.3], [1.1, 2.2, 1.1, 1.0]]})
     assert parsed(ablations.ablation(runs, "rank", RANK))["failed"].tolist() == [0, 1, 0, 1]

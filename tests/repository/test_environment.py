@@ -2,10 +2,12 @@
 
 import ast
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -146,8 +148,48 @@ sys.modules |= dict.fromkeys({HEAVY + OF_THE_STUDY})
 import {MODULES}
 for name in {OF_THE_STUDY}:
     del sys.modules[name]
-import pvera.report.tables.benchmark, pvera.study.runs
+import pvera.report.tables.benchmark, pvera.study.worker
 """
+
+
+def installed_packages() -> list[str]:
+    """Return the packages that `pip install .` installs."""
+    patterns = PYPROJECT["tool"]["setuptools"]["packages"]["find"]
+    packages = []
+    for file in sorted((ROOT / "pvera").rglob("__init__.py")):
+        package = ".".join(file.parent.relative_to(ROOT).parts)
+        included = any(fnmatchcase(package, pattern) for pattern in patterns["include"])
+        excluded = any(fnmatchcase(package, pattern) for pattern in patterns["exclude"])
+        if included and not excluded:
+            packages.append(package)
+    return packages
+
+
+#: Adapts the packaged backbone, and reads the adapter that it has written.
+INSTALLED = f"""
+import {MODULES}
+model = pvera.adapt(pvera.backbones.load("tiny").model, pvera.PVeRA(rank=4), 10)
+pvera.save(model, "adapter.safetensors")
+pvera.load(model.unload(), "adapter.safetensors")
+print(pvera.__file__)
+"""
+
+
+def test_what_pip_installs_is_the_library_and_works_alone(tmp_path):
+    assert installed_packages() == ["pvera", "pvera.adapters", "pvera.peft"]
+    for package in installed_packages():
+        folder = Path(*package.split("."))
+        (tmp_path / folder).mkdir()
+        for file in (ROOT / folder).glob("*.py"):
+            shutil.copy(file, tmp_path / folder)
+    shutil.copytree(ROOT / "pvera/weights", tmp_path / "pvera/weights")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "-c", INSTALLED]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == str(tmp_path / "pvera/__init__.py")
 
 
 def test_the_library_loads_nothing_heavy_and_trainings_and_tables_draw_nothing():

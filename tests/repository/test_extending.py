@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from rehearsal import write_vtab
 
 from pvera import backbones
-from pvera.data import image_folders, vtab
+from pvera.data import tasks, vtab
 from pvera.study import results
 from pvera.study.profiles import Profile
 from pvera.study.worker import cores
@@ -108,7 +108,7 @@ def test_extending(checkout):
     assert record(checkout, "lorafa/benchmark/small/shades/lorafa")["test"]["images"] == 30
 
     assert len(follow("An analysis", checkout)) == 4
-    assert record(checkout, "shades/entropy/tiny/shades/pvera")["config"]["draws"] == 16
+    assert record(checkout, "shades/entropy/tiny/shades/pvera")["config"]["samples"] == 16
     table = (checkout / "results/shades/tables/entropy.md").read_text()
     assert re.search(r"\| Shades \| \d\.\d{3} \| \d\.\d{3} \|", table), table
 
@@ -185,7 +185,7 @@ def test_the_rehearsal_is_the_paper_in_small(suffix):
     for name, experiment in listed.items():
         small = rehearsal.experiments[name].model_copy(update=elsewhere)
         assert small == experiment.model_copy(update=elsewhere), name
-    categories = {image_folders.task(name).category for name in rehearsal.datasets}
+    categories = {tasks.find_task(name).category for name in rehearsal.datasets}
     assert len(categories) == (1 if suffix else 3)
     assert (rehearsal.images, rehearsal.training.epochs, rehearsal.gpu) == (16, 1, False)
 
@@ -211,7 +211,7 @@ def test_the_profiles_without_a_cluster_train_all_that_they_list(name, tmp_path)
     profile = read(name)
     for key, experiment in profile.experiments.items():
         listed = set(datasets).intersection(experiment.datasets or datasets)
-        for folder in experiment.variants(key):
+        for folder in experiment.folders(key):
             runs = results.load_runs(tmp_path / "results", name, folder)
             assert {run["dataset"] for run in runs} == listed, folder
             assert {run["data_copy"] for run in runs} == {vtab.DIFFERS}

@@ -1,4 +1,4 @@
-"""experiments/evaluate.py, predict.py and publish.py: recorded numbers, pictures without labels, cards of adapters."""
+"""evaluate.py, predict.py, publish.py: recorded numbers, pictures without labels, cards."""
 
 import json
 import os
@@ -15,7 +15,6 @@ import safetensors.torch
 import scripts
 import torch
 import yaml
-from evaluate import predict, require_unseen
 from options import require_outputs
 from photographs import pictures  # noqa: F401  a fixture
 from sklearn.metrics import accuracy_score
@@ -24,9 +23,10 @@ from trained import make_adapters, make_profile
 
 import pvera
 from pvera import InputError, backbones, metrics
-from pvera.data import custom, image_folders, inputs, suite, vtab
+from pvera.data import custom, inputs, suite, tasks, vtab
 from pvera.study import analyses, results
-from pvera.study.runs import list_runs
+from pvera.study.evaluation import SavedAdapter, predict, require_unseen
+from pvera.study.plan import list_jobs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,24 +46,14 @@ def digits(tmp_path_factory):
 
 def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys):
     adapter = ADAPTERS / "digits/pvera/seed0.safetensors"
-    more = (
-        "--data",
-        digits,
-        "--draws",
-        4,
-        "--predictions",
-        tmp_path / "p.csv",
-        "--metrics",
-        tmp_path / "m.json",
-    )
+    outputs = ("--predictions", tmp_path / "p.csv", "--metrics", tmp_path / "m.json")
+    more = ("--data", digits, "--draws", 4, *outputs)
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, *more)
     assert status == 0, errors
-    recorded = results.read(adapter.with_suffix(".json"))["test"]
+    recorded = results.read_dict(adapter.with_suffix(".json"))["test"]
     numbers = json.loads((tmp_path / "m.json").read_text())
-    assert (
-        numbers["metrics"]["correct"] == recorded["correct"]
-        and numbers["metrics"]["images"] == 2000
-    )
+    assert numbers["metrics"]["correct"] == recorded["correct"]
+    assert numbers["metrics"]["images"] == 2000
     # The last digits of a float belong to the processor; counts are exact.
     assert numbers["metrics"] == {
         name: pytest.approx(value, abs=2e-6) for name, value in recorded.items()
@@ -90,7 +80,7 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
 
 
 def test_evaluating_gives_the_bits_of_a_run(tmp_path):
-    """Of the head alone, and of adapters of projections, of the MLP and beside it, merged where they can be."""
+    """Of the head alone, and of adapters of projections and of the MLP, merged where they can be."""
     profile = make_profile(
         tmp_path,
         ["vessels"],
@@ -98,33 +88,36 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
         methods={"linear": {}, "pvera": {"rank": 8}, "ia3": {}, "adaptformer": {}},
         training=TrainingConfig(epochs=1),
     )
-    trainings = list_runs(profile, "benchmark", tmp_path / "r")
+    trainings = list_jobs(profile, "benchmark", tmp_path / "r")
     for run in trainings:
         run.execute()
     frozen = backbones.load("tiny")
     (split,) = inputs.load(profile.data, "vessels", frozen, ("test",))
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
-        _, _, probabilities = predict(
-            adapter, frozen, {}, split, image_folders.class_names("vessels")
-        )
-        assert metrics.evaluate(probabilities, split.labels) == results.read(run.path)["test"], (
-            run.method
-        )
+        saved = SavedAdapter(adapter, frozen, {})
+        probabilities = predict(saved, split, tasks.class_names("vessels")).probabilities
+        assert (
+            metrics.evaluate(probabilities, split.labels) == results.read_dict(run.path)["test"]
+        ), run.method
         stored, _ = results.read_predictions(run.path)
         assert np.array_equal(probabilities.astype(np.float16), stored), run.method
 
 
 def test_draws_follow_the_seed_of_the_run(alone, tmp_path):
     """A member of a grid may have a seed of its own."""
-    frozen, classes = backbones.load("tiny"), image_folders.class_names("vessels")
+    frozen, classes = backbones.load("tiny"), tasks.class_names("vessels")
     (split,) = inputs.load(tmp_path / "data", "vessels", frozen, ("test",))
     with pvera.load(frozen.model, alone[0]).eval() as model:
         assert model.members[0].seed == 0
         data = split.data(frozen, torch.device("cpu"))
-        drawn = {seed: np.concatenate([*analyses.draw(model, data, 3, seed)], 1) for seed in (0, 5)}
+        drawn = {
+            seed: np.concatenate([*analyses.sample_batches(model, data, 3, seed)], 1)
+            for seed in (0, 5)
+        }
     for seed, record in ((0, {}), (5, {"seed": 5})):
-        _, table, _ = predict(alone[0], frozen, record, split, classes, 3)
+        saved = SavedAdapter(alone[0], frozen, record)
+        table = predict(saved, split, classes, 3).table
         np.testing.assert_allclose(table["draws_sd"], drawn[seed].max(2).std(0, ddof=1), rtol=1e-4)
     assert not np.allclose(drawn[0], drawn[5])
 
@@ -134,7 +127,7 @@ def test_a_class_without_test_images_keeps_its_row(alone, tmp_path, capsys):
     lists.write_text("".join(line for line in lists.open() if not line.endswith(" 2\n")))
     file = tmp_path / "m.json"
     _, output, _ = scripts.outcome("evaluate", capsys, *alone, "--metrics", file)
-    name = image_folders.class_names("vessels")[2]
+    name = tasks.class_names("vessels")[2]
     assert f"| {name} | 0 | – |" in output
     row = json.loads(file.read_text())["classes"][2]
     assert row == {"class": name, "images": 0, "correct": 0, "accuracy": None}
@@ -319,7 +312,7 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     custom.install(tmp_path, "mine", pictures)
     frozen = backbones.load("tiny")
     (split,) = inputs.load(tmp_path, "mine", frozen, ["test"])
-    _, known, _ = predict(adapter, frozen, {}, split, NAMES)
+    known = predict(SavedAdapter(adapter, frozen, {}), split, NAMES).table
     known.index = [path.removeprefix("images/").replace("/", " ") for path in split.names]
     table.index = [Path(path).name for path in table.path]
     both = known.index.intersection(table.index)
@@ -386,17 +379,17 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
 def test_an_output_replaces_neither_an_input_nor_another_output(
     adapter, pictures, tmp_path, capsys
 ):
-    source, data = shutil.copytree(pictures, tmp_path / "pictures"), tmp_path / "data"
+    source = shutil.copytree(pictures, tmp_path / "pictures")
+    data = tmp_path / "data"
     custom.install(data, "mine", source)
-    picture, lists, record = (
-        next(source.rglob("*.jpg")),
-        data / "mine/test.txt",
-        tmp_path / "a.json",
-    )
+    picture = next(source.rglob("*.jpg"))
+    split_file = data / "mine/test.txt"
+    record = tmp_path / "a.json"
     weights = shutil.copy(
         backbones.weights_file(backbones.shapes("tiny").pretrained_cfg), tmp_path / "w.safetensors"
     )
-    link, linked_adapter = tmp_path / "link", tmp_path / "a.safetensors"
+    link = tmp_path / "link"
+    linked_adapter = tmp_path / "a.safetensors"
     link.symlink_to(picture)
     linked_adapter.symlink_to(adapter)
     record.write_text("{}")
@@ -418,8 +411,10 @@ def test_an_output_replaces_neither_an_input_nor_another_output(
                 "evaluate", capsys, adapter, *known, data_set, "--metrics", output
             )
             assert f"{output} would take the place of an input" in refused
-    refused = scripts.refusal("evaluate", capsys, adapter, *known, "mine", "--predictions", lists)
-    assert f"{lists} would take the place of an input" in refused
+    refused = scripts.refusal(
+        "evaluate", capsys, adapter, *known, "mine", "--predictions", split_file
+    )
+    assert f"{split_file} would take the place of an input" in refused
 
     (tmp_path / "same.csv").symlink_to("one.csv")
     for other in ("one.csv", "same.csv"):
@@ -440,20 +435,12 @@ def test_pipes_may_be_any_output(tmp_path):
 
 @pytest.fixture
 def alone(tmp_path):
-    """PVeRA with random weights and without a record, and the options that say what the record would."""
+    """PVeRA with random weights, without a record, and the options that replace the record."""
     profile = make_profile(tmp_path, ["vessels"], seeds=[0], methods={"pvera": {"rank": 8}})
     make_adapters(profile, tmp_path / "results")
     adapter = tmp_path / "results/mine/benchmark/tiny/vessels/pvera/seed0.safetensors"
-    data = (
-        "--data",
-        tmp_path / "data",
-        "--backbone",
-        "tiny",
-        "--data-set",
-        "vessels",
-        "--device",
-        "cpu",
-    )
+    data = ("--data", tmp_path / "data", "--data-set", "vessels")
+    data += ("--backbone", "tiny", "--device", "cpu")
     return (shutil.copy(adapter, tmp_path / "alone.safetensors"), *data)
 
 

@@ -17,8 +17,11 @@ from pvera.errors import InputError
 
 
 def test_pretraining_ends_with_weights_that_load_and_repeats_bit_for_bit(tmp_path, monkeypatch):
-    """On 2 x 24 pictures of noise; brightness alone tells the classes apart. The last eight of each
-    class, which are held out, have the other one's: all predictions of them are wrong."""
+    """On 2 x 24 pictures of noise; brightness alone tells the classes apart.
+
+    The last eight of each class, which are held out, have the other one's: all predictions of them
+    are wrong.
+    """
     noise = np.random.default_rng(0)
     for name, mean, other in (("dark", 90, 160), ("light", 160, 90)):
         (tmp_path / "source" / name).mkdir(parents=True)
@@ -67,13 +70,14 @@ LAYER = {
 
 
 def write(file, state) -> None:
-    """Write a graph of weights with timm's names: matrices and positions without names, in nodes that have them."""
+    """Write a graph of weights: matrices and positions without names, in nodes that have them."""
     nodes, initializers = [], []
 
     def add(name, tensor, read_by=""):
         held = f"onnx::{len(initializers)}" if read_by else name
         initializers.append(onnx.numpy_helper.from_array(tensor.numpy(), held))
-        node = f"/{name.removesuffix('.weight').replace('.', '/').replace('layer/', 'layer.')}/{read_by}"
+        layer = name.removesuffix(".weight").replace(".", "/").replace("layer/", "layer.")
+        node = f"/{layer}/{read_by}"
         nodes.append(
             onnx.helper.make_node(
                 read_by or "Add", ["x", held], ["y"], node if read_by else "/other/Add"

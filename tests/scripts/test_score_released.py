@@ -14,7 +14,7 @@ from torch import nn
 from transformers import Dinov2Config, Dinov2Model
 
 from pvera.backbones import Backbone
-from pvera.data import image_folders, vtab
+from pvera.data import image_splits, vtab
 
 TEST_IMAGES, CLASSES = 32, 6
 CONFIG = dict(
@@ -68,7 +68,7 @@ def data(tmp_path_factory):
     """Label DMLab's test images with PEFT's predictions, so that the correct score is 100 %."""
     root = tmp_path_factory.mktemp("vtab")
     write_vtab(root, ["dmlab", "kitti"], TEST_IMAGES)
-    test = image_folders.load_split(root, "dmlab", "test", 224)
+    test = image_splits.load_split(root, "dmlab", "test", 224)
     images = test.data(Backbone(None, "", 224, MEAN, STD, ""), torch.device("cpu"))[:]
     with torch.no_grad():
         labels, bare = (model(images).argmax(1) for model in (adapted(), adapted().unload()))
@@ -78,7 +78,9 @@ def data(tmp_path_factory):
         for line, label in zip(open(root / "dmlab/test.txt"), labels.tolist())
     ]
     (root / "dmlab/test.txt").write_text("".join(lines))
-    findings = {name: vtab.check(root, name) for name in ("dmlab", "kitti")}
+    findings = {}
+    for name in ("dmlab", "kitti"):
+        findings[name] = [finding.text for finding in vtab.check(root, name)]
     (root / vtab.RECORD).write_text(json.dumps(findings))  # as `prepare_vtab.py --accept` does
     return root
 

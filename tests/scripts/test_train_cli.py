@@ -1,4 +1,4 @@
-"""experiments/train.py from the outside, and run_all.sh: results, resuming after a kill, refusals, parts."""
+"""experiments/train.py and run_all.sh from the outside: results, resuming, refusals, parts."""
 
 import hashlib
 import json
@@ -15,11 +15,12 @@ import scripts
 import torch
 import train
 from small import arguments, marked, numbers, profile_with, start, until
+from study_options import change, parse
 
 from pvera import InputError, backbones
 from pvera.data import vtab
+from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile
-from pvera.study.runs import list_runs
 
 
 def test_workers_take_weights_and_few_images(folder):
@@ -91,7 +92,7 @@ def reads(process: Path, name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", ["plain", "with blanks", "it's", 'the "best" (1)', "$HOME; [x] *"])
-def test_printed_commands_can_be_pasted(tmp_path, name):
+def test_printed_commands_can_be_pasted(tmp_path, name, capsys):
     folder = tmp_path / name
     adapter, weights = folder / "seed0.safetensors", str(folder / "w.pth")
     folder.mkdir()
@@ -99,7 +100,8 @@ def test_printed_commands_can_be_pasted(tmp_path, name):
     run = SimpleNamespace(
         path=adapter.with_suffix(".json"), seed=0, weights=weights, data_root=str(folder)
     )
-    (line,) = train.trained([run])
+    train.print_adapters([run])
+    (line,) = capsys.readouterr().out.splitlines()
     words = shlex.split(line.partition("evaluate it: ")[2])
     assert words[1:] == [
         "experiments/evaluate.py",
@@ -161,7 +163,8 @@ RATES = {"linear": {}, "lora": {"rank": 2, "grid": {"learning_rate": [1e30, 1e31
 def test_a_training_whose_members_all_diverge_is_named(folder, capsys):
     profile_with(folder, seeds=[0], methods=RATES, experiments={"benchmark": {}})
     options = arguments(folder, "results", "--workers", 1)
-    named = "benchmark/tiny/vessels/lora/seed0: no member has a finite loss; try a lower --learning-rate"
+    reason = "no member has a finite loss; try a lower --learning-rate"
+    named = f"benchmark/tiny/vessels/lora/seed0: {reason}"
     for _ in ("trained", "found"):
         status, output, _ = scripts.outcome("train", capsys, *options)
         last = output.splitlines()[-1]
@@ -178,7 +181,7 @@ def test_a_training_whose_members_all_diverge_is_named(folder, capsys):
     assert status == 0 and "diverged" not in output
 
 
-def test_list_and_status_need_neither_data_nor_weights(folder, capsys):
+def test_where_all_is_done_neither_data_nor_weights_are_needed(folder, capsys):
     small = {"seeds": [0], "methods": {"linear": {}}, "experiments": {"benchmark": {}}}
     profile_with(folder, **small)
     weights = folder / "mine.safetensors"
@@ -191,13 +194,18 @@ def test_list_and_status_need_neither_data_nor_weights(folder, capsys):
 
     status, output, _ = scripts.outcome("train", capsys, *options, "--list")
     assert (status, output) == (0, "small, benchmark: 1 of 1 runs are there\n")
+    assert scripts.outcome("train", capsys, *options) == (0, output, "")
+    assert "mine.safetensors: no such file" in scripts.refusal(
+        "train", capsys, *options, "--replace"
+    )
     status, output, _ = scripts.outcome("train", capsys, *options, "--status")
     assert status == 0 and output.split()[-6:] == ["1", "0", "0", "0", "0", "0"]
     assert "another configuration" in scripts.refusal(
         "train", capsys, *options, "--epochs", 3, "--list"
     )
     profile_with(folder, **small, image_size=64)
-    assert "another configuration" in scripts.refusal("train", capsys, *options, "--list")
+    for look in (["--list"], []):
+        assert "another configuration" in scripts.refusal("train", capsys, *options, *look)
 
     more = small["experiments"] | {"other": {"set": {"learning_rate": 1e-2}}}
     profile_with(folder, **small | {"experiments": more})
@@ -237,20 +245,21 @@ def test_a_profile_says_what_is_run_and_an_option_what_else(folder, capsys):
 
 
 def test_one_rate_takes_the_place_of_grids_and_of_what_experiments_set(folder):
-    options = train.parse("", ["--learning-rate", "0.5"])
-    profile = train.changed(Profile.read(folder / "small.yaml"), options, "train")
+    given = parse("", ["--learning-rate", "0.5"])
+    profile = change(Profile.read(folder / "small.yaml"), given)
     for experiment in ("beta", "benchmark"):
-        runs = list_runs(profile, experiment, folder)
+        runs = list_jobs(profile, experiment, folder)
         rates = {rate for run in runs for m in run.members for rate in (m.adapter_lr, m.head_lr)}
         assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].members)
 
 
-def test_the_adapter_of_the_first_seed_is_named(tmp_path):
+def test_the_adapter_of_the_first_seed_is_named(tmp_path, capsys):
     shared = {"weights": None, "data_root": "data"}
     runs = [SimpleNamespace(seed=k, path=tmp_path / f"seed{k}.json", **shared) for k in (3, 1)]
     for run in runs:
         run.path.with_suffix(".safetensors").touch()
-    (line,) = train.trained(runs)
+    train.print_adapters(runs)
+    (line,) = capsys.readouterr().out.splitlines()
     assert "seed3.safetensors" in line
 
 
@@ -282,7 +291,10 @@ STEPS = {
 
 @pytest.fixture
 def steps(monkeypatch, tmp_path):
-    """Return a function that does a profile in an empty folder and returns step -> its arguments, in order."""
+    """Return a function that does a profile in an empty folder.
+
+    It returns the arguments of each step, in order.
+    """
     (tmp_path / "results/demo/tables").mkdir(parents=True)
     for name in ("main", "main_paper", "rank"):
         (tmp_path / f"results/demo/tables/{name}.md").write_text(f"table {name}\n")
@@ -296,9 +308,9 @@ def steps(monkeypatch, tmp_path):
     for module, function in STEPS.items():
         record = lambda *arguments, module=module: done.update({module: arguments}) or True  # noqa: E731
         monkeypatch.setattr(getattr(run_profile, module), function, record)
-    monkeypatch.setattr(
-        run_profile.train, "start", lambda options, script: done.update({script: options})
-    )
+    for module in (run_profile.train, run_profile.analyse):
+        note = lambda options, name=module.__name__: done.update({name: options})  # noqa: E731
+        monkeypatch.setattr(module, module.__name__, note)
 
     def do(*words):
         done.clear()
@@ -331,9 +343,8 @@ def test_paper_installs_what_is_not_there_before_it_trains(steps, tmp_path):
     assert [*steps("paper")][:2] == ["prepare_vtab", "train"]
     assert steps("paper_text")["make_texts"] == (Path("data/text"),)
     assert "prepare_vtab" not in steps("paper", "--data", "elsewhere")
-    assert run_profile.train.parse("", ["--data", "x"]).data == str(Path.cwd() / "x"), (
-        "not the repository's"
-    )
+    given = parse("", ["--data", "x"])
+    assert given.data == str(Path.cwd() / "x"), "not the repository's"
     (tmp_path / "data/vtab-1k").mkdir(parents=True)
     (tmp_path / "data/vtab-1k/vtab-1k.json").touch()
     assert [*steps("paper")][0] == "train"

@@ -1,4 +1,4 @@
-"""What tests/slurm/run.sh does with its cluster. The argument is a folder with data sets in data/."""
+"""What tests/slurm/run.sh does with its cluster; the argument is a folder with data/."""
 
 import json
 import subprocess
@@ -64,9 +64,9 @@ def main(folder: Path) -> None:
     expected, written = others(folder / "local"), others(results)
     assert expected and written == expected
     print(
-        "\nThe 18 results of the cluster equal those of the local run in every number but the cost,\n"
-        f"and the {len(written)} files of predictions and adapters in every byte."
+        "\nThe 18 results of the cluster equal those of the local run in every number but the cost,"
     )
+    print(f"and the {len(written)} files of predictions and adapters in every byte.")
 
 
 def running() -> list[str]:

@@ -16,11 +16,11 @@ import pvera
 from pvera import backbones, latents, metrics, uncertainty
 from pvera.adapters.base import derive
 from pvera.data import suite
-from pvera.data.image_folders import ImageData, load_split
+from pvera.data.image_splits import ImageData, load_split
 from pvera.errors import InputError
 from pvera.report.analyses import load_uncertainty
-from pvera.study import analyses, analysis_plan, predictors, results, training
-from pvera.study.runs import list_runs
+from pvera.study import analyses, plan, predictors, results, training
+from pvera.study.plan import list_jobs
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def opened(run, index=0):
 
 
 def test_uncertainty_against_the_library(profile, root):
-    (run,) = list_runs(profile, "uncertainty", root)
+    (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
     stored = results.read_arrays(run.path)
     model, test, split = opened(run)
@@ -61,26 +61,23 @@ def test_uncertainty_against_the_library(profile, root):
     np.testing.assert_allclose(stored["single_confidence"], single_pass.max(1), atol=1e-3)
     np.testing.assert_array_equal(stored["single_predicted"], single_pass.argmax(1))
     right, wrong = stored["example_images"]
-    for image, others in ((right, expected.right), (wrong, ~expected.right)):
+    for image, others in ((right, expected.predicts_label), (wrong, ~expected.predicts_label)):
         assert others[image]
         below = (expected.width[others] <= expected.width[image]).sum()
         assert below == (others.sum() + 1) // 2, "of median width"
     np.testing.assert_array_equal(stored["example_pixels"], split.images[[right, wrong]])
     np.testing.assert_allclose(stored["example_scores"][1], scores[:, wrong], atol=1e-3)
     record = results.read(run.path)
-    assert [record[name] for name in ("experiment", "category", "protocol")] == [
-        "uncertainty",
-        "natural",
-        "corrected",
-    ]
-    assert record["config"]["draws"] == [2, 4, 8, 16] and run.state() == "done"
+    origin = record.experiment, record.category, record.protocol
+    assert origin == ("uncertainty", "natural", "corrected")
+    assert record.config["draws"] == [2, 4, 8, 16] and run.state() == "done"
 
 
 def test_without_pictures_no_pixels_are_kept(profile, root):
-    (run,) = list_runs(profile, "uncertainty", root)
+    (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
     with_pictures = results.read_arrays(run.path)
-    (run,) = list_runs(profile.with_(pictures=False), "uncertainty", root)
+    (run,) = list_jobs(profile.with_(pictures=False), "uncertainty", root)
     assert run.state() == "different"
     run.execute()
     stored = results.read_arrays(run.path)
@@ -92,7 +89,7 @@ def test_without_pictures_no_pixels_are_kept(profile, root):
 
 
 def test_the_results_of_an_analysis_can_be_read_without_its_adapter(profile, root):
-    (run,) = list_runs(profile, "uncertainty", root)
+    (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
     for path in run.trained[0].path.parent.iterdir():
         path.unlink()
@@ -110,7 +107,7 @@ def test_steps_keep_every_fp16_value(values):
 
 
 def test_latents(profile, root):
-    vera, pvera_ = list_runs(profile, "latents", root)
+    vera, pvera_ = list_jobs(profile, "latents", root)
     for run in (vera, pvera_):
         run.execute()
         stored = results.read_arrays(run.path)
@@ -128,15 +125,15 @@ def test_latents(profile, root):
 def test_existing_results_are_identified_by_adapter_data_and_settings(
     profile, root, tmp_path, monkeypatch
 ):
-    (run,) = list_runs(profile, "uncertainty", root)
+    (run,) = list_jobs(profile, "uncertainty", root)
     assert run.state() == "missing"
     run.execute()
     assert run.state() == "done"
     with monkeypatch.context() as patch:
-        patch.setattr(analysis_plan, "DRAWS", [2, 5])
-        assert list_runs(profile, "uncertainty", root)[0].state() == "different"
+        patch.setattr(plan, "SAMPLE_COUNTS", [2, 5])
+        assert list_jobs(profile, "uncertainty", root)[0].state() == "different"
     record, adapter = run.trained[0].path, run.adapters[0].read_bytes()
-    written = results.read(record), *results.read_predictions(record)
+    written = results.read_dict(record), *results.read_predictions(record)
     results.write(record, *written, adapter + b" ")
     assert run.state() == "different"
     results.write(record, *written, adapter)
@@ -157,7 +154,7 @@ def test_out_of_distribution(tmp_path):
         tmp_path / "results",
     )
     make_adapters(profile, root)
-    runs = list_runs(profile, "out_of_distribution", root)
+    runs = list_jobs(profile, "out_of_distribution", root)
     assert [(run.dataset, run.method) for run in runs] == [
         (dataset, method) for dataset in ("digits", "vessels") for method in ("vera", "pvera")
     ]
@@ -176,13 +173,16 @@ def test_out_of_distribution(tmp_path):
 
 
 def test_adapters_of_other_splits_are_refused(tmp_path):
-    """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
+    """Their test images may be those that they were trained on.
+
+    Of an ensemble, every adapter counts.
+    """
     profile = make_profile(tmp_path, ["digits"])
     make_adapters(profile, tmp_path / "results")
-    (run,) = list_runs(profile, "predictors", tmp_path / "results")
+    (run,) = list_jobs(profile, "predictors", tmp_path / "results")
     path = run.trained[-1].path
     record, arrays, adapter = (
-        results.read(path),
+        results.read_dict(path),
         results.read_predictions(path),
         run.adapters[-1].read_bytes(),
     )
@@ -206,7 +206,7 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
 
 
 def test_focus_is_the_auroc_of_lengths_at_the_patches_of_the_object(profile, root):
-    _, run = list_runs(profile, "focus", root)
+    _, run = list_jobs(profile, "focus", root)
     run.execute()
     stored = results.read_arrays(run.path)
     model, test, _ = opened(run)
@@ -268,7 +268,7 @@ def test_predictors_against_the_library(method, trained, tmp_path, monkeypatch):
         analyses={"predictors": [trained]},
     )
     make_adapters(profile, tmp_path / "results", trained)
-    (run,) = list_runs(profile, "predictors", tmp_path / "results")
+    (run,) = list_jobs(profile, "predictors", tmp_path / "results")
     run.execute()
     assert run.method == method and run.state() == "done"
 
@@ -302,7 +302,7 @@ def test_predictors_against_the_library(method, trained, tmp_path, monkeypatch):
 
 
 def test_a_predictor_by_hand():
-    """Three images, of which the second is wrong; the samples' confidences differ by 0.2, 0.4 and 0."""
+    """Three images, of which the second is wrong; confidences differ by 0.2, 0.4 and 0."""
     samples = [[[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [[0.7, 0.3], [0.5, 0.5], [0.4, 0.6]]]
     scores = predictors.score(np.array(samples), np.array([0, 1, 1]))
     assert (scores["passes"], scores["accuracy"]) == (2, 2 / 3)

@@ -1,7 +1,7 @@
 """Workers as jobs of SLURM and what has become of the runs, with stand-ins for its commands.
 
-Jobs run in this process, through the entry point with which submitit starts them. tests/slurm/run.sh does the same with
-a real SLURM.
+Jobs run in this process, through the entry point with which submitit starts them.
+tests/slurm/run.sh does the same with a real SLURM.
 """
 
 import json
@@ -25,21 +25,25 @@ from submitit.core.submission import process_job
 from pvera.errors import InputError
 from pvera.study import cluster
 from pvera.study.cluster import Site
+from pvera.study.jobs import Run
+from pvera.study.plan import Plan
 from pvera.study.profiles import Profile
-from pvera.study.runs import Run
-from pvera.study.worker import Plan
 
 SITE = {"workers": 3, "minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "requeues": 2}
-# Each prints the real command's output. jobs.json is the cluster's state: id -> name, script, states of tasks.
+# Each prints the real command's output. jobs.json is the cluster's state: by id the name, the
+# script and the states of tasks.
 COMMANDS = {
     "sbatch": """
 script = open(sys.argv[1]).read()
-flags = dict(line[10:].partition("=")[::2] for line in script.splitlines() if line.startswith("#SBATCH --"))
+options = [line[10:] for line in script.splitlines() if line.startswith("#SBATCH --")]
+flags = dict(option.partition("=")[::2] for option in options)
 if flags.get("partition") == "closed":
-    sys.exit("sbatch: error: invalid partition specified: closed\\nsbatch: error: submission failed")
+    error = "sbatch: error: invalid partition specified: closed"
+    sys.exit(f"{error}\\nsbatch: error: submission failed")
 tasks = int(flags["array"].split("%")[0].split("-")[1]) + 1 if "array" in flags else 1
 states = ["PENDING"] * tasks
-jobs[str(len(jobs) + 7)] = {"name": flags["job-name"], "flags": flags, "script": script, "states": states}
+job = {"name": flags["job-name"], "flags": flags, "script": script, "states": states}
+jobs[str(len(jobs) + 7)] = job
 print("Submitted batch job", len(jobs) + 6)
 """,
     "squeue": """
@@ -180,9 +184,18 @@ def test_site_reaches_sbatch(slurm, plan):
     options = {"qos": "high; rm -rf /", "exclusive": True}
     submit(plan, partition="long one", account="me", gpus=1, cpus=6, workers=2, options=options)
     job = slurm.jobs["7"]
-    expected = {"partition": "'long one'", "account": "me", "time": "60", "mem": "2G", "cpus-per-task": "6",
-                "gpus-per-node": "1", "array": "0-1%2", "qos": "'high; rm -rf /'", "requeue": "",
-                "exclusive": ""}  # fmt: skip
+    expected = {
+        "partition": "'long one'",
+        "account": "me",
+        "time": "60",
+        "mem": "2G",
+        "cpus-per-task": "6",
+        "gpus-per-node": "1",
+        "array": "0-1%2",
+        "qos": "'high; rm -rf /'",
+        "requeue": "",
+        "exclusive": "",
+    }
     assert expected.items() <= job["flags"].items()
     assert "--cpus-per-task=6" in job["script"].splitlines()[-1], "srun is told as well"
     submit(Plan(plan.profile, plan.experiments, plan.root.with_name("other")))
@@ -211,7 +224,7 @@ def test_a_failing_run_does_not_end_the_others(slurm, folder):
 
 
 def test_states_follow_from_files(slurm, plan):
-    linear = next(run for run in plan.runs() if run.method == "linear")
+    linear = next(run for run in plan.jobs() if run.method == "linear")
     assert set(states(plan).values()) == {"missing"}
     linear.path.parent.mkdir(parents=True)
     with FileLock(linear.path.with_suffix(".lock")):
@@ -258,11 +271,11 @@ def test_a_job_is_requeued_before_its_time_limit_and_resumes(slurm, folder, monk
         assert slurm.work("7") != 0
     assert states(plan) == {"benchmark/linear/seed0": "done", "benchmark/lora/seed0": "missing"}
     assert cluster.active(plan) == 1
-    before = next(run.path for run in plan.runs() if run.method == "linear").stat().st_mtime_ns
+    before = next(run.path for run in plan.jobs() if run.method == "linear").stat().st_mtime_ns
     assert slurm.work("7") == 0
     assert set(states(plan).values()) == {"done"}
     assert (
-        before == next(run.path for run in plan.runs() if run.method == "linear").stat().st_mtime_ns
+        before == next(run.path for run in plan.jobs() if run.method == "linear").stat().st_mtime_ns
     )
 
 

@@ -1,4 +1,4 @@
-"""Profiles and plans: keys and refusals; which runs an experiment lists; the committed results are those."""
+"""Profiles and plans: keys, refusals, the runs of an experiment, and the committed results."""
 
 from dataclasses import asdict, replace
 from functools import cache
@@ -13,10 +13,10 @@ from pvera.data import inputs
 from pvera.files import sha256
 from pvera.report import published
 from pvera.study import results
-from pvera.study.analysis_plan import ANALYSES
+from pvera.study.jobs import Run
+from pvera.study.plan import ANALYSES, list_jobs
 from pvera.study.profiles import Profile
 from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, VARIANTS
-from pvera.study.runs import Run, list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +82,7 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
         "set": {"learning_rate": 0.1},
     }
     described = profile(all={}, some=one)
-    runs = list_runs(described, "all", tmp_path)
+    runs = list_jobs(described, "all", tmp_path)
     methods, datasets, seeds = ("lora", "vera", "pvera"), ("digits", "vessels"), (1, 0)
     assert [(r.seed, r.dataset, r.method) for r in runs] == [
         (seed, dataset, method) for seed in seeds for dataset in datasets for method in methods
@@ -95,7 +95,7 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
         )
         assert run.protocol == CORRECTED and not run.keep
         assert {c.beta for c in run.members} == {1e-6 if run.method == "pvera" else 0.0}
-    (run,) = list_runs(described, "some", tmp_path)
+    (run,) = list_jobs(described, "some", tmp_path)
     assert (run.experiment, run.method, run.dataset, run.seed) == ("some", "vera", "vessels", 5)
     assert [c.adapter_lr for c in run.members] == GRID["learning_rate"], (
         "the grid comes after what is set"
@@ -105,11 +105,11 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
 def test_without_a_search_the_default_replaces_the_grid(tmp_path):
     fixed = profile(plain={"search": False})
     for described, name in ((fixed, "plain"), (fixed.with_(fixed_grid=["tiny"]), "benchmark")):
-        for run in list_runs(described, name, tmp_path):
+        for run in list_jobs(described, name, tmp_path):
             assert [c.grid for c in run.members] == [
                 {} if run.method == "lora" else {"learning_rate": 1e-2}
             ]
-    searched = list_runs(profile(beta=SEARCH).with_(fixed_grid=["tiny"]), "beta", tmp_path)
+    searched = list_jobs(profile(beta=SEARCH).with_(fixed_grid=["tiny"]), "beta", tmp_path)
     rates = [(beta, rate) for beta in (0.0, 1e-3) for rate in (1e-2, 3e-3)]
     for run in searched:
         assert [(c.beta, c.adapter_lr) for c in run.members] == rates, (
@@ -117,9 +117,9 @@ def test_without_a_search_the_default_replaces_the_grid(tmp_path):
         )
     assert len(searched) == 2
     with pytest.raises(InputError, match="^profile 'mine': methods.vera.default: is missing"):
-        list_runs(fixed.with_(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
+        list_jobs(fixed.with_(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
     of_lora = {"alpha": 2.0, "grid": GRID, "default": {"rank": 16, "learning_rate": 1e-2}}
-    for run in list_runs(fixed.with_(methods={"lora": of_lora}), "plain", tmp_path):
+    for run in list_jobs(fixed.with_(methods={"lora": of_lora}), "plain", tmp_path):
         (member,) = run.members
         assert (member.method, member.adapter_lr) == (pvera.LoRA(rank=16, alpha=2.0), 1e-2)
         assert member.grid == of_lora["default"]
@@ -128,7 +128,7 @@ def test_without_a_search_the_default_replaces_the_grid(tmp_path):
 @pytest.mark.parametrize("method, head_lr", [("linear", 1e-2), ("vera", 1e-4)])
 def test_a_searched_rate_is_the_heads_where_there_is_no_adapter(method, head_lr, tmp_path):
     described = profile().with_(methods={method: {"grid": GRID}}, learning_rate=1e-4)
-    (run, *_) = list_runs(described, "benchmark", tmp_path)
+    (run, *_) = list_jobs(described, "benchmark", tmp_path)
     assert (run.members[0].adapter_lr, run.members[0].head_lr) == (1e-2, head_lr)
 
 
@@ -139,7 +139,7 @@ def test_each_value_has_runs_of_its_own(tmp_path):
         "vary": {"sigma": [0.3, 1.0]},
         "folder": "noise",
     }
-    runs = list_runs(profile(sizes=varied), "sizes", tmp_path)
+    runs = list_jobs(profile(sizes=varied), "sizes", tmp_path)
     assert keys(runs, "experiment") == {("noise_0.3",), ("noise_1",)}
     assert {(r.experiment, c.method.sigma, c.beta) for r in runs for c in r.members} == {
         ("noise_0.3", 0.3, 0.0),
@@ -155,7 +155,7 @@ def test_each_value_searches_and_chooses_for_itself(tmp_path):
         "choose": "first_seed",
     }
     described = profile(rank=varied)
-    smaller, larger = list_runs(described, "rank", tmp_path)
+    smaller, larger = list_jobs(described, "rank", tmp_path)
     assert (smaller.experiment, larger.experiment) == ("rank_4", "rank_8")
     for run in (smaller, larger):
         assert {c.method.rank for c in run.members} == {int(run.experiment[-1])}
@@ -163,7 +163,7 @@ def test_each_value_searches_and_chooses_for_itself(tmp_path):
             {"learning_rate": rate} for rate in GRID["learning_rate"]
         ]
     finish(larger, 1)
-    (second,) = [run for run in list_runs(described, "rank", tmp_path) if run.seed == 0]
+    (second,) = [run for run in list_jobs(described, "rank", tmp_path) if run.seed == 0]
     assert second.experiment == "rank_8" and [c.grid for c in second.members] == [
         {"learning_rate": 1e-3}
     ]
@@ -172,17 +172,17 @@ def test_each_value_searches_and_chooses_for_itself(tmp_path):
 def test_what_was_chosen_elsewhere_is_inherited(tmp_path):
     other = {"inherit": ["beta"], "set": {"beta": 0.5, "learning_rate": 0.1}}
     described = profile(beta=SEARCH, benchmark={"inherit": ["beta"]}, other=other)
-    first, second = list_runs(described, "beta", tmp_path)
-    assert keys(list_runs(described, "benchmark", tmp_path), "method") == {("lora",), ("vera",)}
+    first, second = list_jobs(described, "beta", tmp_path)
+    assert keys(list_jobs(described, "benchmark", tmp_path), "method") == {("lora",), ("vera",)}
     finish(first, 3)
     finish(second, None)
-    listed = [run for run in list_runs(described, "benchmark", tmp_path) if run.method == "pvera"]
+    listed = [run for run in list_jobs(described, "benchmark", tmp_path) if run.method == "pvera"]
     assert keys(listed, "dataset") == {("digits",)}, "a search that diverged ends what needs it"
     assert {(c.beta, c.adapter_lr) for run in listed for c in run.members} == {
         (1e-3, 1e-2),
         (1e-3, 1e-3),
     }
-    listed = [run for run in list_runs(described, "other", tmp_path) if run.method == "pvera"]
+    listed = [run for run in list_jobs(described, "other", tmp_path) if run.method == "pvera"]
     assert {(c.beta, c.adapter_lr) for run in listed for c in run.members} == {
         (0.5, 1e-2),
         (0.5, 1e-3),
@@ -196,19 +196,19 @@ def test_who_chooses_from_a_grid(chooser, tmp_path):
     def seeds(method: str) -> list[int]:
         return [
             r.seed
-            for r in list_runs(described, "mine", tmp_path)
+            for r in list_jobs(described, "mine", tmp_path)
             if (r.method, r.dataset) == (method, "digits")
         ]
 
     assert seeds("lora") == [1, 0], "LoRA has no grid"
     searching = {"each_seed": [1, 0], "first_seed": [1], "benchmark": []}[chooser]
     assert seeds("vera") == searching
-    for run in list_runs(described, "mine" if chooser != "benchmark" else chooser, tmp_path):
+    for run in list_jobs(described, "mine" if chooser != "benchmark" else chooser, tmp_path):
         if run.seed == 1:
             finish(run, len(run.members) - 1)
     assert seeds("vera") == [1, 0]
     second = next(
-        r for r in list_runs(described, "mine", tmp_path) if (r.method, r.seed) == ("vera", 0)
+        r for r in list_jobs(described, "mine", tmp_path) if (r.method, r.seed) == ("vera", 0)
     )
     assert [c.grid for c in second.members][-1] == {"learning_rate": 1e-3}
     assert len(second.members) == (2 if chooser == "each_seed" else 1)
@@ -219,10 +219,10 @@ def test_the_published_beta_is_that_of_the_data_set(tmp_path):
         published={"methods": ["pvera"], "protocol": "published", "set": {"beta": "published"}}
     )
     with pytest.raises(
-        InputError, match="^the paper has no β for digits: write a number in place of 'published'"
+        InputError, match="^the paper has no β for digits: write a number instead of 'published'"
     ):
-        list_runs(described, "published", tmp_path)
-    for run in list_runs(described.with_(datasets=["cifar", "dtd"]), "published", tmp_path):
+        list_jobs(described, "published", tmp_path)
+    for run in list_jobs(described.with_(datasets=["cifar", "dtd"]), "published", tmp_path):
         assert run.protocol == PUBLISHED and {c.beta for c in run.members} == {
             PUBLISHED_BETA[run.dataset]
         }
@@ -230,7 +230,10 @@ def test_the_published_beta_is_that_of_the_data_set(tmp_path):
 
 #: The divisors' powers of ten.
 POWERS = {
-    6: "cifar clevr_count diabetic_retinopathy eurosat patch_camelyon resisc45 smallnorb_azi smallnorb_ele",
+    6: (
+        "cifar clevr_count diabetic_retinopathy eurosat patch_camelyon resisc45 smallnorb_azi "
+        "smallnorb_ele"
+    ),
     8: "clevr_dist dsprites_loc oxford_flowers102 svhn",
     10: "dsprites_ori",
     12: "kitti oxford_iiit_pet sun397",
@@ -251,7 +254,7 @@ def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
 def test_each_difference_of_the_protocols_stands_alone(tmp_path):
     described = profile(protocol={"vary": {"protocol": list(VARIANTS)}, "search": False})
     listed = {
-        (run.experiment, run.method): run for run in list_runs(described, "protocol", tmp_path)
+        (run.experiment, run.method): run for run in list_jobs(described, "protocol", tmp_path)
     }
     assert {e for e, m in listed if m == "lora"} == {
         f"protocol_{name}" for name, variant in VARIANTS.items() if variant.method in (None, "lora")
@@ -273,12 +276,12 @@ def test_each_difference_of_the_protocols_stands_alone(tmp_path):
 def test_analyses_are_listed_when_their_adapters_are_there(tmp_path):
     described = profile().with_(choose="first_seed")
     for listing in (described, described.with_(experiments={})):
-        assert not any(list_runs(listing, name, tmp_path) for name in ANALYSES)
+        assert not any(list_jobs(listing, name, tmp_path) for name in ANALYSES)
     first = next(
-        run for run in list_runs(described, "benchmark", tmp_path) if run.method == "pvera"
+        run for run in list_jobs(described, "benchmark", tmp_path) if run.method == "pvera"
     )
     finish(first)
-    listed = {name: list_runs(described, name, tmp_path) for name in ANALYSES}
+    listed = {name: list_jobs(described, name, tmp_path) for name in ANALYSES}
     assert [name for name, runs in listed.items() if runs] == [
         "uncertainty",
         "out_of_distribution",
@@ -288,19 +291,22 @@ def test_analyses_are_listed_when_their_adapters_are_there(tmp_path):
     assert listed["latents"][0].trained == (first,)
     assert listed["out_of_distribution"][0].tested == ("digits", "vessels")
     every = described.with_(out_of_distribution=["vessels", "digits"])
-    assert list_runs(every, "out_of_distribution", tmp_path)[0].tested == ("vessels", "digits")
+    assert list_jobs(every, "out_of_distribution", tmp_path)[0].tested == ("vessels", "digits")
 
 
 def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
-    """Of PVeRA and of a dropout, but of no method without samples; a data set with a diverged seed has none."""
+    """Of PVeRA and of a dropout, but of no method without samples.
+
+    A data set with a diverged seed has none.
+    """
     dropout = {"methods": ["lora", "vera"], "search": False, "set": {"dropout": 0.5}, "keep": True}
     described = profile(dropped=dropout).with_(analyses={"predictors": ["benchmark", "dropped"]})
     for run in [
-        run for name in ("benchmark", "dropped") for run in list_runs(described, name, tmp_path)
+        run for name in ("benchmark", "dropped") for run in list_jobs(described, name, tmp_path)
     ]:
         diverged = (run.dataset, run.seed) == ("vessels", 0)
         finish(run, None if diverged else 0)
-    compared = list_runs(described, "predictors", tmp_path)
+    compared = list_jobs(described, "predictors", tmp_path)
     assert keys(compared, "experiment", "dataset", "method") == {
         ("predictors", "digits", "pvera"),
         ("predictors_dropped", "digits", "lora"),
@@ -311,15 +317,15 @@ def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
             "digits",
         )
     compared[0].trained[1].path.unlink()
-    assert len(list_runs(described, "predictors", tmp_path)) == 2, "a seed is missing"
+    assert len(list_jobs(described, "predictors", tmp_path)) == 2, "a seed is missing"
 
 
 def test_without_pictures_no_analysis_keeps_pixels(tmp_path):
     described = profile().with_(pictures=False)
-    for run in list_runs(described, "benchmark", tmp_path):
+    for run in list_jobs(described, "benchmark", tmp_path):
         finish(run)
-    assert list_runs(described, "latents", tmp_path) == []
-    assert {run.settings["pictures"] for run in list_runs(described, "uncertainty", tmp_path)} == {
+    assert list_jobs(described, "latents", tmp_path) == []
+    assert {run.settings["pictures"] for run in list_jobs(described, "uncertainty", tmp_path)} == {
         False
     }
 
@@ -328,9 +334,9 @@ def test_an_analysis_reads_the_experiments_that_the_profile_names(tmp_path):
     described = profile(noisy={"methods": ["pvera"], "search": False, "keep": True}).with_(
         analyses={"uncertainty": ["benchmark", "noisy"]}
     )
-    for run in list_runs(described, "noisy", tmp_path):
+    for run in list_jobs(described, "noisy", tmp_path):
         finish(run)
-    listed = list_runs(described, "uncertainty", tmp_path)
+    listed = list_jobs(described, "uncertainty", tmp_path)
     assert keys(listed, "experiment") == {("uncertainty_noisy",)} and len(listed) == 4
 
 
@@ -342,7 +348,7 @@ def recorded(monkeypatch):
     """Return what reads a record. Backbones and data of runs have the hashes of their records."""
     read = cache(results.read)
     monkeypatch.setattr(results, "read", read)
-    config = lambda run: read(run.path)["config"]  # noqa: E731
+    config = lambda run: read(run.path).config  # noqa: E731
     names = ("weights_sha256", "image_size", "max_length")
     of_backbone = lambda run: {name: value for name, value in config(run).items() if name in names}  # noqa: E731
     monkeypatch.setattr(inputs, "describe_backbone", of_backbone)
@@ -353,26 +359,28 @@ def recorded(monkeypatch):
 def committed(profile: Profile, read) -> tuple[set[Path], set[Path]]:
     """Return the paths of a profile's records: of trainings, and of analyses."""
     paths = {*(ROOT / "results" / profile.name).rglob("seed*.json")}
-    trainings = {path for path in paths if "members" in read(path)}
+    trainings = {path for path in paths if read(path).members is not None}
     return trainings, paths - trainings
 
 
 @pytest.mark.parametrize("name", COMMITTED)
 def test_committed_trainings_are_those_that_the_profile_lists(name, recorded):
-    """Each configuration has the recorded hash, with the recorded hashes of backbone and data. So a clone finds
-    nothing to train again."""
+    """Each configuration has the recorded hash, with the recorded hashes of backbone and data.
+
+    So a clone finds nothing to train again.
+    """
     profile = COMMITTED[name]
-    listed = {key: list_runs(profile, key, ROOT / "results") for key in profile.experiments}
+    listed = {key: list_jobs(profile, key, ROOT / "results") for key in profile.experiments}
     run_at = {run.path: run for runs in listed.values() for run in runs}
     trainings, _ = committed(profile, recorded)
     assert trainings
     assert trainings - run_at.keys() == set()
     for path in trainings & run_at.keys():
         run, record = run_at[path], recorded(path)
-        assert [asdict(member) for member in run.members] == record["config"]["members"], path
+        assert [asdict(member) for member in run.members] == record.config["members"], path
         assert (run.protocol.name, results.config_hash(run.config())) == (
-            record["protocol"],
-            record["config_hash"],
+            record.protocol,
+            record.config_hash,
         )
     if not name.startswith("vtab"):  # whose profiles list more data sets than were trained
         missing = {
@@ -391,14 +399,14 @@ def test_committed_analyses_are_of_the_committed_adapters(name, recorded):
     """So they can be computed again."""
     profile = COMMITTED[name]
     run_at = {
-        run.path: run for key in ANALYSES for run in list_runs(profile, key, ROOT / "results")
+        run.path: run for key in ANALYSES for run in list_jobs(profile, key, ROOT / "results")
     }
     _, analyses = committed(profile, recorded)
     assert analyses and analyses <= run_at.keys()
     for path in analyses:
         run, record = run_at[path], recorded(path)
-        assert results.config_hash(run.config()) == record["config_hash"], path
-        assert [sha256(adapter) for adapter in run.adapters] == record["config"]["adapter_sha256"]
+        assert results.config_hash(run.config()) == record.config_hash, path
+        assert [sha256(adapter) for adapter in run.adapters] == record.config["adapter_sha256"]
 
 
 # Profiles: keys, refusals and their messages
@@ -435,20 +443,13 @@ def test_numbers_and_defaults(tmp_path):
     profile = Profile.read(
         write(tmp_path, learning_rate="1e-3", schedule="{epochs: 3, tolerance: 0}")
     )
-    assert (profile.name, profile.learning_rate, list(profile.experiments)) == (
-        "my",
-        1e-3,
-        ["benchmark"],
-    )
+    assert (profile.name, profile.learning_rate) == ("my", 1e-3)
+    assert list(profile.experiments) == ["benchmark"]
     assert profile.training == TrainingConfig(epochs=3, tolerance=0.0)
-    assert dict(profile.training) == {"batch_size": 16, "epochs": 3, "patience": 20, "tolerance": 0.0,
-                                      "weight_decay": 1e-4}  # fmt: skip
-    assert (profile.fixed_grid, profile.weights, profile.images, profile.title) == (
-        [],
-        {},
-        None,
-        None,
-    )
+    schedule = {"batch_size": 16, "epochs": 3, "patience": 20}
+    assert dict(profile.training) == schedule | {"tolerance": 0.0, "weight_decay": 1e-4}
+    assert (profile.fixed_grid, profile.weights, profile.variants) == ([], {}, {})
+    assert (profile.images, profile.title) == (None, None)
     assert (profile.pictures, profile.gpu, profile.text) == (True, False, False)
     with pytest.raises(ValidationError, match="frozen"):
         profile.seeds = [3]
@@ -465,35 +466,109 @@ def test_every_change_is_checked(tmp_path):
         profile.with_(datasets=["mnist"])
 
 
-WRONG = {  # keys of the file -> start of the message
-    "text for a number": ({"learning_rate": "'1e-3'"}, "learning_rate: Input should be a valid number, not '1e-3'"),
-    "not finite": ({"learning_rate": ".nan"}, "learning_rate: Input should be a finite number, not nan"),
-    "β": ({"methods": "{pvera: {beta: paper}}"}, "methods.pvera.beta: "),
-    "a value twice": ({"seeds": "[0, 0]"}, "seeds: 0 stands twice"),
-    "key of an experiment": ({"experiments": "{a: {sed: [0]}}"}, "experiments.a.sed: unknown key"),
-    "experiment that is inherited": ({"experiments": "{a: {inherit: [b]}}"}, "unknown experiment 'b'; choose from "),
+#: Changed key, its value, and the start of the message.
+WRONG = {
+    "text for a number": (
+        {"learning_rate": "'1e-3'"},
+        "learning_rate: Input should be a valid number, not '1e-3'",
+    ),
+    "not finite": (
+        {"learning_rate": ".nan"},
+        "learning_rate: Input should be a finite number, not nan",
+    ),
+    "β": (
+        {"methods": "{pvera: {beta: paper}}"},
+        "methods.pvera.beta: ",
+    ),
+    "a value twice": (
+        {"seeds": "[0, 0]"},
+        "seeds: 0 stands twice",
+    ),
+    "key of an experiment": (
+        {"experiments": "{a: {sed: [0]}}"},
+        "experiments.a.sed: unknown key",
+    ),
+    "experiment that is inherited": (
+        {"experiments": "{a: {inherit: [b]}}"},
+        "unknown experiment 'b'; choose from ",
+    ),
     "protocol of an experiment": (
-        {"experiments": "{a: {vary: {protocol: [mixed]}}}"}, "experiments.a: unknown protocol 'mixed'"),
+        {"experiments": "{a: {vary: {protocol: [mixed]}}}"},
+        "experiments.a: unknown protocol 'mixed'",
+    ),
     "hyperparameter of an experiment": (
-        {"experiments": "{a: {methods: [lora], set: {sigma: 1.0}}}"}, "experiments.a.sigma: unknown hyperparameter"),
-    "value of an experiment": ({"experiments": "{a: {methods: [lora], grid: {rank: [0]}}}"}, "LoRA: rank must be a"),
-    "unknown in a section": ({"schedule": "{epoch: 3}"}, "schedule.epoch: unknown key"),
-    "choice": ({"protocol": "both"}, "protocol: Input should be 'corrected' or 'published', not 'both'"),
-    "data set of texts": ({"datasets": "[rte]"}, "datasets: 'rte' is a data set of texts"),
-    "reference": ({"weights": "{tin: a.pth}"}, "weights: 'tin' is none of backbones (tiny)"),
-    "hyperparameter": ({"methods": "{lora: {rnak: 4}}"}, "methods.lora.rnak: unknown hyperparameter; choose from rank"),
-    "value that the method refuses": ({"methods": "{vera: {targets: qo}}"}, "VeRA: targets must be different letters"),
-    "grid": ({"methods": "{lora: {grid: {rank: 2}}}"}, "methods.lora.grid: rank: Input should be a valid list"),
-    "default": ({"methods": "{lora: {default: 4}}"}, "methods.lora.default: Input should be a valid dictionary, not 4"),
-    "hyperparameter of a default": ({"methods": "{lora: {default: {rnak: 4}}}"},
-                                    "methods.lora.rnak: unknown hyperparameter"),
-    "learning rate": ({"methods": "{lora: {grid: {learning_rate: [0.0]}}}"},
-                      "methods.lora.learning_rate: Input should be greater than 0, not 0.0"),
-    "text encoder": ({"backbones": "[minilm, tiny]", "datasets": "[rte]"},
-                     "unknown text encoder 'tiny'; choose from minilm, "),
-    "data set of images": ({"backbones": "[minilm]"}, "datasets: 'digits' is a data set of images"),
-    "methods that are none": ({"methods": "[lora]"}, "methods: Input should be a valid dictionary"),
-}  # fmt: skip
+        {"experiments": "{a: {methods: [lora], set: {sigma: 1.0}}}"},
+        "experiments.a.sigma: unknown hyperparameter",
+    ),
+    "value of an experiment": (
+        {"experiments": "{a: {methods: [lora], grid: {rank: [0]}}}"},
+        "LoRA: rank must be a",
+    ),
+    "unknown in a section": (
+        {"schedule": "{epoch: 3}"},
+        "schedule.epoch: unknown key",
+    ),
+    "choice": (
+        {"protocol": "both"},
+        "protocol: Input should be 'corrected' or 'published', not 'both'",
+    ),
+    "data set of texts": (
+        {"datasets": "[rte]"},
+        "datasets: 'rte' is a data set of texts",
+    ),
+    "reference": (
+        {"weights": "{tin: a.pth}"},
+        "weights: 'tin' is none of backbones (tiny)",
+    ),
+    "hyperparameter": (
+        {"methods": "{lora: {rnak: 4}}"},
+        "methods.lora.rnak: unknown hyperparameter; choose from rank",
+    ),
+    "value that the method refuses": (
+        {"methods": "{vera: {targets: qo}}"},
+        "VeRA: targets must be different letters",
+    ),
+    "grid": (
+        {"methods": "{lora: {grid: {rank: 2}}}"},
+        "methods.lora.grid: rank: Input should be a valid list",
+    ),
+    "default": (
+        {"methods": "{lora: {default: 4}}"},
+        "methods.lora.default: Input should be a valid dictionary, not 4",
+    ),
+    "hyperparameter of a default": (
+        {"methods": "{lora: {default: {rnak: 4}}}"},
+        "methods.lora.rnak: unknown hyperparameter",
+    ),
+    "learning rate": (
+        {"methods": "{lora: {grid: {learning_rate: [0.0]}}}"},
+        "methods.lora.learning_rate: Input should be greater than 0, not 0.0",
+    ),
+    "text encoder": (
+        {"backbones": "[minilm, tiny]", "datasets": "[rte]"},
+        "unknown text encoder 'tiny'; choose from minilm, ",
+    ),
+    "data set of images": (
+        {"backbones": "[minilm]"},
+        "datasets: 'digits' is a data set of images",
+    ),
+    "variant": (
+        {"variants": "{no_nose: 'z = μ'}"},
+        "variants: 'no_nose' is none of experiments (benchmark)",
+    ),
+    "variant of all methods": (
+        {"variants": "{benchmark: All}"},
+        "variants: experiment 'benchmark' must name the one method that it varies",
+    ),
+    "experiment of an analysis": (
+        {"analyses": "{uncertainty: [bench]}"},
+        "analyses.uncertainty: 'bench' is none of experiments (benchmark)",
+    ),
+    "methods that are none": (
+        {"methods": "[lora]"},
+        "methods: Input should be a valid dictionary",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -510,17 +585,14 @@ def derived(folder: Path, content: str) -> Path:
 
 
 def test_a_base_gives_what_the_file_does_not_say(tmp_path):
-    """A key replaces the whole of the base's, but methods are replaced one by one, and null leaves one out."""
+    """A key replaces the base's. Methods are replaced one by one, and null leaves one out."""
     methods = "{lora: {rank: 2, alpha: 2.0}, pvera: {rank: 8}, adaptformer: {}}"
     write(tmp_path, methods=methods, schedule="{epochs: 5, patience: 3}", images="7")
-    content = "schedule: {epochs: 2}\nseeds: [4]\nmethods: {lora: {rank: 4}, vera: {}, adaptformer: null}\n"
+    changed = "{lora: {rank: 4}, vera: {}, adaptformer: null}"
+    content = f"schedule: {{epochs: 2}}\nseeds: [4]\nmethods: {changed}\n"
     profile = Profile.read(derived(tmp_path, content))
-    assert (profile.name, profile.data, profile.images, profile.seeds) == (
-        "mine",
-        "data/demo",
-        7,
-        [4],
-    )
+    assert (profile.name, profile.data) == ("mine", "data/demo")
+    assert (profile.images, profile.seeds) == (7, [4])
     assert (profile.training.epochs, profile.training.patience) == (2, 20)
     assert profile.methods == {"lora": {"rank": 4}, "pvera": {"rank": 8}, "vera": {}}
 
@@ -542,12 +614,18 @@ def test_bases_that_are_none(tmp_path):
     assert refusal(file).startswith("methods: Input should be a valid dictionary")
 
 
+#: Content of a file, and a part of the message.
+NO_PROFILE = {
+    b"\x89PNG\r\n": " cannot be read: 'utf-8' codec can't decode byte 0x89",
+    b"": "Input should be a valid dictionary",
+    b"data: a\nseeds: [0": "line 2, column 8: seeds: [0 ^ (line: 2) expected ',' or ']'",
+    b"data: a\nseeds: [0]\nseeds: [1]": 'found duplicate key "seeds"',
+}
+
+
 def test_what_is_no_profile(tmp_path):
     file = tmp_path / "my.yaml"
-    for content, message in ((b"\x89PNG\r\n", " cannot be read: 'utf-8' codec can't decode byte 0x89"),
-                             (b"", "Input should be a valid dictionary"),
-                             (b"data: a\nseeds: [0", "line 2, column 8: seeds: [0 ^ (line: 2) expected ',' or ']'"),
-                             (b"data: a\nseeds: [0]\nseeds: [1]", 'found duplicate key "seeds"')):  # fmt: skip
+    for content, message in NO_PROFILE.items():
         file.write_bytes(content)
         assert message in refusal(file)
     with pytest.raises(InputError, match="^unknown profile 'none': there is no .*none.yaml$"):

@@ -1,13 +1,15 @@
-"""Result files: hashes, atomic writing, damage; workers: claims, failures, what others do meanwhile."""
+"""Result files: hashes, atomic writing, damage; workers: claims, failures, other workers."""
 
 import json
 import multiprocessing
 import os
 import threading
+from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 from records import make_record, write_all
 from small import profile_with, until
@@ -16,9 +18,12 @@ from windows import refuse_open_files
 from pvera import InputError
 from pvera.files import sha256
 from pvera.study import results, worker
+from pvera.study.jobs import Run
+from pvera.study.plan import Plan
 from pvera.study.profiles import Profile
-from pvera.study.runs import Run
-from pvera.study.worker import Plan, claimed, failure, work, work_together
+from pvera.study.worker import claimed, failure_file, work, work_together
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_hash_depends_on_numbers_not_on_their_types():
@@ -39,7 +44,7 @@ def test_write_then_read(tmp_path):
     probabilities, labels = np.array([[0.25, 0.75], [1.0, 0.0]]), np.array([1, 0])
     path = tmp_path / "deep" / "seed0.json"
     results.write(path, record, probabilities, labels)
-    written = results.read(path)
+    written = results.read_dict(path)
     assert written == record | {"files": written["files"]}
     assert written["files"] == {".npz": sha256(path.with_suffix(".npz"))}
     read_probabilities, read_labels = results.read_predictions(path)
@@ -59,12 +64,43 @@ def test_numbers_in_the_file(tmp_path):
     record["note"] = "spaces [  stay \n in ] strings"
     path = tmp_path / "seed0.json"
     results.write(path, record)
-    member = results.read(path)["members"][0]
-    assert member["best_validation_loss"] is None
-    assert member["curve"] == {"train_loss": [0.333333, None, 123457000.0], "kl": [0.0, 0.0, 0.0]}
-    assert results.read(path)["note"] == record["note"]
+    written = results.read(path)
+    member = written.members[0]
+    assert member.best_validation_loss is None
+    assert member.curve == {"train_loss": [0.333333, None, 123457000.0], "kl": [0.0, 0.0, 0.0]}
+    assert written.model_extra["note"] == record["note"]
     assert '"train_loss":[0.333333,null,123457000.0]' in path.read_text()
     assert "NaN" not in path.read_text() and "Infinity" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vtab_tiny/latent_dropout/tiny/smallnorb_ele/vera/seed4",
+        "synthetic/latent_dropout/tiny/scenes/vera/seed4",
+        "synthetic/focus/tiny/digits/pvera/seed2",
+    ],
+)
+def test_a_committed_record_is_written_again_byte_for_byte(name):
+    """Of accepted data, of a training and of an analysis: order of keys and formats of numbers."""
+    path = ROOT / f"results/{name}.json"
+    record = results.read(path)
+    content = record.model_dump(by_alias=True, exclude_unset=True)
+    assert results.to_json(content) == path.read_text(encoding="utf-8")
+
+
+def test_every_committed_record_keeps_its_content():
+    for path in (ROOT / "results").rglob("seed*.json"):
+        content = results.read_dict(path)
+        assert json.loads(results.to_json(content, path)) == content, path
+
+
+def test_a_record_with_a_wrong_key_is_not_written(tmp_path):
+    record = make_record()
+    del record["members"][0]["epochs"]
+    with pytest.raises(InputError, match=r"seed0.json: members.0.epochs: is missing$"):
+        results.write(tmp_path / "seed0.json", record)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("fails_at", [1, 2])
@@ -99,14 +135,14 @@ def test_a_file_that_is_not_the_one_that_was_written_is_refused(tmp_path, suffix
     path = tmp_path / "seed0.json"
     results.write(path, make_record(), np.eye(2), np.arange(2), b"an adapter")
     file = path.with_suffix(suffix)
-    assert results.beside(path, suffix) == file
+    assert results.kept_file(path, suffix) == file
     file.write_bytes(file.read_bytes()[:-1])
     message = f"{file}: is gone, or was changed after it was written; delete {path} and"
     with pytest.raises(InputError, match=message):
-        results.beside(path, suffix)
+        results.kept_file(path, suffix)
     file.unlink()
     with pytest.raises(InputError, match=message):
-        results.beside(path, suffix)
+        results.kept_file(path, suffix)
 
 
 def change(key, value):
@@ -162,14 +198,14 @@ def names(runs) -> list[str]:
 
 
 def test_what_a_run_needs_is_found_first(plan):
-    assert names(plan.runs()) == [
+    assert names(plan.jobs()) == [
         "beta/pvera/0",
         *(f"benchmark/{m}/{s}" for s in (0, 1) for m in ("linear", "lora")),
     ]
     steps = []
     work(plan, on_step=lambda *step: steps.append(step))
-    assert len(plan.runs()) == 7 and plan.missing() == []
-    search = plan.runs()[0]
+    assert len(plan.jobs()) == 7 and plan.missing() == []
+    search = plan.jobs()[0]
     assert search.name == "tiny/vessels/pvera/seed0"
     assert steps[:3] == [(search, 1, 2), (search, 2, 2), (search, 0, 0)]
     before = {path: path.stat().st_mtime_ns for path in plan.root.rglob("seed*")}
@@ -202,7 +238,7 @@ def test_results_of_another_configuration_are_replaced_on_request_only(plan, fol
 
 def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
     """The others go on, and wait for what it does."""
-    mine, *others = plan.runs()
+    mine, *others = plan.jobs()
     executed, execute = [], Run.execute
 
     def noted(run, *arguments):
@@ -226,7 +262,7 @@ def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
 
 def test_a_claim_ends_where_an_open_file_cannot_be_removed(plan, monkeypatch):
     """As on Windows, whose lock files go on release."""
-    run, *_ = plan.runs()
+    run, *_ = plan.jobs()
     refuse_open_files(monkeypatch)
     for _ in range(2):
         with claimed(run) as mine:
@@ -244,7 +280,7 @@ def test_a_run_that_another_worker_has_finished_is_not_trained_again(plan, monke
             execute(other)
 
     monkeypatch.setattr(Run, "execute", beside_another)
-    first = plan.runs()[0]
+    first = plan.jobs()[0]
     work(plan)
     assert executed == [first] and plan.missing() == []
 
@@ -270,7 +306,7 @@ def test_a_failure_ends_a_worker_or_is_left_beside_its_place(plan, monkeypatch):
         work(plan, keep_going=True)
     failed = plan.missing()
     assert names(failed) == ["benchmark/lora/0", "benchmark/lora/1"]
-    assert all(failure(run).read_text().endswith("KeyError: 'gone'\n") for run in failed)
+    assert all(failure_file(run).read_text().endswith("KeyError: 'gone'\n") for run in failed)
     work(plan, keep_going=True)  # passes them by
     monkeypatch.undo()
     work_together(plan, failed, 1, "cpu")
@@ -288,3 +324,22 @@ def test_a_killed_process_ends_the_others(plan, monkeypatch):
     step = MagicMock(side_effect=lambda *_: multiprocessing.active_children()[0].kill())
     with pytest.raises(RuntimeError, match="a worker was killed, perhaps for lack of memory"):
         worker._in_processes(plan, 2, "cpu", step)
+
+
+class Unreadable:
+    """What no other process can read, like a class of a package that it lacks."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_a_process_that_cannot_start_says_so():
+    """The error itself is on the terminal."""
+    with pytest.raises(RuntimeError, match=r"a worker could not start \(exit status 1\)"):
+        worker._in_processes(Unreadable(), 2, "cpu", None)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU that is not there")
+def test_a_device_that_is_not_there_is_the_reason(plan):
+    with pytest.raises(RuntimeError, match="(?i)cuda"):
+        worker._in_processes(plan, 2, "cuda:0", None)

@@ -1,4 +1,4 @@
-"""Runs, from a profile to result files: records, repetition, members, adapters; hashes of data are never stale."""
+"""Runs, from a profile to result files: records, repetition, members, adapters, data hashes."""
 
 import json
 import shutil
@@ -17,11 +17,12 @@ from trained import make_profile
 
 import pvera
 from pvera import InputError, backbones
-from pvera.data import glue, image_folders, inputs
-from pvera.data.image_folders import load_split
+from pvera.data import decoding, glue, inputs, store
+from pvera.data.image_splits import load_split
 from pvera.study import results
+from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile
-from pvera.study.runs import list_runs
+from pvera.study.records import Choice
 from pvera.study.training import TrainingConfig
 
 
@@ -38,7 +39,7 @@ def frozen():
 def complete(profile: Profile, root) -> dict[str, dict]:
     """Run everything and return the records by path below `root`."""
     for experiment in ("beta", "benchmark"):
-        for run in list_runs(profile, experiment, root):
+        for run in list_jobs(profile, experiment, root):
             run.execute()
     return {
         str(p.relative_to(root)): json.loads(p.read_text()) for p in sorted(root.rglob("*.json"))
@@ -70,7 +71,7 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
         assert {m["beta"] for m in members} == {min(losses, key=losses.get)}, (
             "β is the one searched"
         )
-    for run in list_runs(small_profile, "benchmark", tmp_path / "a"):
+    for run in list_jobs(small_profile, "benchmark", tmp_path / "a"):
         model = pvera.load(frozen.model, run.path.with_suffix(results.ADAPTER)).eval()
         test = load_split(run.data_root, run.dataset, "test", 32).data(frozen, torch.device("cpu"))
         with torch.inference_mode():
@@ -91,40 +92,37 @@ def with_rates(run, *rates: float):
 
 
 def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_profile, tmp_path):
-    run = list_runs(small_profile.with_(methods={"lora": {}}), "benchmark", tmp_path)[0]
+    run = list_jobs(small_profile.with_(methods={"lora": {}}), "benchmark", tmp_path)[0]
     with_rates(run, 1e30, 1e-3).execute()
     record = results.read(run.path)
-    broken, healthy = record["members"]
-    assert (broken["status"], healthy["status"]) == ("diverged", "epoch limit")
-    assert (
-        broken["curve"]["validation_loss"] == [None]
-        and len(healthy["curve"]["validation_loss"]) == 2
-    )
-    assert record["chosen"] == {
-        "member": 1,
-        "epoch": healthy["best_epoch"],
-        "grid": healthy["grid"],
-    }
-    assert broken["best_epoch"] != healthy["best_epoch"] and record["test"]["accuracy"] > 0
+    broken, healthy = record.members
+    assert (broken.status, healthy.status) == ("diverged", "epoch limit")
+    assert broken.curve["validation_loss"] == [None]
+    assert len(healthy.curve["validation_loss"]) == 2
+    assert record.chosen == Choice(member=1, epoch=healthy.best_epoch, grid=healthy.grid)
+    assert broken.best_epoch != healthy.best_epoch and record.test["accuracy"] > 0
 
     run = with_rates(run, 1e30, 1e31)
     run.execute()
     record = results.read(run.path)
-    assert [m["status"] for m in record["members"]] == ["diverged"] * 2
-    assert record["chosen"] is None and record["test"] is None and run.state() == "diverged"
+    assert [member.status for member in record.members] == ["diverged"] * 2
+    assert record.chosen is None and record.test is None and run.state() == "diverged"
     assert [path.name for path in run.path.parent.iterdir()] == [run.path.name], (
         "no member can predict"
     )
 
 
 def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
-    """Two equal members tie exactly under the corrected protocol, and differ when each draws its own noise."""
+    """Two equal members tie exactly under the corrected protocol.
+
+    They differ when each has a seed of its own.
+    """
     single = small_profile.with_(methods={"lora": {"rank": 4}}, seeds=[0])
     for name, equal in (("corrected", True), ("published", False)):
-        (run,) = list_runs(single.with_(protocol=name), "benchmark", tmp_path / name)
+        (run,) = list_jobs(single.with_(protocol=name), "benchmark", tmp_path / name)
         run = replace(run, members=run.members * 2)
         run.execute()
-        a, b = (m["curve"]["validation_loss"] for m in results.read(run.path)["members"])
+        a, b = (m.curve["validation_loss"] for m in results.read(run.path).members)
         assert (a == b) is equal
 
 
@@ -134,7 +132,7 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
 @pytest.fixture
 def profile(tmp_path, monkeypatch):
     """On weights in a file; the store is the test's own."""
-    monkeypatch.setenv(image_folders.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(store.CACHE, str(tmp_path / "cache"))
     state = backbones.load("tiny").model.state_dict()
     safetensors.torch.save_file(state, tmp_path / "mine.safetensors")
     return make_profile(
@@ -152,17 +150,17 @@ def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     profile = profile.with_(
         experiments={"beta": search, "benchmark": {"inherit": ["beta"], "keep": True}}
     )
-    (search,) = list_runs(profile, "beta", root)
+    (search,) = list_jobs(profile, "beta", root)
     search.execute()
-    trainings = list_runs(profile, "benchmark", root)
+    trainings = list_jobs(profile, "benchmark", root)
     for run in trainings:
         run.execute()
-    (analysis,) = list_runs(profile, "uncertainty", root)
+    (analysis,) = list_jobs(profile, "uncertainty", root)
     analysis.execute()
     done = (search, *trainings, analysis)
     scripts.forget()
     with monkeypatch.context() as patch:
-        patch.setattr(image_folders, "decode", None)
+        patch.setattr(decoding, "decode", None)
         assert {run.state() for run in done} == {"done"}
     (tmp_path / "data/digits/images/test3.png").touch()
     scripts.forget()
@@ -175,12 +173,14 @@ def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     assert {run.state() for run in done} == {"different"}
     shutil.rmtree(tmp_path / "data")
     (tmp_path / "mine.safetensors").unlink()
-    assert {run.state(measure=False) for run in done} == {"done"}, "what is specified is the same"
+    assert {run.state(compare_data=False) for run in done} == {"done"}, (
+        "what is specified is the same"
+    )
 
 
 def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(profile, tmp_path):
     """Data that stays loaded keeps the digest of what was read."""
-    run, other = list_runs(
+    run, other = list_jobs(
         profile.with_(methods={"linear": {}}, seeds=[0, 1]), "benchmark", tmp_path / "results"
     )
     run.execute()
@@ -188,14 +188,14 @@ def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(pro
     image.write_bytes((tmp_path / "data/digits/images/test6.png").read_bytes())
     other.execute()
     scripts.forget()
-    first, second = (results.read(run_.path)["config"]["data_sha256"] for run_ in (run, other))
+    first, second = (results.read(run_.path).config["data_sha256"] for run_ in (run, other))
     assert first == second and run.state() == other.state() == "different"
 
 
 def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):
     image = tmp_path / "data/digits/images/test5.png"
     image.write_bytes(b"")
-    planned = list_runs(profile, "benchmark", tmp_path / "results")
+    planned = list_jobs(profile, "benchmark", tmp_path / "results")
     inputs.prepare(planned, decode=False)
     with pytest.raises(InputError, match="images/test5.png cannot be read"):
         inputs.prepare(planned)
@@ -243,7 +243,7 @@ def arguments(text_profile, *more) -> list:
 def test_from_the_profile_to_the_result_files(text_profile, encoder, text_folder, capsys):
     text, root = Profile.read(text_profile).with_(seeds=[0]), text_profile.parent / "results"
     for experiment in ("beta", "benchmark"):
-        for run in list_runs(text, experiment, root):
+        for run in list_jobs(text, experiment, root):
             run.execute()
             assert run.state() == "done" and run.pool == "mean"
     (search,) = results.load_runs(root, "small", "beta")
@@ -329,14 +329,14 @@ def test_a_ninth_method_is_trained_and_its_adapter_loads_and_merges(registered, 
     profile = trained.make_profile(
         tmp_path, ["digits"], seeds=[0], training=config, methods=methods, learning_rate=1e-2
     )
-    (run,) = list_runs(profile, "benchmark", tmp_path / "results")
+    (run,) = list_jobs(profile, "benchmark", tmp_path / "results")
     run.execute()
     assert run.state() == "done"
     frozen = backbones.load("tiny")
     before = {name: p.clone() for name, p in frozen.model.named_parameters()}
-    model = pvera.load(frozen.model, results.beside(run.path, results.ADAPTER)).eval()
+    model = pvera.load(frozen.model, results.kept_file(run.path, results.ADAPTER)).eval()
     record = results.read(run.path)
-    assert model.members[0].method == Bias(**record["chosen"]["grid"])
+    assert model.members[0].method == Bias(**record.chosen.grid)
     assert all(layer.bias.abs().max() > 0 for layer in model.members[0].layers), "it was trained"
     images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -344,7 +344,7 @@ def test_a_ninth_method_is_trained_and_its_adapter_loads_and_merges(registered, 
         torch.testing.assert_close(model.merge_()(images), adapted, rtol=1e-4, atol=1e-4)
         model.unmerge_().unload()
     kept, _ = results.read_predictions(run.path)
-    assert len(kept) == trained.IMAGES and record["test"]["images"] == trained.IMAGES
+    assert len(kept) == trained.IMAGES and record.test["images"] == trained.IMAGES
     for name, parameter in frozen.model.named_parameters():
         torch.testing.assert_close(parameter, before[name], msg=name)
 

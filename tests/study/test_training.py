@@ -15,7 +15,7 @@ import pvera
 from pvera import PVeRA
 from pvera.adapters.pvera import PVeRAAdapter
 from pvera.backbones import Backbone
-from pvera.data.image_folders import ImageData, ImageSplit
+from pvera.data.image_splits import ImageData, ImageSplit
 from pvera.hooks import training_attention
 from pvera.study import training
 from pvera.study.protocol import CORRECTED
@@ -160,9 +160,8 @@ def scripted(backbone, splits, monkeypatch, losses, joint):
     def evaluate(model, forward, data, protocol):
         for m in model.active:
             seen[m].append({n: p.detach().clone() for n, p in model.members[m].trained().items()})
-        return [losses[m][min(len(seen[m]), len(losses[m])) - 1] for m in model.active], [
-            0.0
-        ] * len(model.active)
+        last = [losses[m][min(len(seen[m]), len(losses[m])) - 1] for m in model.active]
+        return {"validation_loss": last, "validation_accuracy": [0.0] * len(model.active)}
 
     monkeypatch.setattr(training, "evaluate", evaluate)
     rules = replace(CORRECTED, joint_stop=joint)
@@ -174,27 +173,56 @@ def scripted(backbone, splits, monkeypatch, losses, joint):
 STOPPED, LIMIT = "stopped early", "epoch limit"
 IN_TURN = [[1.0, 1.0, 1.0, 1.0, 0.3], [2.0, 1.7, 1.4, 1.1, 1.1]]
 NEAR = [[1.0], [2.0, 0.95]]  # 0.95 is the lowest loss but within 10 % of 1.0
-ENDS = {  # losses, whether members end together; status, epochs, best epoch and loss of each; the chosen one
+#: Losses, and whether members end together; then of each member its status, epochs, best epoch and
+#: best loss; and the chosen one.
+ENDS = {
     "each ends alone, the first before it would overtake": (
-        IN_TURN, False, [(STOPPED, 3, 0, 1.0), (STOPPED, 6, 3, 1.1)], 0),
+        (IN_TURN, False),
+        [(STOPPED, 3, 0, 1.0), (STOPPED, 6, 3, 1.1)],
+        0,
+    ),
     "the first trains on while the second improves, and overtakes": (
-        IN_TURN, True, [(STOPPED, 7, 4, 0.3), (STOPPED, 7, 3, 1.1)], 0),
-    "the lowest loss is chosen": (NEAR, False, [(STOPPED, 3, 0, 1.0), (STOPPED, 4, 1, 0.95)], 1),
-    "a lead within the tolerance is not chosen": (NEAR, True, [(STOPPED, 4, 0, 1.0), (STOPPED, 4, 1, 0.95)], 0),
+        (IN_TURN, True),
+        [(STOPPED, 7, 4, 0.3), (STOPPED, 7, 3, 1.1)],
+        0,
+    ),
+    "the lowest loss is chosen": (
+        (NEAR, False),
+        [(STOPPED, 3, 0, 1.0), (STOPPED, 4, 1, 0.95)],
+        1,
+    ),
+    "a lead within the tolerance is not chosen": (
+        (NEAR, True),
+        [(STOPPED, 4, 0, 1.0), (STOPPED, 4, 1, 0.95)],
+        0,
+    ),
     "a lead beyond the tolerance is": (
-        [[1.0], [2.0, 0.95, 0.8]], True, [(STOPPED, 5, 0, 1.0), (STOPPED, 5, 2, 0.8)], 1),
+        ([[1.0], [2.0, 0.95, 0.8]], True),
+        [(STOPPED, 5, 0, 1.0), (STOPPED, 5, 2, 0.8)],
+        1,
+    ),
     "a diverged member does not keep the others from ending": (
-        [[1.0, math.nan], [2.0, 1.5]], True, [("diverged", 2, 0, 1.0), (STOPPED, 4, 1, 1.5)], 0),
-    "all diverge": ([[math.nan]] * 2, True, [("diverged", 1, -1, math.inf)] * 2, None),
+        ([[1.0, math.nan], [2.0, 1.5]], True),
+        [("diverged", 2, 0, 1.0), (STOPPED, 4, 1, 1.5)],
+        0,
+    ),
+    "all diverge": (
+        ([[math.nan]] * 2, True),
+        [("diverged", 1, -1, math.inf)] * 2,
+        None,
+    ),
     "a limit of epochs ends all": (
-        [[1.0], [0.8**epoch for epoch in range(12)]], True, [(LIMIT, 12, 0, 1.0), (LIMIT, 12, 11, 0.8**11)], 1),
-}  # fmt: skip
+        ([[1.0], [0.8**epoch for epoch in range(12)]], True),
+        [(LIMIT, 12, 0, 1.0), (LIMIT, 12, 11, 0.8**11)],
+        1,
+    ),
+}
 
 
 @pytest.mark.parametrize("case", ENDS)
 def test_the_end_of_training_by_hand(case, backbone, splits, monkeypatch):
     """Patience 2, tolerance 10 %, twelve epochs."""
-    losses, joint, expected, best = ENDS[case]
+    (losses, joint), expected, best = ENDS[case]
     histories, chosen, seen = scripted(backbone, splits, monkeypatch, losses, joint)
     assert [
         (h.status, h.epochs, h.best_epoch, h.best_loss) for h in histories

@@ -1,10 +1,11 @@
-"""A demonstration suite of twelve small tasks in VTAB-1k's folder format, drawn by programs.
+"""A suite of twelve small synthetic tasks in VTAB-1k's folder format, drawn by programs.
 
-Each VTAB-1k category has four tasks of 800 training, 200 validation and 2 000 test images, 32 x 32 pixels each.
-Nothing is downloaded, and the pinned versions give the same pixels on every run.
+Each VTAB-1k category has four tasks of 800 training, 200 validation and 2,000 test images, 32 x 32
+pixels each. Nothing is downloaded, and the pinned versions give the same pixels on every run.
 
-Each image is drawn on its own, from random numbers alone. Digits is the exception: 1 797 handwritten digits, which
-scikit-learn carries, are dealt to the splits, and the 797 of the test set are drawn two or three times each.
+Each image is drawn on its own, from random numbers alone. Digits is the exception: 1,797
+handwritten digits, which scikit-learn carries, are divided among the splits, and the 797 of the
+test set are drawn two or three times each.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -39,54 +41,57 @@ from pvera.data.suite.structured import (
     distance,
     sprites,
 )
-from pvera.errors import writing
+from pvera.errors import catch_os_errors
 
+#: The file in a task's folder that says which version of the task it holds.
 MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One task: its title, its classes, and the function (split, generator) -> Part that makes it and names it."""
+    """One task."""
 
     title: str
+    #: VTAB-1k's: "natural", "specialized" or "structured".
     category: str
+    #: Names of the classes.
     classes: tuple[str, ...]
+    #: (split, random numbers) -> Part; its name is the task's.
     build: Callable[[str, np.random.Generator], Part]
 
     @property
     def name(self) -> str:
+        """The task's name, which is its folder too."""
         return self.build.__name__
 
     @property
     def sha256(self) -> str:
+        """The published `digest`."""
         return SHA256[self.name]
 
     def draw(self, split: str) -> Part:
-        """Draw one split. Its generator depends on the task and the split alone."""
-        return self.build(
-            split, np.random.default_rng([*self.name.encode(), list(COUNTS).index(split)])
-        )
+        """Draw one split. Its random numbers depend on the task and the split alone."""
+        seed = [*self.name.encode(), list(COUNTS).index(split)]
+        return self.build(split, np.random.default_rng(seed))
 
 
-RECIPES = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe("Digits", "natural", tuple("0123456789"), digits),
-        Recipe("Textures", "natural", TEXTURES, textures),
-        Recipe("Flowers", "natural", tuple(FLOWERS), flowers),
-        Recipe("Scenes", "natural", SCENES, scenes),
-        Recipe("Nuclei", "specialized", tuple(INDEX), nuclei),
-        Recipe("Vessels", "specialized", tuple(CALIBERS), vessels),
-        Recipe("Land cover", "specialized", LANDCOVER, landcover),
-        Recipe("Blood", "specialized", BLOOD, blood),
-        Recipe("Counting", "structured", OBJECTS, counting),
-        Recipe("Sprites", "structured", COLUMNS, sprites),
-        Recipe("Distance", "structured", SPANS, distance),
-        Recipe("Azimuth", "structured", AZIMUTHS, azimuth),
-    )
-}
+_RECIPES = (
+    Recipe("Digits", "natural", tuple("0123456789"), digits),
+    Recipe("Textures", "natural", TEXTURES, textures),
+    Recipe("Flowers", "natural", tuple(FLOWERS), flowers),
+    Recipe("Scenes", "natural", SCENES, scenes),
+    Recipe("Nuclei", "specialized", tuple(INDEX), nuclei),
+    Recipe("Vessels", "specialized", tuple(CALIBERS), vessels),
+    Recipe("Land cover", "specialized", LANDCOVER, landcover),
+    Recipe("Blood", "specialized", BLOOD, blood),
+    Recipe("Counting", "structured", OBJECTS, counting),
+    Recipe("Sprites", "structured", COLUMNS, sprites),
+    Recipe("Distance", "structured", SPANS, distance),
+    Recipe("Azimuth", "structured", AZIMUTHS, azimuth),
+)
+RECIPES = {recipe.name: recipe for recipe in _RECIPES}
 
-#: `digest` of each as published; other versions of the packages may give other pixels.
+#: `digest` of each task as published; other versions of the packages may give other pixels.
 SHA256 = {
     "digits": "790c47d511235a2795dd985e1c1d8c109564e2aecf6474367fb6385bb53df91a",
     "textures": "6a3da52704884c3b550317eab95a880bc4f899bb1bc72f7e925212c89dc88885",
@@ -102,7 +107,7 @@ SHA256 = {
     "azimuth": "6ac9b2ed3e366ba732323f1ffccf97a85d4bb90f2a86a4fe3893f2a16a751f55",
 }
 
-#: The tasks whose images show an object, whose pixels the masks hold.
+#: The tasks that are about an object; masks hold its pixels.
 WITH_OBJECTS = (
     "digits",
     "flowers",
@@ -121,15 +126,12 @@ def make(recipe: Recipe) -> dict[str, Part]:
     return {split: recipe.draw(split) for split in COUNTS}
 
 
-# Folders: written whole or not at all, and recognised by their manifest
-
-
 def _path(split: str, index: int) -> str:
     return f"images/{split}/{index:04d}.png"
 
 
 def digest(parts: dict[str, Part]) -> str:
-    """Return the SHA-256 of the splits' own, which are of their paths, labels and pixels."""
+    """Return the SHA-256 of the hashes of all splits, which are of paths, labels and pixels."""
     sums = ""
     for split, part in parts.items():
         sha = hashlib.sha256()
@@ -141,7 +143,7 @@ def digest(parts: dict[str, Part]) -> str:
 
 
 def is_made(recipe: Recipe, folder: Path) -> bool:
-    """Return whether `folder` holds this version of the task; it gets its name when all of it is written."""
+    """Return whether `folder` holds this version of the task; it never holds a part of it."""
     try:
         return json.loads((folder / MANIFEST).read_text())["recipe"] == recipe.sha256
     except (OSError, ValueError, KeyError, TypeError):
@@ -152,26 +154,30 @@ def write(
     recipe: Recipe,
     parts: dict[str, Part],
     root: Path,
-    progress: Callable[[int], None] = lambda images: None,
-) -> dict:
-    """Write one task to `<root>/<name>`, which is replaced, and return its manifest.
+    progress: Callable[[int], Any] = lambda images: None,
+) -> dict[str, Any]:
+    """Write one task to `<root>/<name>`, which is replaced, whole or not at all.
 
-    The files go to a hidden folder that takes the task's place at the end; progress(1) is called after each image.
-    InputError, with nothing left behind, where the system refuses.
+    Args:
+        recipe: The task.
+        parts: Its splits.
+        root: Folder of the suite.
+        progress: Called with 1 after each image.
+
+    Returns:
+        The manifest that was written.
+
+    Raises:
+        InputError: The system refuses to write.
     """
-    folder, partial = root / recipe.name, root / f".{recipe.name}.partial"
-    with writing(root):
-        shutil.rmtree(partial, ignore_errors=True)  # of a call that was killed
+    folder = root / recipe.name
+    partial = root / f".{recipe.name}.partial"
+    with catch_os_errors(root):
+        # What a call left that was killed.
+        shutil.rmtree(partial, ignore_errors=True)
         try:
             for split, part in parts.items():
-                (partial / "images" / split).mkdir(parents=True)
-                lines = []
-                for i, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
-                    path = _path(split, i)
-                    Image.fromarray(image).save(partial / path, compress_level=1)
-                    lines.append(f"{path} {label}\n")
-                    progress(1)
-                (partial / f"{split}.txt").write_text("".join(lines))
+                _write_split(partial, split, part, progress)
             manifest = {"classes": recipe.classes, "recipe": recipe.sha256, "sha256": digest(parts)}
             (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
             shutil.rmtree(folder, ignore_errors=True)
@@ -179,3 +185,14 @@ def write(
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return manifest
+
+
+def _write_split(folder: Path, split: str, part: Part, progress: Callable[[int], Any]) -> None:
+    (folder / "images" / split).mkdir(parents=True)
+    lines = []
+    for i, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
+        path = _path(split, i)
+        Image.fromarray(image).save(folder / path, compress_level=1)
+        lines.append(f"{path} {label}\n")
+        progress(1)
+    (folder / f"{split}.txt").write_text("".join(lines))

@@ -1,9 +1,13 @@
-"""Figures. Functions that take Axes draw on them and return them; `save` writes PNG and PDF."""
+"""Figures of numbers that `pvera.report.tables` computed.
+
+Most are forests: a row per method, data set or switch, and one shape of frame, see
+`forest`. Functions that take Axes draw on them; `save` writes PNG and PDF.
+"""
 
 import io
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,11 +15,9 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.files import write_atomically
-from pvera.report.scores import over_seeds
 
 COLUMN = 3.4  # inches, the width of a column of a two-column paper
 PAGE = 7.0  # inches, the width of both columns
@@ -44,64 +46,79 @@ DEFAULTS = {
 
 
 class Style(NamedTuple):
-    """The looks of a method in every figure: a colour that colour-blind readers can tell, a marker for grey print."""
+    """The looks of a method in every figure."""
 
     title: str
+    #: Colour-blind readers can tell the methods' colours.
     colour: str
+    #: For grey print.
     marker: str
 
 
 def style(name: str) -> Style:
     """Return the looks of a method."""
-    return Style(METHODS[name].title, METHODS[name].colour, METHODS[name].marker)
+    method = METHODS[name]
+    return Style(method.title, method.colour, method.marker)
 
 
 def panels(
-    n: int, columns: int, width: float, height: float, extra: float = 0.5, **options
-) -> tuple[Figure, list]:
-    """Return a figure of `width` inches with n axes in rows of `columns`, and the axes.
+    n: int, columns: int, width: float, height: float, extra: float = 0.5, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with n axes in rows, and the axes.
 
-    height: inches of a row. extra: inches for what stands around the rows. options: of `Figure.subplots`.
+    Args:
+        n: The number of axes.
+        columns: The most axes in a row.
+        width: Of the figure, in inches.
+        height: Of a row, in inches.
+        extra: For what stands around the rows, in inches.
+        options: Of `Figure.subplots`.
     """
     columns = min(n, columns)
     rows = -(-n // columns)
     figure = Figure(figsize=(width, extra + height * rows))
     axes = figure.subplots(rows, columns, squeeze=False, **options).ravel()
-    for ax, above in zip(axes[n:], axes[n - columns :], strict=False):
-        ax.set_visible(False)
+    # The last row may have fewer axes; those above the gap show their labels.
+    for unused, above in zip(axes[n:], axes[n - columns :], strict=False):
+        unused.set_visible(False)
         above.tick_params(labelbottom=True)
     return figure, list(axes[:n])
 
 
 def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) -> Axes:
-    """Draw a row per line of `frame`, from top to bottom: a marker at `mean`, a line from `low` to `high`, and a dot
-    for each column seed<k>. A frame may lack all but `mean`.
+    """Draw a row per line of a frame, from top to bottom, with a line through PVeRA's mean.
 
-    The index holds methods, or labels that `look` gives a style; a style without a title leaves the label as it is. A
-    line goes through PVeRA's mean, and its name is bold.
+    Args:
+        ax: The axes.
+        frame: Columns mean, a marker; low and high, the ends of a line; seed<k>, a
+            dot each. It may lack all but mean. Its index holds methods, or labels
+            that `look` knows.
+        look: From a label to its style, without a title where the label stays as it
+            is.
+
+    Returns:
+        The axes.
     """
     seeds = [column for column in frame if str(column).startswith("seed")]
-    for place, (name, row) in enumerate(frame.iterrows()):
+    for y, (name, row) in enumerate(frame.iterrows()):
         looks = look(name)
         if "low" in frame:
-            ax.plot([row["low"], row["high"]], [place, place], color=looks.colour, linewidth=1.8)
-        ax.plot(
-            row[seeds],
-            np.full(len(seeds), place + 0.36),
-            "o",
-            color=looks.colour,
-            markersize=2,
-            mew=0,
-        )
-        dot(ax, row["mean"], place, looks)
+            ax.plot([row["low"], row["high"]], [y, y], color=looks.colour, linewidth=1.8)
+        # Seeds lie below the mean and hide no interval.
+        below = np.full(len(seeds), y + 0.36)
+        ax.plot(row[seeds], below, "o", color=looks.colour, markersize=2, mew=0)
+        dot(ax, row["mean"], y, looks)
+
     ax.set_yticks(range(len(frame)), [look(name).title or name for name in frame.index])
+    # The first line is on top.
     ax.set_ylim(len(frame) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
     if "pvera" in frame.index:
         colour = look("pvera").colour
         ax.axvline(frame.at["pvera", "mean"], color=colour, linewidth=0.8, alpha=0.6, zorder=1)
-        if labels := ax.get_yticklabels():  # axes that share labels have none
+        labels = ax.get_yticklabels()
+        if labels:  # axes that share labels have none
             labels[frame.index.get_loc("pvera")].set(color=colour, fontweight="bold")
     return ax
 
@@ -111,24 +128,20 @@ def dot(ax: Axes, x: float, y: float, look: Style) -> None:
     ax.plot(x, y, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
 
 
-def picture(ax: Axes, pixels: np.ndarray, **scale) -> None:
+def picture(ax: Axes, pixels: np.ndarray, **scale: Any) -> None:
     """Draw a picture (height, width[, 3]) without axes; scale: colours of `Axes.imshow`."""
     ax.imshow(pixels, interpolation="nearest", **scale)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 
 
-def entry(label: str, marker: str = "", line: str = "", colour: str = "0.3", **look) -> Line2D:
-    """Return an entry of a figure's key."""
-    return Line2D(
-        [],
-        [],
-        color=colour,
-        marker=marker,
-        linestyle=line,
-        label=label,
-        **{"linewidth": 0.8} | look,
-    )
+def entry(
+    label: str, marker: str = "", line: str = "", colour: str = "0.3", **options: Any
+) -> Line2D:
+    """Return an entry of a figure's key; options: of `Line2D.set`."""
+    handle = Line2D([], [], color=colour, label=label, linewidth=0.8)
+    handle.set(marker=marker, linestyle=line, **options)
+    return handle
 
 
 def key(figure: Figure, entries: Iterable[Artist], columns: int = 3) -> None:
@@ -146,35 +159,16 @@ def note(figure: Figure, text: str) -> None:
     figure.supxlabel(text, fontsize=6, color="0.3")
 
 
-def benchmark(scores: pd.DataFrame) -> Figure:
-    """Draw accuracies (`scores.score_frame`), over all data sets and per category, at column width: a `forest` each.
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write <folder>/<name>.png and .pdf and return the paths.
 
-    A seed with a missing run has no dot, a method with a missing data set no mean.
+    Files have no dates: equal figures give equal files.
     """
-    groups = {
-        "Average": scores,
-        **{name.capitalize(): part for name, part in scores.groupby("category", sort=False)},
-    }
-    figure, axes = panels(
-        len(groups), 2, COLUMN, 0.4 + 0.14 * len(scores.columns), 0.4, sharey=True
-    )
-    for ax, (name, part) in zip(axes, groups.items(), strict=True):
-        seeds = 100 * part.groupby(level="seed").mean(skipna=False)
-        frame = seeds.T.add_prefix("seed").assign(mean=100 * over_seeds(part).mean(skipna=False))
-        forest(ax, frame).set_title(name)
-        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
-        ax.margins(x=0.1)
-    figure.supxlabel("Test accuracy (%)")
-    key(figure, [SEED, entry("mean", "o"), PVERA_MEAN])
-    return figure
-
-
-def save(figure: Figure, folder, name: str) -> list[Path]:
-    """Write <folder>/<name>.{png,pdf} and return the paths. Files have no dates: equal figures give equal files."""
     paths = []
-    for ending, undated in (("png", "Software"), ("pdf", "CreationDate")):
+    for suffix, undated in (("png", "Software"), ("pdf", "CreationDate")):
         file = io.BytesIO()
-        figure.savefig(file, format=ending, dpi=300, metadata={undated: None})
-        paths.append(Path(folder) / f"{name}.{ending}")
-        write_atomically(paths[-1], file.getvalue())
+        figure.savefig(file, format=suffix, dpi=300, metadata={undated: None})
+        path = Path(folder) / f"{name}.{suffix}"
+        write_atomically(path, file.getvalue())
+        paths.append(path)
     return paths

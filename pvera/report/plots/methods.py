@@ -1,7 +1,11 @@
-"""Figures of the methods' trainings: accuracy against cost, and calibration."""
+"""Figures of the methods' trainings: accuracy, accuracy against cost, and calibration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -11,6 +15,7 @@ from pvera.report.plots import (
     PAGE,
     PVERA_MEAN,
     SEED,
+    Style,
     dot,
     entry,
     forest,
@@ -19,79 +24,142 @@ from pvera.report.plots import (
     style,
 )
 
+MEGA = 10**6
+
+
+def accuracies(frames: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw average accuracies, over all data sets and per category: a `forest` each.
+
+    Args:
+        frames: Of `benchmark.average_frames`. A seed with a missing run has no dot,
+            a method with a missing data set no mean.
+    """
+    methods = max(len(frame) for frame in frames.values())
+    figure, axes = panels(len(frames), 2, COLUMN, 0.4 + 0.14 * methods, 0.4, sharey=True)
+    for ax, (heading, frame) in zip(axes, frames.items(), strict=True):
+        forest(ax, frame).set_title(heading)
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
+        ax.margins(x=0.1)
+    figure.supxlabel("Test accuracy (%)")
+    key(figure, [SEED, entry("mean", "o"), PVERA_MEAN])
+    return figure
+
+
 # Accuracy against cost (Figure 3)
 
-#: Per panel: title, label, and columns of `tables.cost.of_runs`: in training, with the mean, merged.
+
+@dataclass(frozen=True)
+class CostPanel:
+    """A panel of the figure of costs."""
+
+    title: str
+    label: str
+    #: Columns of `tables.cost.run_points`: one, or those in training, with the mean, and merged.
+    columns: tuple[str, ...]
+
+    def unit(self, points: pd.DataFrame) -> tuple[float, str]:
+        """Return the unit that suits the numbers, and its name."""
+        if self.columns == ("adapter_parameters",):
+            return 1, ""
+        largest = points[self.columns[0]].max()
+        if len(self.columns) > 1 and largest >= GIGA / 10:
+            return GIGA, "GMAC"
+        return MEGA, "MMAC"
+
+
 COSTS = (
-    ("(a) Adapters", "Trainable parameters", ["adapter_parameters"]),
-    ("(b) Whole model", "Parameters (million)", ["parameters"]),
-    (
+    CostPanel("(a) Adapters", "Trainable parameters", ("adapter_parameters",)),
+    CostPanel("(b) Whole model", "Parameters (million)", ("parameters",)),
+    CostPanel(
         "(c) One layer's adapter",
         "Multiply-adds ({})",
-        ["layer_training", "layer_inference", "layer_merged"],
+        ("layer_training", "layer_inference", "layer_merged"),
     ),
-    ("(d) Whole model", "Multiply-adds ({})", ["training", "inference", "merged"]),
+    CostPanel("(d) Whole model", "Multiply-adds ({})", ("training", "inference", "merged")),
 )
 
 
 def efficiency(points: pd.DataFrame) -> Figure:
-    """Draw the accuracy (%) of each method against its costs, `tables.cost.of_paper` or `of_runs`, in four panels.
+    """Draw the accuracy (%) of each method against its costs, in four panels.
 
-    A line leads from the operations in training, where PVeRA samples, past those of the mean (a stroke, where they
-    differ) to those of the merged model (hollow), for methods that can be merged. The axis of trainable parameters is
-    logarithmic, but linear below its first power of ten: linear probing has zero.
+    Args:
+        points: Of `tables.cost.paper_points` or `run_points`.
     """
     figure, axes = panels(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
-    for ax, (heading, label, columns) in zip(axes, COSTS, strict=True):
-        scale, unit = (1 if columns == ["adapter_parameters"] else 1e6), "MMAC"
-        if len(columns) > 1 and points[columns[0]].max() >= GIGA / 10:
-            scale, unit = GIGA, "GMAC"
+    for ax, panel in zip(axes, COSTS, strict=True):
+        scale, unit = panel.unit(points)
         for method, row in points.iterrows():
-            look, y, values = style(method), row["accuracy"], row[columns].to_numpy() / scale
-            if values[-1] < values[0]:
-                ax.plot([values[-1], values[0]], [y, y], color=look.colour, linewidth=0.6)
-                ax.plot(
-                    values[-1],
-                    y,
-                    look.marker,
-                    color=look.colour,
-                    markersize=3.2,
-                    mfc="none",
-                    mew=0.6,
-                    zorder=3,
-                )
-                if values[1] < values[0]:
-                    ax.plot(values[1], y, "|", color=look.colour, markersize=4.2, zorder=3)
-            dot(ax, values[0], y, look)
+            costs = row[list(panel.columns)].to_numpy() / scale
+            _cost_line(ax, costs, row["accuracy"], style(method))
         ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         ax.margins(x=0.12)
         ax.grid()
-        ax.set_title(heading)
-        ax.set_xlabel(label.format(unit))
-    trained = points["adapter_parameters"]
+        ax.set_title(panel.title)
+        ax.set_xlabel(panel.label.format(unit))
+    _logarithmic(axes[0], points["adapter_parameters"])
+    figure.supylabel("Test accuracy (%)")
+
+    looks = [style(method) for method in points.index]
+    entries = [entry(look.title, look.marker, colour=look.colour) for look in looks]
+    entries += [
+        entry("training (PVeRA: sampled)", "o"),
+        entry("mean", "|", markersize=6),
+        entry("merged", "o", mfc="white", markersize=3.5),
+    ]
+    key(figure, entries, columns=6)
+    return figure
+
+
+def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, look: Style) -> None:
+    """Draw a method's costs: in training and, where they are less, with the mean and merged.
+
+    Args:
+        ax: The axes.
+        costs: One, or those in training, where PVeRA samples, with the mean (a
+            stroke), and of the merged model (hollow), NaN for a method that cannot
+            be merged.
+        accuracy: The height of the line.
+        look: Of the method.
+    """
+    # A single cost is both, and has no line.
+    training, merged = costs[0], costs[-1]
+    colour = look.colour
+    if merged < training:
+        ax.plot([merged, training], [accuracy, accuracy], color=colour, linewidth=0.6)
+        (hollow,) = ax.plot(merged, accuracy, look.marker, color=colour, zorder=3)
+        hollow.set(markersize=3.2, markerfacecolor="none", markeredgewidth=0.6)
+        if costs[1] < training:
+            ax.plot(costs[1], accuracy, "|", color=colour, markersize=4.2, zorder=3)
+    dot(ax, training, accuracy, look)
+
+
+def _logarithmic(ax: Axes, trained: pd.Series) -> None:
+    """Make the axis of trainable parameters logarithmic above its first power of ten.
+
+    Below it is linear: linear probing has no adapter parameters.
+    """
+    # Ticks at zero and at powers of ten.
     powers = np.log10(trained[trained > 0]).astype(int)
     decades = 10.0 ** np.arange(powers.min(), powers.max() + 1)
-    axes[0].set_xscale("symlog", linthresh=decades[0])
-    axes[0].set_xlim(-decades[0] / 4, 2 * trained.max())
-    axes[0].set_xticks([0, *decades])
-    axes[0].minorticks_off()
-    figure.supylabel("Test accuracy (%)")
-    key(figure, [
-        *(entry(look.title, look.marker, colour=look.colour) for look in map(style, points.index)),
-        entry("training (PVeRA: sampled)", "o"), entry("mean", "|", markersize=6),
-        entry("merged", "o", mfc="white", markersize=3.5),
-    ], columns=6)  # fmt: skip
-    return figure
+    ax.set_xscale("symlog", linthresh=decades[0])
+    ax.set_xlim(-decades[0] / 4, 2 * trained.max())
+    ax.set_xticks([0, *decades])
+    ax.minorticks_off()
 
 
 # Calibration (Figure 4)
 
 
-def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
-    """Draw the geometric means of ACE and of ECE (`tables.calibration.geometric_means`) side by side."""
-    figure, axes = panels(2, 2, COLUMN, 0.17 * len(ace), 0.8, sharey=True)
-    for ax, means, name in zip(axes, (100 * ace, 100 * ece), ("ACE", "ECE"), strict=True):
-        forest(ax, means).set_title(name)
+def calibration(errors: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw the geometric means of ACE and of ECE side by side.
+
+    Args:
+        errors: Of `calibration.calibration_errors`.
+    """
+    methods = max(len(frame) for frame in errors.values())
+    figure, axes = panels(len(errors), 2, COLUMN, 0.17 * methods, 0.8, sharey=True)
+    for ax, (name, frame) in zip(axes, errors.items(), strict=True):
+        forest(ax, frame).set_title(name)
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
         ax.set_xlim(left=0)
     figure.supxlabel("Calibration error (%), lower is better")

@@ -1,38 +1,41 @@
-"""Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4),
-and the same beside the paper's."""
+"""Tables of the benchmark, and the same numbers in the paper.
 
-from collections.abc import Callable, Mapping
-from itertools import product
+They are accuracies (Table 1), standard deviations and stars (Tables 6 to 8), and
+grid choices (Table 4).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
 from pvera.adapters import METHODS, PAPER_METHODS
-from pvera.data import vtab
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
+from pvera.report.captions import caption_source
 from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
-from pvera.report.scores import capped, over_seeds, score_frame
+from pvera.report.scores import Records, mean_over_seeds, means_by_seed, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value, over_datasets
 from pvera.report.table import (
     NOTHING,
     STAR,
+    Column,
     Table,
+    fixed,
+    format_frame,
+    grid_value,
     interval,
-    number,
-    origin,
     pivot_text,
-    plain,
     signed,
-    texts,
     title,
 )
 from pvera.study.results import CATEGORIES
 
+#: The method that others are tested against.
 REFERENCE = "pvera"
 
-#: Hyperparameter of a grid -> title of its panel in the grid table. Others follow under their own names.
+#: Hyperparameter of a grid -> title of its panel. Others follow under their own names.
 PANELS = {
     "rank": "Rank",
     "ratio": "Reduction ratio",
@@ -40,303 +43,339 @@ PANELS = {
     "alpha": "Factor α",
     "beta": "KL weight β",
 }
-DESCENDING = ("ratio", "learning_rate", "beta")  # in the paper
+#: Hyperparameters whose values the paper lists from high to low.
+DESCENDING = ("ratio", "learning_rate", "beta")
 
 
 def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
-    """Return the averages of a table (methods × data sets): over all data sets, then over those of each category.
+    """Return averages over all data sets, then over those of each category.
 
-    An average is NaN where one of its data sets has no run.
+    Args:
+        table: Rows methods, columns data sets.
+        category: Data set -> its category.
+
+    Returns:
+        Rows methods, columns "average" and the categories; NaN where a run is
+        missing.
     """
-    parts = {"average": list(table)}
-    for name in table:
-        parts.setdefault(category[name], []).append(name)
-    return pd.DataFrame(
-        {part: table[names].mean(axis=1, skipna=False) for part, names in parts.items()},
-        table.index,
-    )
+    groups = {"average": list(table)}
+    for dataset in table:
+        groups.setdefault(category[dataset], []).append(dataset)
+    means = {name: table[datasets].mean(axis=1, skipna=False) for name, datasets in groups.items()}
+    return pd.DataFrame(means, table.index)
 
 
 def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds in percent: rows methods; columns data sets, "average", then each category."""
-    table = (
-        (100 * over_seeds(scores)).droplevel("category").T.rename_axis(index="method", columns=None)
-    )
-    return table.join(averages(table, {dataset: name for name, dataset, _ in scores.index}))
+    """Return means over seeds (%): rows methods; columns data sets, "average", each category."""
+    means = 100 * mean_over_seeds(scores).droplevel("category")
+    table = means.T.rename_axis(index="method", columns=None)
+    category = {dataset: name for name, dataset, _ in scores.index}
+    return table.join(averages(table, category))
+
+
+def average_frames(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return averages (%) in the shape that `plots.forest` draws.
+
+    Returns:
+        "Average", over all data sets, and each category -> `means_by_seed`.
+    """
+    frames = {"Average": 100 * means_by_seed(scores)}
+    for name, part in scores.groupby("category", sort=False):
+        frames[name.capitalize()] = 100 * means_by_seed(part)
+    return frames
 
 
 def comparisons(
-    runs: list[dict], metric: str | Callable[[dict], float] = "accuracy"
+    records: Records, metric: str | Callable[[dict], float] = "accuracy"
 ) -> pd.DataFrame:
-    """Compare every method with PVeRA, one row per data set and method: mean, standard deviation (%) and p-value.
+    """Compare every method with PVeRA, one row per data set and method.
 
-    Mean and standard deviation are of `metric`, as in `score_frame`. The test (`binomial_p_value`) is of accuracies and
-    pools the seeds that both methods have. p_value is NaN for PVeRA itself and without common seeds.
+    Args:
+        records: The runs.
+        metric: Of mean and standard deviation (%), as in `score_frame`.
+
+    Returns:
+        Columns dataset, category, method, seeds, mean, std, p_value,
+        significantly_lower. The test (`binomial_p_value`) is of accuracies and
+        pools the seeds that both methods have; p_value is NaN for PVeRA itself and
+        without common seeds.
     """
-    of_seeds = (100 * score_frame(runs, metric)).groupby(level=["dataset", "category"], sort=False)
-    parts = {"seeds": of_seeds.count(), "mean": of_seeds.mean(), "std": of_seeds.std()}
-    data = pd.concat({name: part.stack(future_stack=True) for name, part in parts.items()}, axis=1)
+    scores = 100 * score_frame(records, metric)
+    by_dataset = scores.groupby(level=["dataset", "category"], sort=False)
+    # Each is (data sets, methods), and becomes a column.
+    statistics = {"seeds": by_dataset.count(), "mean": by_dataset.mean(), "std": by_dataset.std()}
+    stacked = {name: part.stack(future_stack=True) for name, part in statistics.items()}
+    data = pd.concat(stacked, axis=1).join(_p_values(records))
+    lower = data["p_value"].lt(LEVEL).to_numpy()
+    return data.reset_index().assign(significantly_lower=lower)
+
+
+def _p_values(records: Records) -> pd.Series:
+    """Return the p-value of each data set, category and method but PVeRA."""
     columns = ["dataset", "category", "method", "seed", "correct", "images"]
-    answers = pd.DataFrame([run | run["test"] for run in runs if run["test"]], columns=columns)
-    reference = answers.loc[answers["method"] == REFERENCE, ["dataset", "seed", "correct"]]
-    both = answers[answers["method"] != REFERENCE].merge(
+    tested = [record | record["test"] for record in records if record["test"]]
+    answers = pd.DataFrame(tested, columns=columns)
+    is_reference = answers["method"] == REFERENCE
+    reference = answers.loc[is_reference, ["dataset", "seed", "correct"]]
+
+    # A row per run of another method whose seed PVeRA has too.
+    pairs = answers[~is_reference].merge(
         reference, on=["dataset", "seed"], suffixes=("", "_reference")
     )
-    pooled = both.groupby(["dataset", "category", "method"])[
-        ["correct", "images", "correct_reference"]
-    ].sum()
-    pooled["p_value"] = binomial_p_value(
-        pooled["correct"], pooled["images"], pooled["correct_reference"]
-    )
-    data = data.join(pooled["p_value"])
-    return data.reset_index().assign(significantly_lower=data["p_value"].lt(LEVEL).to_numpy())
+    counts = ["correct", "images", "correct_reference"]
+    pooled = pairs.groupby(["dataset", "category", "method"])[counts].sum()
+    p_values = binomial_p_value(*(pooled[name] for name in counts))
+    return pd.Series(p_values, pooled.index, name="p_value")
 
 
-def grid_choices(runs: list[dict]) -> pd.DataFrame:
-    """Count how often each grid value was chosen: one row per method, hyperparameter and value of its grid.
+def grid_choices(records: Records) -> pd.DataFrame:
+    """Count how often each value of a grid was chosen.
 
-    runs: how many runs chose among these values; a run that took the value of another one's search does not count.
-    fixed: the grid has a single value.
+    Returns:
+        A row per method, hyperparameter and value of its grid. chosen: runs that
+        chose the value. runs: those that chose among the values; one that inherits
+        the value of another's search does not count. fixed: the grid has a single
+        value. share: chosen of runs.
     """
+    found = [key for record in records for member in record["members"] for key in member["grid"]]
     rows = []
-    keys = dict.fromkeys(
-        [*PANELS, *(key for run in runs for member in run["members"] for key in member["grid"])]
-    )
-    for method, key in product(METHODS, keys):
-        searches = [
-            run
-            for run in runs
-            if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]
-        ]
-        values = {member["grid"][key] for run in searches for member in run["members"]}
-        if len(values) > 1:
-            searches = [run for run in searches if len(run["members"]) > 1]
-        chosen = [run["chosen"]["grid"][key] for run in searches]
-        rows += [(method, key, value, chosen.count(value), len(searches), len(values) == 1)
-                 for value in sorted(values, reverse=key in DESCENDING)]  # fmt: skip
-    table = pd.DataFrame(
-        rows, columns=["method", "hyperparameter", "value", "chosen", "runs", "fixed"]
-    )
+    for method in METHODS:
+        chosen = [run for run in records if run["method"] == method and run["chosen"]]
+        for key in dict.fromkeys([*PANELS, *found]):
+            searches = [run for run in chosen if key in run["chosen"]["grid"]]
+            rows += _value_counts(method, key, searches)
+    columns = ["method", "hyperparameter", "value", "chosen", "runs", "fixed"]
+    table = pd.DataFrame(rows, columns=columns)
     return table.assign(share=table["chosen"] / table["runs"])
 
 
-def panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict[str, pd.DataFrame]:
-    """Return a panel per hyperparameter, in the order of the paper's table; cell: the text of a row of choices."""
-    parts, frames = dict(list(choices.groupby("hyperparameter", sort=False))), {}
+def _value_counts(method: str, key: str, searches: list[dict]) -> list[tuple]:
+    """Return a row of `grid_choices` per value of one method's hyperparameter."""
+    values = {member["grid"][key] for run in searches for member in run["members"]}
+    # A run with one member inherits the value that another run's search chose.
+    is_fixed = len(values) == 1
+    if not is_fixed:
+        searches = [run for run in searches if len(run["members"]) > 1]
+    chosen = [run["chosen"]["grid"][key] for run in searches]
+    return [
+        (method, key, value, chosen.count(value), len(chosen), is_fixed)
+        for value in sorted(values, reverse=key in DESCENDING)
+    ]
+
+
+def grid_panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict[str, pd.DataFrame]:
+    """Return a panel per hyperparameter, in the order of the paper's table.
+
+    Args:
+        choices: Rows with method, hyperparameter and value.
+        cell: From a row of `choices` to its text.
+    """
+    parts = dict(list(choices.groupby("hyperparameter", sort=False)))
+    panels = {}
+    # The paper's hyperparameters first, then others as they come.
     for key in sorted(parts, key=[*PANELS, *parts].index):
         cells = pivot_text(parts[key], "method", "value", cell)
         values = sorted(cells, reverse=key in DESCENDING)
-        frames[PANELS.get(key, key)] = cells[values].rename(columns=number)
-    return frames
+        panels[PANELS.get(key, key)] = cells[values].rename(columns=grid_value)
+    return panels
 
 
 # The tables
 
 
-def main(runs: list[dict]) -> Table:
+def main(records: Records) -> Table:
     """Build the paper's Table 1, with the average of each category added."""
-    scores = score_frame(runs)
+    scores = score_frame(records)
     values = accuracies(scores)
-    category = {dataset: name for name, dataset in over_seeds(scores).index}
-    titles = {"average": "Average"} | {name: f"Avg. {name}" for name in category.values()}
-    spec = {
-        name: ((category.get(name, "averages").capitalize(), titles.get(name, name)), 1, "max")
-        for name in values
-    }
+    category = {dataset: name for name, dataset in mean_over_seeds(scores).index}
+    titles = {name: f"Avg. {name}" for name in category.values()} | {"average": "Average"}
+    columns = {}
+    for name in values:
+        # Data sets stand under their category, averages under a heading of their own.
+        group = category.get(name, "averages").capitalize()
+        columns[name] = Column((group, titles.get(name, name)), 1, best="max")
     caption = (
-        "Test accuracy (%) of each method, mean over seeds. Average: over all data sets; Avg.: over those of one "
-        "category. Bold: best. Underlined: second best. Values that print alike share a mark."
+        "Test accuracy (%) of each method, mean over seeds. Average: over all data sets; Avg.: "
+        "over those of one category. Bold: best. Underlined: second best. Values that print alike "
+        "share a mark."
     )
-    return Table("main", caption, {"": values}, spec, source=describe_runs(runs), in_paper=True)
+    source = caption_source(records)
+    return Table("main", caption, {"": values}, columns, source=source, in_paper=True)
 
 
-def detailed(runs: list[dict]) -> Table:
-    """Build the paper's detailed table: data sets × methods, mean ± standard deviation over seeds, stars."""
-    data = comparisons(runs)
-    stars = data.rename(columns={"significantly_lower": "star"})
-    cells = pivot_text(
-        stars, "dataset", "method", lambda row: spread(row["mean"], row["std"], row["star"])
-    )
+def detailed(records: Records) -> Table:
+    """Build the paper's detailed table: mean ± standard deviation over seeds, and stars."""
+    data = comparisons(records)
+
+    def cell(row: pd.Series) -> str:
+        return mean_and_std(row["mean"], row["std"], row["significantly_lower"])
+
+    cells = pivot_text(data, "dataset", "method", cell)
     caption = (
-        "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. Star: significantly below PVeRA "
-        f"(one-sided binomial test of the pooled seeds, p < {LEVEL}, uncorrected)."
+        "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. Star: "
+        "significantly below PVeRA (one-sided binomial test of the pooled seeds, "
+        f"p < {LEVEL}, uncorrected)."
     )
-    return Table(
-        "detailed", caption, {"": cells}, data=data, source=describe_runs(runs), in_paper=True
-    )
+    source = caption_source(records)
+    return Table("detailed", caption, {"": cells}, data=data, source=source, in_paper=True)
 
 
-def spread(mean: float, std: float, star: bool) -> str:
+def mean_and_std(mean: float, std: float, star: bool = False) -> str:
     """Return the cell "71.4* ± 0.3" in Markdown; a single run has no standard deviation."""
-    text = plain(mean, 1) + (STAR if star else "")
+    text = fixed(mean, 1) + (STAR if star else "")
     return text if np.isnan(std) else f"{text} ± {std:.1f}"
 
 
-def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
-    """Build the paper's table of grid choices: per method, the share of runs that chose each value.
+def grid(records: Records, searches: Records = ()) -> Table:
+    """Build the paper's table of grid choices: per method, the share of runs with each value.
 
-    searches: the runs that chose each method's own hyperparameter before, if any; those on other data sets do not
-    count.
+    Args:
+        records: The runs of the benchmark.
+        searches: Runs that chose each method's own hyperparameter before, if any;
+            those on other data sets do not count.
     """
-    datasets = {run["dataset"] for run in runs}
-    searches = [run for run in searches if run["dataset"] in datasets]
-    choices = grid_choices([*runs, *searches])
-    shares = panels(choices, lambda row: "fixed" if row.fixed else plain(100 * row.share, 0))
+    datasets = {record["dataset"] for record in records}
+    searches = [search for search in searches if search["dataset"] in datasets]
+    choices = grid_choices([*records, *searches])
+    shares = grid_panels(
+        choices, lambda row: "fixed" if row["fixed"] else fixed(100 * row["share"], 0)
+    )
     caption = (
-        "Share of runs (%) with each value of a method's grid, chosen by the lowest validation loss. A seed that did "
-        "not search counts with the choice of the one that did."
+        "Share of runs (%) with each value of a method's grid, chosen by the lowest validation "
+        "loss. A seed that did not search counts with the choice of the one that did."
     )
     if searches:
         caption += " Ranks, ratios, α and β: searched before the learning rates, on seed 0."
-    without = [
-        title(method) for method in score_frame(runs) if method not in set(choices["method"])
-    ]
-    if without:
-        caption += f" Without a grid: {', '.join(without)}."
-    return Table("grid", caption, shares, data=choices, source=describe_runs(runs), in_paper=True)
+    # Methods whose learning rate and hyperparameters are given.
+    searched = set(choices["method"])
+    without_grid = [title(name) for name in score_frame(records) if name not in searched]
+    if without_grid:
+        caption += f" Without a grid: {', '.join(without_grid)}."
+    source = caption_source(records)
+    return Table("grid", caption, shares, data=choices, source=source, in_paper=True)
 
 
 # Against the paper
 
 
-def beside_paper(runs: list[dict], paper: Published) -> Table:
-    """Build the main table here, in the paper, and their difference: averages, mean ranks, and shared data sets.
+def compare_with_paper(records: Records, paper: Published) -> Table:
+    """Build the main table here, in the paper, and their difference.
 
-    Runs on a published backbone and VTAB-1k's own data are compared cell by cell. Others are compared with ViT-B/14 by
-    averages and ranks alone, on the data sets that the two share, or on all where they share none.
-    InputError without runs of the paper's methods.
+    Runs on a published backbone and VTAB-1k's own data are compared cell by cell.
+    Others are compared with ViT-B/14 by averages and ranks alone, on the data sets
+    that the two share, or on all where they share none.
+
+    Raises:
+        InputError: There is no run of the paper's methods.
     """
-    runs = [run for run in runs if run["method"] in PAPER_METHODS]
-    if not runs:
-        raise InputError(
-            f"nothing to hold against the paper: train one of its methods, {', '.join(PAPER_METHODS)}"
-        )
-    scores, backbone = score_frame(runs), runs[0]["backbone"]
+    records = [record for record in records if record["method"] in PAPER_METHODS]
+    if not records:
+        methods = ", ".join(PAPER_METHODS)
+        raise InputError(f"nothing to compare with the paper: train one of its methods, {methods}")
+
+    scores = score_frame(records)
     datasets = scores.index.unique("dataset")
     shared = [name for name in DATASETS if name in datasets]
-    differs = any("data_differs" in run for run in runs)
-    by_cell = backbone in BACKBONES and bool(shared) and not differs
-    if not by_cell:
-        backbone = "dinov2_b"
-    printed = shared or DATASETS
+    same_data = bool(shared) and not any("data_differs" in record for record in records)
+    by_cell = same_data and records[0]["backbone"] in BACKBONES
+    backbone = records[0]["backbone"] if by_cell else "dinov2_b"
 
+    # Ours may have data sets that the paper lacks.
     category = {name: TASKS[name].category for name in DATASETS}
     category |= {dataset: name for name, dataset, _ in scores.index}
     ours = accuracies(scores)[shared if by_cell else datasets]
     theirs = paper.accuracies("" if backbone == "dinov2_b" else backbone)
-    there = _summary(theirs.loc[list(scores), printed], category, by_cell)
-    here = _summary(ours, category, by_cell).reindex(columns=there.columns)
+    theirs = theirs.loc[list(scores), shared or DATASETS]
+    in_paper = _summary(theirs, category, by_cell)
+    here = _summary(ours, category, by_cell).reindex(columns=in_paper.columns)
 
-    titles = {"average": "Average", "rank": "Mean rank"} | {
-        name: f"Avg. {name}" for name in CATEGORIES
+    frames = {"here": here, "paper": in_paper, "difference": here - in_paper}
+    # A row per method and column of the table.
+    stacked = {name: frame.stack(future_stack=True) for name, frame in frames.items()}
+    data = pd.DataFrame(stacked).rename_axis(["method", "column"]).reset_index()
+    caption = _comparison_caption(here, in_paper, backbone, shared, by_cell)
+    panels = _comparison_panels(here, in_paper)
+    return Table("main_paper", caption, panels, data=data, source=caption_source(records))
+
+
+def _summary(table: pd.DataFrame, category: Mapping[str, str], with_datasets: bool) -> pd.DataFrame:
+    """Return averages and the mean rank of accuracies, after the accuracies if asked for."""
+    rank: pd.Series | float = np.nan
+    if table.notna().all(axis=None):
+        # Ranks within each data set, then their mean.
+        rank = table.rank(ascending=False).mean(axis=1)
+    shown = table if with_datasets else table[[]]
+    return shown.join(averages(table, category)).assign(rank=rank)
+
+
+def _comparison_panels(here: pd.DataFrame, in_paper: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the panels of `compare_with_paper` in Markdown."""
+    titles = {name: f"Avg. {name}" for name in CATEGORIES}
+    titles |= {"average": "Average", "rank": "Mean rank"}
+    columns, differences = {}, {}
+    for name in in_paper:
+        heading = titles.get(name, name)
+        columns[name] = Column(heading, 1, best="min" if name == "rank" else "max")
+        differences[name] = Column(heading, 1, signed=True)
+    return {
+        "Here": format_frame(here, columns),
+        "Paper": format_frame(in_paper, columns),
+        "Difference": format_frame(here - in_paper, differences),
     }
-    spec = {name: (titles.get(name, name), 1, "min" if name == "rank" else "max") for name in there}
-    signs = {name: (heading, "+1") for name, (heading, *_) in spec.items()}
-    panels = {
-        "Here": texts(here, spec),
-        "Paper": texts(there, spec),
-        "Difference": texts(here - there, signs),
-    }
+
+
+def _comparison_caption(
+    here: pd.DataFrame,
+    in_paper: pd.DataFrame,
+    backbone: str,
+    shared: Sequence[str],
+    by_cell: bool,
+) -> str:
+    """Return the caption of `compare_with_paper`, with the agreement of the two orders."""
     agreement = NOTHING
     if len(here) > 1 and here["average"].notna().all():
-        agreement = signed(float(kendalltau(here["average"], there["average"]).statistic), 2)
+        tau = kendalltau(here["average"], in_paper["average"]).statistic
+        agreement = signed(float(tau), 2)
 
-    source = f"The paper's numbers are those of {BACKBONES[backbone]} on {len(printed)} data sets"
-    if shared:
-        source += ", the same as here"
-    source += "."
+    count = len(shared or DATASETS)
+    same = ", the same as here" if shared else ""
+    caption = (
+        "Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: "
+        "best. Underlined: second best. The paper's averages are computed from its cells. The "
+        f"paper's numbers are those of {BACKBONES[backbone]} on {count} data sets{same}."
+    )
     if not by_cell:
-        source += (
+        caption += (
             " Backbone and images differ here, so the differences do not test the paper's numbers."
         )
-    caption = (
-        "Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: best. Underlined: second "
-        f"best. The paper's averages are computed from its cells. {source} "
-        f"Agreement of the two orders by average: Kendall's τ = {agreement}."
-    )
-    data = pd.DataFrame(
-        {"here": here.stack(future_stack=True), "paper": there.stack(future_stack=True)}
-    )
-    data = (
-        data.assign(difference=data["here"] - data["paper"])
-        .rename_axis(["method", "column"])
-        .reset_index()
-    )
-    return Table("main_paper", caption, panels, data=data, source=describe_runs(runs))
-
-
-def _summary(table: pd.DataFrame, category: dict[str, str], datasets: bool) -> pd.DataFrame:
-    """Return the averages over all data sets and per category, and the mean rank, of accuracies (methods × data sets),
-    after the accuracies themselves if `datasets`."""
-    complete = table.notna().all(axis=None)
-    rank = table.rank(ascending=False).mean(axis=1) if complete else np.nan
-    return table[list(table) if datasets else []].join(averages(table, category)).assign(rank=rank)
+    return f"{caption} Agreement of the two orders by average: Kendall's τ = {agreement}."
 
 
 def published_leads(paper: Published) -> Table:
-    """Build the table of PVeRA's leads in the paper's detailed tables, with intervals over their data sets."""
+    """Build the table of PVeRA's leads in the paper's detailed tables, with intervals."""
     leads = {}
     for backbone in TABLES:
-        table = pd.concat({0: paper.accuracies(backbone).T}, names=["seed", "dataset"])
-        leads[backbone] = over_datasets(-table.drop(columns="pvera").sub(table["pvera"], axis=0))
-    data = (
-        pd.concat(leads, names=["backbone", "method"])
-        .rename(columns={"mean": "lead"})
-        .reset_index()
-    )
-    cells = pivot_text(
-        data, "method", "backbone", lambda row: interval(row["lead"], row["low"], row["high"])
-    )
+        scores = pd.concat({0: paper.accuracies(backbone).T}, names=["seed", "dataset"])
+        # The paper prints means over seeds, which count as one seed.
+        others = scores.drop(columns=REFERENCE)
+        leads[backbone] = over_datasets(-others.sub(scores[REFERENCE], axis=0))
+    data = pd.concat(leads, names=["backbone", "method"]).rename(columns={"mean": "lead"})
+    data = data.reset_index()
+
+    def cell(row: pd.Series) -> str:
+        return interval(row["lead"], row["low"], row["high"])
+
+    cells = pivot_text(data, "method", "backbone", cell).rename(columns=BACKBONES)
     caption = (
-        "PVeRA's lead in average accuracy (points) over each method, in the paper's tables. Brackets: 95 % interval if "
-        f"other data sets were drawn, by Student's t over the {len(DATASETS)} data sets."
+        "PVeRA's lead in average accuracy (points) over each method, in the paper's tables. "
+        f"Brackets: 95 % interval if the {len(DATASETS)} data sets were a random sample of tasks, "
+        "by Student's t."
     )
-    return Table("published_leads", caption, {"": cells.rename(columns=BACKBONES)}, data=data)
+    return Table("published_leads", caption, {"": cells}, data=data)
 
 
 def published_grid(paper: Published) -> Table:
     """Build the paper's own table of grid choices (Table 4)."""
-    shares = panels(paper.grid, lambda row: plain(row["percent"], 0))
+    shares = grid_panels(paper.grid, lambda row: fixed(row["percent"], 0))
     caption = "Share of runs (%) that chose each value of a method's grid, as published."
     return Table("published_grid", caption, shares, data=paper.grid, source="Table 4 of the paper.")
-
-
-def describe_runs(runs: list[dict]) -> str:
-    """Describe the runs for a caption: their origin and limits, and which seeds are missing or diverged."""
-    scores, config = score_frame(runs), runs[0]["config"]
-    text = f"{origin(runs)}, at most {config['max_epochs']} epochs"
-    if config["precision"] != "float32":
-        text += f", {config['precision']}"
-    if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):
-        text += f", copy of the data: {copies[0]}"
-    findings = (
-        f"{title(run['dataset'])} {', '.join(run['data_differs'])}"
-        for run in runs
-        if "data_differs" in run
-    )
-    differing = dict.fromkeys(findings)
-    if differing:
-        text += f" ({'; '.join(differing)})"
-    if config["images"]:
-        text += f", a trial on the first {config['images']} samples of each split"
-    if cut := capped(runs):
-        chosen = sum(bool(run["chosen"]) for run in runs)
-        text += f" (this limit ended {cut} of {chosen} chosen trainings, patience the others)"
-    text += f". {len(runs)} runs."
-    datasets = scores.index.unique("dataset")
-    if datasets[0] in vtab.NAMES and not differing and len(datasets) < len(vtab.NAMES):
-        text += f" Incomplete: {len(datasets)} of {len(vtab.NAMES)} data sets."
-    there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
-    # The cell of another pair is empty, and a method may have fewer seeds than others.
-    begun = {part for method, name, seed in there for part in ((method, name), (method, seed))}
-    without = [
-        (method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]
-    ]
-    without = [place for place in without if {place[:2], place[::2]} <= begun]
-    for kind, diverged in (("Missing", False), ("Diverged, and left out", True)):
-        places = [place for place in without if (place in there) == diverged]
-        listed = ", ".join(
-            f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places
-        )
-        text += f" {kind}: {listed}." if listed else ""
-    return text

@@ -1,20 +1,33 @@
-"""What in PVeRA helps: the methods, and variants between VeRA and PVeRA, paired by data set and seed.
+"""What in PVeRA helps: the methods, and variants between VeRA and PVeRA, in pairs.
 
-Every method and variant has the equal tuning of docs/design.md.
+Every method and variant has the equal tuning of docs/design.md. Pairs share data
+set and seed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.report.scores import capped, chosen_member, largest_class, score_frame
+from pvera.errors import InputError
+from pvera.report.captions import caption_source
+from pvera.report.scores import Records, largest_class, reached_max_epochs, score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import half_width_over_seeds, mean_interval
-from pvera.report.table import Table, interval, number, pivot_text, plain, signed, title
-from pvera.report.tables.benchmark import describe_runs, spread
-from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast
+from pvera.report.table import (
+    Column,
+    Table,
+    fixed,
+    grid_value,
+    interval,
+    pivot_text,
+    signed,
+    title,
+)
+from pvera.report.tables.benchmark import mean_and_std
+from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast, pooled
 from pvera.study import results
 
 #: Experiment -> its method and title: VeRA with noise, and PVeRA without one of its parts.
@@ -33,8 +46,9 @@ TITLES = {
     "pvera": "PVeRA",
 }
 
-#: Name of a contrast -> (component, the one that it is compared with). With z = μ and β = 0, PVeRA is VeRA with other
-#: random matrices and an A that is smaller by √2, as its variance, 2 / columns, counts the columns of both halves.
+#: Name of a contrast -> (component, the one that it is compared with). With z = μ and β = 0, PVeRA
+#: is VeRA with other random matrices and an A that is smaller by √2, as its variance, 2 / columns,
+#: counts the columns of both halves.
 CONTRASTS = {
     "PVeRA − VeRA": ("pvera", "vera"),
     "PVeRA − VeRA with latent dropout": ("pvera", "latent_dropout"),
@@ -46,7 +60,7 @@ CONTRASTS = {
     "with KL term − without": ("pvera", "no_kl"),
 }
 
-#: Further differences of the table: the first minus the second.
+#: The rows of the table of differences: the first component minus the second.
 COMPARED = [
     *(("pvera", name) for name in TITLES if name != "pvera"),
     ("latent_dropout", "vera"),
@@ -58,50 +72,80 @@ COMPARED = [
     ("fixed_sigma", "latent_dropout"),
 ]
 
-Runs = Mapping[str, list[dict]]  # component -> records
+#: The row of the mean over data sets.
+MEAN = "Mean"
+
+#: Component -> records.
+Runs = Mapping[str, list[dict]]
 
 
 def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
-    """Load the records of the components in every setting with VeRA and PVeRA, without screened-out data sets."""
+    """Load the components in every setting with VeRA and PVeRA, without screened-out data sets."""
+    require_known_variants(files)
     variants = {name: files.read(name) for name in VARIANTS}
     components = {}
-    for setting, runs in files.read("benchmark").items():
-        screened = screening(files.root, runs)["left out"]
-        without = set(screened[screened != ""].index)
-
-        by_component = {name: list[dict]() for name in TITLES}
-        for run in runs:
-            if run["method"] in by_component:
-                by_component[run["method"]].append(run)
+    for setting, benchmark in files.read("benchmark").items():
+        groups = {name: list[dict]() for name in TITLES}
+        for record in benchmark:
+            if record["method"] in groups:
+                groups[record["method"]].append(record)
         for name, (method, _) in VARIANTS.items():
-            by_component[name] = [
-                run for run in variants[name].get(setting, []) if run["method"] == method
-            ]
+            records = variants[name].get(setting, [])
+            groups[name] = [record for record in records if record["method"] == method]
 
-        kept = {
-            name: [run for run in group if run["dataset"] not in without]
-            for name, group in by_component.items()
-        }
-        kept = {name: group for name, group in kept.items() if group}
-        if {"vera", "pvera"} <= kept.keys():
+        # Where methods cannot be told apart, differences would only shrink the mean.
+        reasons = screening(files.root, benchmark)["left out"]
+        left_out = set(reasons[reasons != ""].index)
+        kept = {}
+        for name, records in groups.items():
+            kept[name] = [record for record in records if record["dataset"] not in left_out]
+        kept = {name: records for name, records in kept.items() if records}
+        if {"vera", "pvera"} <= set(kept):
             components[setting] = kept
     return components
 
 
+def require_known_variants(files: ResultFiles) -> None:
+    """Check that the profiles' variants have the names and titles of the tables.
+
+    Raises:
+        InputError: A variant has another name or title.
+    """
+    for profile in files.profiles:
+        for name, heading in profile.variants.items():
+            if name not in VARIANTS or TITLES[name] != heading:
+                known = "; ".join(f"{each}: {TITLES[each]}" for each in VARIANTS)
+                raise InputError(f"profile {profile.name}: variants.{name}: is none of {known}")
+
+
 def values(runs: Runs, metric: str = "accuracy") -> pd.DataFrame:
-    """Return a metric (%) per component, rows (category, dataset, seed), NaN where a run is missing."""
-    columns = {name: 100 * score_frame(group, metric).iloc[:, 0] for name, group in runs.items()}
+    """Return a metric (%) per component.
+
+    Returns:
+        Rows (category, dataset, seed), columns components; NaN where a run is
+        missing.
+    """
+    columns = {
+        name: 100 * score_frame(records, metric).iloc[:, 0] for name, records in runs.items()
+    }
     return pd.concat(columns, axis=1, sort=False)
 
 
-def are_two(runs: Runs, first: str, second: str) -> bool:
-    """Return whether both components have runs, and not the same ones: where β is 0, PVeRA is "no_kl"."""
+def are_different(runs: Runs, first: str, second: str) -> bool:
+    """Return whether both components have runs, and other ones.
+
+    They share their runs where β is 0 already: there PVeRA is "no_kl".
+    """
     return first in runs and second in runs and runs[first] != runs[second]
 
 
 @contrast
-def gap(accuracies: pd.DataFrame, name: str) -> PairedDifferences:
-    """Return the contrast `name` of `CONTRASTS` on `values`."""
+def difference(accuracies: pd.DataFrame, name: str) -> PairedDifferences:
+    """Return the contrast `name` of `CONTRASTS` on `values`.
+
+    Raises:
+        Untestable: A component has no runs, or both have the same.
+    """
     first, second = CONTRASTS[name]
     for component in (first, second):
         if component not in accuracies:
@@ -111,109 +155,168 @@ def gap(accuracies: pd.DataFrame, name: str) -> PairedDifferences:
     return {"": accuracies[first] - accuracies[second]}
 
 
-def table(runs: Runs) -> Table:
-    """Build the table of accuracies: a row per component, a column per data set, and what its trainings chose."""
+def contrast_frames(runs: Runs, names: Iterable[str] = CONTRASTS) -> dict[str, pd.DataFrame]:
+    """Return the differences of contrasts (points) in the shape that `plots.forest` draws.
+
+    Args:
+        runs: The components.
+        names: Of `CONTRASTS`; those without runs are left out.
+
+    Returns:
+        Contrast -> rows data sets, then `MEAN`; columns mean, low, high and
+        seed<k>. low, high: the interval over seeds, of `MEAN` alone; low_tasks,
+        high_tasks: the one over data sets, if they are three or more.
+    """
     accuracies = values(runs)
-    of_seeds = accuracies.groupby(level="dataset", sort=False)
-    parts = {"mean": of_seeds.mean(), "std": of_seeds.std(), "runs": of_seeds.count()}
-    parts["ace"] = values(runs, "ace").groupby(level="dataset", sort=False).mean()
-    data = pd.concat({key: part.T.stack(future_stack=True) for key, part in parts.items()}, axis=1)
-    data = data.rename_axis(["component", "dataset"]).reset_index()
+    frames = {}
+    for name in names:
+        first, second = CONTRASTS[name]
+        if not are_different(runs, first, second):
+            continue
+        # (data sets, seeds), as in the table of differences.
+        differences = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
+        seeds = differences.droplevel("category").add_prefix("seed")
+        mean = mean_interval(differences, half_width_over_seeds)
+
+        units = pooled(differences).dropna(how="all")
+        if len(units) > 2:  # the interval over two data sets would span the figure
+            sample = mean_interval(units)
+            mean |= {"low_tasks": sample["low"], "high_tasks": sample["high"]}
+        datasets = seeds.assign(mean=differences.mean(axis=1).to_numpy())
+        frames[name] = pd.concat([datasets, pd.DataFrame(mean, [MEAN])])
+    return frames
+
+
+def table(runs: Runs) -> Table:
+    """Build the table of accuracies: a row per component, a column per data set."""
+    by_dataset = values(runs).groupby(level="dataset", sort=False)
+    aces = values(runs, "ace").groupby(level="dataset", sort=False).mean()
+    statistics = {
+        "mean": by_dataset.mean(),
+        "std": by_dataset.std(),
+        "runs": by_dataset.count(),
+        "ace": aces,
+    }
+    # Each is (data sets, components), and becomes a column of a row per component and data set.
+    stacked = {name: frame.T.stack(future_stack=True) for name, frame in statistics.items()}
+    data = pd.concat(stacked, axis=1).rename_axis(["component", "dataset"]).reset_index()
 
     cells = pivot_text(
-        data, "component", "dataset", lambda row: spread(row["mean"], row["std"], False)
+        data, "component", "dataset", lambda row: mean_and_std(row["mean"], row["std"])
     )
-    for part, heading in (("mean", "Average"), ("ace", "ACE")):
-        cells[heading] = parts[part].mean(skipna=False).map(lambda mean: plain(mean, 1))
-    cells["Seeds"] = [str(len({run["seed"] for run in group})) for group in runs.values()]
-    epochs = (
-        [run["chosen"]["epoch"] + 1 for run in group if run["chosen"]] for group in runs.values()
-    )
-    cells["Epoch"] = [plain(np.median(of_group), 0) for of_group in epochs]
-    cells["Capped"] = [str(capped(group)) for group in runs.values()]
+    for heading, means in {"Average": statistics["mean"], "ACE": aces}.items():
+        cells[heading] = [fixed(mean, 1) for mean in means.mean(skipna=False)]
+    groups = list(runs.values())
+    cells["Seeds"] = [str(len({record["seed"] for record in records})) for records in groups]
+    cells["Epoch"] = [fixed(_median_epoch(records), 0) for records in groups]
+    cells["At the limit"] = [str(reached_max_epochs(records)) for records in groups]
 
     caption = (
-        "Test accuracy (%) of the methods and of variants of VeRA and PVeRA, mean ± sample standard deviation over "
-        "seeds, with equal tuning. ACE: adaptive calibration error (%), mean over data sets. Epoch: the median of the "
-        "chosen ones. Capped: chosen trainings that the limit of epochs ended."
+        "Test accuracy (%) of the methods and of variants of VeRA and PVeRA, mean ± sample "
+        "standard deviation over seeds, with equal tuning. ACE: adaptive calibration error (%), "
+        "mean over data sets. Epoch: median of the chosen ones. At the limit: chosen trainings "
+        "that reached the limit on epochs."
     )
-    source = describe_runs(sum(runs.values(), []))
+    source = caption_source(record for records in groups for record in records)
     return Table("components", caption, {"": cells.rename(TITLES)}, data=data, source=source)
 
 
-def differences(runs: Runs) -> Table:
-    """Build the table of the differences `COMPARED`: a column per data set, and their mean with its interval."""
+def _median_epoch(records: Records) -> float:
+    """Return the median of the chosen epochs, which count from one."""
+    return np.median([record["chosen"]["epoch"] + 1 for record in records if record["chosen"]])
+
+
+def differences_table(runs: Runs) -> Table:
+    """Build the table of the differences `COMPARED`: a column per data set, and their mean."""
     accuracies = values(runs).droplevel("category")
     rows: dict[str, dict] = {}
     for first, second in COMPARED:
-        if are_two(runs, first, second):
-            gaps = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
-            of_datasets = gaps.mean(axis=1).to_dict()
-            rows[f"{TITLES[first]} − {TITLES[second]}"] = of_datasets | mean_interval(
-                gaps, half_width_over_seeds
-            )
+        if are_different(runs, first, second):
+            # (data sets, seeds), NaN where one of the two has no run.
+            pairs = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
+            by_dataset = pairs.mean(axis=1).to_dict()
+            name = f"{TITLES[first]} − {TITLES[second]}"
+            rows[name] = by_dataset | mean_interval(pairs, half_width_over_seeds)
     data = pd.DataFrame(rows).T.rename_axis("difference")
 
-    spec = {
-        **{dataset: (title(dataset), "+1") for dataset in accuracies.index.unique("dataset")},
-        "mean": (
-            "Mean",
-            lambda row: f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}",
-        ),
+    columns = {
+        dataset: Column(title(dataset), 1, signed=True)
+        for dataset in accuracies.index.unique("dataset")
     }
+    columns["mean"] = Column(
+        MEAN, lambda row: f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}"
+    )
     caption = (
-        "Differences of test accuracy (points) on the seeds that both have, and their mean with its 95 % interval over "
-        "seeds."
+        "Differences of test accuracy (points) on the seeds that both have, and their mean with "
+        "its 95 % interval over seeds."
     )
-    return Table(
-        "differences", caption, {"": data}, spec, source=describe_runs(sum(runs.values(), []))
-    )
+    source = caption_source(record for records in runs.values() for record in records)
+    return Table("differences", caption, {"": data}, columns, source=source)
 
 
 # Task screening
 
 #: The methods that say whether a data set can tell methods apart.
 SCREENING = ("linear", "lora", "bottleneck")
-CHANCE, SATURATED = 5, 95  # points above the largest class's share, and per cent
+#: Points above the share of the largest class; the best of `SCREENING` is at chance below it.
+CHANCE = 5
+#: Per cent; a data set is saturated where the worst of `SCREENING` is above it.
+SATURATED = 95
 
 
-def screening(root, runs: list[dict]) -> pd.DataFrame:
-    """Return the test accuracy (%) of `SCREENING` with seed 0, and the share (%) of the largest class, by data set.
+def screening(root: Path, records: Records) -> pd.DataFrame:
+    """Return the numbers that decide whether a data set can tell methods apart.
 
-    Left out: why the data set cannot tell methods apart, at "chance" or "saturated"; else "". Without a row where one
-    of them is not trained, and empty where no predictions, whose labels are counted, are there.
+    Args:
+        root: Folder of the results, with the predictions whose labels are counted.
+        records: The runs of the benchmark.
+
+    Returns:
+        Rows data sets; columns test accuracies (%) of `SCREENING` with seed 0,
+        "largest class", its share (%), and "left out": "chance", "saturated" or "".
+        Without a row where one of them is not trained; empty without predictions.
     """
-    runs = [run for run in runs if run["method"] in SCREENING and run["seed"] == 0]
-    there = [run for run in runs if results.path_of(root, run).with_suffix(results.ARRAYS).exists()]
-    if not there:
+    records = [
+        record for record in records if record["method"] in SCREENING and record["seed"] == 0
+    ]
+    # Labels are stored with the predictions, which a clone may lack.
+    with_labels = [
+        record
+        for record in records
+        if results.path_of(root, record).with_suffix(results.ARRAYS).exists()
+    ]
+    if not with_labels:
         return pd.DataFrame(columns=["left out"])
-    accuracies = (
-        100 * score_frame(runs).droplevel(["category", "seed"]).reindex(columns=SCREENING).dropna()
-    )
-    scores = accuracies.join(100 * pd.Series(largest_class(root, there), name="largest class"))
+
+    accuracies = 100 * score_frame(records).droplevel(["category", "seed"])
+    accuracies = accuracies.reindex(columns=SCREENING).dropna()
+    shares = 100 * pd.Series(largest_class(root, with_labels), name="largest class")
+    scores = accuracies.join(shares)
     chance = accuracies.max(axis=1) < scores["largest class"] + CHANCE
     saturated = accuracies.min(axis=1) > SATURATED
-    return scores.assign(
-        **{"left out": np.select([chance, saturated], ["chance", "saturated"], "")}
-    )
+    scores["left out"] = np.select([chance, saturated], ["chance", "saturated"], "")
+    return scores
 
 
 def screening_table(scores: pd.DataFrame) -> Table:
     """Build the table of `screening`."""
-    spec = {
-        "largest class": ("Largest class", 1),
-        **{name: (title(name), 1) for name in SCREENING},
-        "left out": ("Left out", lambda row: row["left out"] or "no"),
+    columns = {
+        "largest class": Column("Largest class", 1),
+        **{name: Column(title(name), 1) for name in SCREENING},
+        "left out": Column("Left out", lambda row: row["left out"] or "no"),
     }
     caption = (
-        "Task screening: test accuracy (%) with seed 0, and the share (%) of the largest class. A data set is left out "
-        f"at chance, where the best is less than {CHANCE} points above that share, and saturated, where the worst is "
-        f"above {SATURATED} %."
+        "Task screening: test accuracy (%) with seed 0, and the share (%) of the largest class. A "
+        f"data set is left out at chance, where the best is less than {CHANCE} points above that "
+        f"share, and saturated, where the worst is above {SATURATED} %."
     )
-    return Table("screening", caption, {"": scores}, spec)
+    return Table("screening", caption, {"": scores}, columns)
 
 
 # What the searches chose
+
+#: Hyperparameter of one method, and experiment that searches it -> its row among the choices.
+OWN = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
 
 
 def choices(runs: Runs, own: Mapping[str, list[dict]]) -> Table:
@@ -223,72 +326,77 @@ def choices(runs: Runs, own: Mapping[str, list[dict]]) -> Table:
         runs: The components.
         own: Hyperparameter -> the records of its search.
     """
-    searches = [(TITLES[name], "learning_rate", group) for name, group in runs.items()]
-    searches += [(OWN[key], key, group) for key, group in own.items()]
+    searches = [(TITLES[name], "learning_rate", records) for name, records in runs.items()]
+    searches += [(OWN[key], key, records) for key, records in own.items()]
+    # A row per search of a data set; other seeds inherit the choice of seed 0.
     rows = []
-    for heading, key, group in searches:
-        for run in group:
-            if run["seed"] == 0 and run["chosen"] and key in run["chosen"]["grid"]:
-                tried, value = (
-                    [member["grid"][key] for member in run["members"]],
-                    run["chosen"]["grid"][key],
-                )
-                rows.append(
-                    (heading, run["dataset"], value, value == min(tried), value == max(tried))
-                )
+    for heading, key, records in searches:
+        for record in records:
+            if record["seed"] == 0 and record["chosen"] and key in record["chosen"]["grid"]:
+                tried = [member["grid"][key] for member in record["members"]]
+                chosen = record["chosen"]["grid"][key]
+                is_lowest, is_highest = chosen == min(tried), chosen == max(tried)
+                rows.append((heading, record["dataset"], chosen, is_lowest, is_highest))
     data = pd.DataFrame(rows, columns=["searched", "dataset", "chosen", "lowest", "highest"])
 
-    cells = pivot_text(data, "searched", "dataset", lambda row: number(row["chosen"]))
-    edges = data.groupby("searched", sort=False)[["lowest", "highest"]].agg(["sum", "size"])
+    cells = pivot_text(data, "searched", "dataset", lambda row: grid_value(row["chosen"]))
+    by_search = data.groupby("searched", sort=False)
+    # A choice at the edge of the grid may have wanted to go further.
     for edge in ("lowest", "highest"):
-        cells[f"At the {edge}"] = [f"{n} of {size}" for n, size in edges[edge].to_numpy()]
+        counts = zip(by_search[edge].sum(), by_search.size(), strict=True)
+        cells[f"At the {edge}"] = [f"{count} of {size}" for count, size in counts]
     caption = (
-        "What seed 0 chose by its validation loss: learning rates, α and β. The last columns count how often it is the "
-        "lowest or the highest tried."
+        "What seed 0 chose by its validation loss: learning rates, α and β. The last columns count "
+        "how often it is the lowest or the highest tried."
     )
     return Table("choices", caption, {"": cells}, data=data)
 
 
-#: Hyperparameter of one method, and experiment that searches it -> its row among the choices.
-OWN = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
-
-
 def by_accuracy(runs: Runs) -> str:
-    """Say what PVeRA − VeRA is on the validation images where loss, and where accuracy chooses epoch and rate."""
-    rows = {}
-    for run in [*runs["vera"], *runs["pvera"]]:
-        if run["seed"] == 0 and run["chosen"]:
-            by_loss = chosen_member(run)["curve"]["validation_accuracy"][run["chosen"]["epoch"]]
-            best = max(max(member["curve"]["validation_accuracy"]) for member in run["members"])
-            rows[run["method"], run["dataset"]] = {"loss": by_loss, "accuracy": best}
-    accuracies = 100 * pd.DataFrame(rows)
-    gaps = (accuracies["pvera"] - accuracies["vera"]).mean(axis=1)
+    """Say what PVeRA − VeRA is on validation images if loss, or accuracy, chooses."""
+    columns = {}
+    for record in [*runs["vera"], *runs["pvera"]]:
+        if record["seed"] == 0 and record["chosen"]:
+            curves = [member["curve"]["validation_accuracy"] for member in record["members"]]
+            chosen = record["chosen"]
+            by_loss = curves[chosen["member"]][chosen["epoch"]]
+            # Over all epochs of all learning rates.
+            best = max(max(curve) for curve in curves)
+            columns[record["method"], record["dataset"]] = {"loss": by_loss, "accuracy": best}
+    accuracies = 100 * pd.DataFrame(columns)
+    lead = (accuracies["pvera"] - accuracies["vera"]).mean(axis=1)
     return (
-        f"On the validation images of seed 0, PVeRA − VeRA is {signed(gaps['loss'], 1)} points where the loss chooses "
-        f"epoch and rate, and {signed(gaps['accuracy'], 1)} where the accuracy chooses."
+        f"On the validation images of seed 0, PVeRA − VeRA is {signed(lead['loss'], 1)} points "
+        "where the loss chooses epoch and rate, and "
+        f"{signed(lead['accuracy'], 1)} where the accuracy chooses."
     )
 
 
-# Equal tuning beside the paper's
+# Equal tuning and the paper's
 
 
-def beside_paper_tuning(equal: list[dict], paper: list[dict]) -> Table:
-    """Build the table of averages and ranks of the methods under equal and under the paper's tuning."""
-    panels = {}
-    for heading, runs in (("Equal tuning", equal), ("The paper's tuning", paper)):
-        accuracies = 100 * score_frame(runs)
-        over_datasets = accuracies.groupby(level="dataset").mean()
-        averages = over_datasets.mean(skipna=False)
-        panels[heading, "Average"] = averages
-        panels[heading, "Rank"] = averages.rank(ascending=False)
-    data = pd.DataFrame(panels)
-    spec = {key: (key, 1, "max") if key[1] == "Average" else (key, 0) for key in data}
+def compare_tunings(equal: Records, paper: Records) -> Table:
+    """Build the table of averages and ranks of the methods under equal and the paper's tuning."""
+    statistics = {}
+    for heading, records in (("Equal tuning", equal), ("The paper's tuning", paper)):
+        accuracies = 100 * score_frame(records)
+        # Over seeds, then over data sets.
+        averages = accuracies.groupby(level="dataset").mean().mean(skipna=False)
+        statistics[heading, "Average"] = averages
+        statistics[heading, "Rank"] = averages.rank(ascending=False)
+    panel = pd.DataFrame(statistics)
+
+    columns = {}
+    for key in panel:
+        is_average = key[1] == "Average"
+        columns[key] = Column(key, 1, best="max") if is_average else Column(key, 0)
     caption = (
-        "Test accuracy (%), mean over data sets and seeds, and rank of the methods. Equal tuning: each searches its "
-        "own hyperparameter, then its learning rate, on seed 0. The paper's tuning: each searches three values of one "
-        "hyperparameter. Bold: best. Underlined: second best."
+        "Test accuracy (%), mean over data sets and seeds, and rank of the methods. Equal tuning: "
+        "each searches its own hyperparameter, then its learning rate, on seed 0. The paper's "
+        "tuning: each searches three values of one hyperparameter. Bold: best. Underlined: second "
+        "best."
     )
-    flat = (
-        data.set_axis([" ".join(key) for key in data], axis=1).rename_axis("method").reset_index()
-    )
-    return Table("paper_tuning", caption, {"": data}, spec, flat, describe_runs(paper))
+    # The CSV file has one header: "Equal tuning Average".
+    data = panel.set_axis([" ".join(key) for key in panel], axis=1)
+    data = data.rename_axis("method").reset_index()
+    return Table("paper_tuning", caption, {"": panel}, columns, data, caption_source(paper))

@@ -1,105 +1,136 @@
 """The language table (Appendix D): our scores and the paper's."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.data import glue
-from pvera.report.scores import largest_class, score_frame
+from pvera.report.captions import caption_source
+from pvera.report.scores import Records, largest_class, score_frame
 from pvera.report.statistics import half_width_over_seeds
-from pvera.report.table import MARKED, Table, marks, pivot_text, plain, title
-from pvera.report.tables.benchmark import comparisons, describe_runs, spread
-from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast, lead
+from pvera.report.table import MARKED, Table, fixed, marks, pivot_text
+from pvera.report.tables.benchmark import comparisons, mean_and_std
+from pvera.report.tables.verdicts import Contrast, Untestable, lead
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
 
-def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
-    """Build the table of a language experiment on one encoder, whose predictions lie below `root`.
+def language(root: Path, records: Records, published: pd.DataFrame) -> Table:
+    """Build the table of a language experiment on one encoder.
 
-    published: `Published.language`.
+    Args:
+        root: Folder of the results, with the predictions whose labels are counted.
+        records: The runs.
+        published: `Published.language`.
     """
-    data = comparisons(runs, score)
-    data["metric"] = [glue.GLUE[name].metric for name in data["dataset"]]
-    data["majority"] = 100 * data["dataset"].map(majority_class(root, runs))
-    paper = published.assign(
-        dataset=published["task"].map({task.title: name for name, task in glue.GLUE.items()})
+    keys = {task.title: name for name, task in glue.GLUE.items()}
+    published = published.assign(dataset=published["task"].map(keys))
+    data = _data(root, records, published)
+    panels = {"Here": _panel(data, records)}
+
+    # The paper's panel shows the same methods and tasks as ours.
+    shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(published["dataset"])]
+    if len(shared):
+        printed = published.dropna(subset="dataset").rename(columns={"score": "mean"})
+        cells = pivot_text(printed.assign(std=np.nan), "method", "dataset", _cell)
+        methods, datasets = shared["method"].unique(), shared["dataset"].unique()
+        panels["The paper, DeBERTa-V3-base"] = cells.loc[methods, datasets]
+
+    titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.GLUE.items()}
+    panels = {heading: cells.rename(columns=titles) for heading, cells in panels.items()}
+    caption = (
+        "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews "
+        "correlation (MCC). Bold: best. Underlined: second best. A method is marked only where "
+        "each of its seeds beats the majority class. Star: accuracy significantly below PVeRA's "
+        "(one-sided binomial test of the pooled seeds). The star refers to the accuracy also where "
+        "the correlation is shown, as in the paper."
     )
-    printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
-    data = data.join(printed, on=["dataset", "method"])
-    lowest = 100 * score_frame(runs, score).groupby(level="dataset").min().stack().rename("lowest")
-    beats = data.join(lowest, on=["dataset", "method"])["lowest"] > data["majority"]
-    best = data.groupby("dataset")["mean"].transform(
+    name = "language" if records[0]["experiment"] == "benchmark" else "language_full_sets"
+    source = caption_source(records)
+    return Table(name, caption, panels, data=data, source=source, in_paper=True)
+
+
+def _data(root: Path, records: Records, published: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per method and task: our scores, the majority class, the paper's scores."""
+    data = comparisons(records, score)
+    data["metric"] = [glue.GLUE[name].metric for name in data["dataset"]]
+    data["majority"] = 100 * data["dataset"].map(majority_class(root, records))
+    printed = published.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
+    return data.join(printed, on=["dataset", "method"])
+
+
+def _panel(data: pd.DataFrame, records: Records) -> pd.DataFrame:
+    """Return our scores in Markdown: a row for the majority class, then one per method."""
+    # The worst seed of each method, on each task.
+    lowest = 100 * score_frame(records, score).groupby(level="dataset").min()
+    lowest = data.join(lowest.stack().rename("lowest"), on=["dataset", "method"])["lowest"]
+    beats_majority = lowest > data["majority"]
+    # The best two methods of each task.
+    mark = data.groupby("dataset")["mean"].transform(
         lambda means: pd.Series(marks(means), means.index)
     )
-    marked = data.assign(mark=best.where(beats, ""), star=data["significantly_lower"])
-    cells = pivot_text(marked, "method", "dataset", _text)
-    floor = data.groupby("dataset")["majority"].first().map(lambda value: plain(value, 1))
-    panels = {"Here": pd.concat([floor.to_frame("Majority class").T, cells])[list(cells)]}
-    shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(paper["dataset"])]
-    if len(shared):
-        theirs = paper.dropna(subset="dataset").rename(columns={"score": "mean"}).assign(std=np.nan)
-        cells = pivot_text(theirs, "method", "dataset", _text)
-        panels["The paper, DeBERTa-V3-base"] = cells.loc[
-            shared["method"].unique(), shared["dataset"].unique()
-        ]
-    caption = (
-        "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews correlation (MCC). "
-        "Bold: best. Underlined: second best. A method is marked only where each of its seeds beats the majority "
-        "class. Star: accuracy significantly below PVeRA's (one-sided binomial test of the pooled seeds). The star "
-        "refers to the accuracy also where the correlation is shown, as in the paper."
-    )
-    titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.GLUE.items()}
-    panels = {name: cells.rename(columns=titles) for name, cells in panels.items()}
-    name = "language" if runs[0]["experiment"] == "benchmark" else "language_full_sets"
-    return Table(name, caption, panels, data=data, source=describe_runs(runs), in_paper=True)
+    marked = data.assign(mark=mark.where(beats_majority, ""), star=data["significantly_lower"])
+    cells = pivot_text(marked, "method", "dataset", _cell)
+
+    majority = data.groupby("dataset")["majority"].first().map(lambda share: fixed(share, 1))
+    return pd.concat([majority.to_frame("Majority class").T, cells])[list(cells)]
 
 
-def _text(row: pd.Series) -> str:
-    """Return a score as text, with its star, spread and mark."""
-    return MARKED[row["mark"]].format(spread(row["mean"], row["std"], row["star"]))
+def _cell(row: pd.Series) -> str:
+    """Return a score in Markdown, with its star, standard deviation and mark."""
+    return MARKED[row["mark"]].format(mean_and_std(row["mean"], row["std"], row["star"]))
 
 
-def score(run: dict) -> float:
-    """Return the score that the paper reports for a run's task: accuracy or Matthews correlation."""
-    return run["test"][glue.GLUE[run["dataset"]].metric]
+def score(record: dict) -> float:
+    """Return the score that the paper reports for a task: accuracy or Matthews correlation."""
+    return record["test"][glue.GLUE[record["dataset"]].metric]
 
 
-def _tasks(scores: pd.DataFrame, which: str) -> pd.DataFrame:
-    """Return the scores on one task, or on all of "GLUE". `Untestable` without any."""
-    if which != "GLUE":
-        scores = scores[scores.index.isin([which], level="dataset")]
-    if scores.empty:
-        raise Untestable(f"no runs on {title(which)}")
-    return scores
+def majority_class(root: Path, records: Records) -> dict[str, float]:
+    """Return the `score` of always predicting the most frequent class, by task.
 
-
-@contrast
-def ahead(scores: pd.DataFrame, which: str, *over: str) -> PairedDifferences:
-    """Return PVeRA's leads (points of the reported score) on one task or all, over methods with runs there.
-
-    A task that LoRA has not learned is left out: its interval over seeds reaches the majority class. `Untestable`
-    without any.
+    It is that class's share of the test set; a correlation is 0.
     """
-    tasks = _tasks(scores, which)
-
-    if "lora" in tasks:
-        above = (tasks["lora"] - tasks["majority"]).groupby(level="dataset", sort=False)
-        tasks = tasks[
-            above.transform(
-                lambda of_seeds: (
-                    not half_width_over_seeds(of_seeds.to_numpy()[None]) >= of_seeds.mean()
-                )
-            )
-        ]
-        if tasks.empty:
-            raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
-    return lead("pvera", *over)(tasks.dropna(axis=1, how="all"))
-
-
-def majority_class(root, runs: list[dict]) -> dict[str, float]:
-    """Return, per task, the `score` of always predicting the test set's most frequent class: a correlation of 0."""
+    shares = largest_class(root, records)
     return {
-        name: share * (glue.GLUE[name].metric == "accuracy")
-        for name, share in largest_class(root, runs).items()
+        name: share if glue.GLUE[name].metric == "accuracy" else 0.0
+        for name, share in shares.items()
     }
+
+
+def learned_tasks(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores on the tasks that LoRA has learned.
+
+    Its interval over seeds lies above the majority class there.
+
+    Args:
+        scores: Per method and of the "majority" class (%).
+
+    Raises:
+        Untestable: LoRA has learned none.
+    """
+    if "lora" not in scores:
+        return scores
+    above = scores["lora"] - scores["majority"]
+    learned = above.groupby(level="dataset", sort=False).transform(_above_zero)
+    if not learned.any():
+        raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
+    return scores[learned]
+
+
+def _above_zero(differences: pd.Series) -> bool:
+    """Return whether the interval over seeds lies above zero; one seed, without any, counts."""
+    half_width = half_width_over_seeds(differences.to_numpy()[None])
+    return bool(np.isnan(half_width) or half_width < differences.mean())
+
+
+def ahead(*others: str) -> Contrast:
+    """Return the contrast of PVeRA's leads (points of the reported score) on `learned_tasks`.
+
+    Args:
+        others: The other methods, by default all of the paper.
+    """
+    leads = lead("pvera", *others)
+    return lambda scores: leads(learned_tasks(scores).dropna(axis=1, how="all"))

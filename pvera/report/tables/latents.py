@@ -1,4 +1,8 @@
-"""Latents over the patches of an image: samples from their mean, and how well they find its object (Section 4.4)."""
+"""Latents over the patches of an image (Section 4.4).
+
+They are compared with samples from their distribution, and by how well they find
+the object.
+"""
 
 from collections.abc import Sequence
 
@@ -6,69 +10,85 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.report.table import Table, origin, plain, title
+from pvera.report.captions import caption_source
+from pvera.report.table import Column, Table, fixed, title
 from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast
 
-Latents = Sequence[
-    tuple[dict, dict[str, np.ndarray]]
-]  # records and arrays of `analyses.load_analyses`
+#: Records and arrays of `analyses.load_analyses`.
+Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]
+
+#: The column of x A on the frozen backbone.
+FROZEN = "frozen"
 
 
 def latents_table(latents: Latents) -> Table:
-    """Build the table of samples against their mean over the patches, one row per adapter.
-
-    In the data, explained: share of the variance that the projection keeps. spread: root mean square of draw minus
-    mean, in standard deviations of the mean. correlation: of a sample with the mean within an image, averaged over
-    both. The last two are NaN without samples.
-    """
+    """Build the table of samples and their mean over the patches, one row per adapter."""
     rows = []
     for record, arrays in latents:
-        mean, draws = arrays["mu"], arrays["draws"]
-        spread = correlation = np.nan
-        if len(draws):
-            spread = np.sqrt(np.square(draws - mean).mean()) / mean.std()
-            pairs = ((draw[i].ravel(), mean[i].ravel()) for draw in draws for i in range(len(mean)))
-            correlation = np.mean([np.corrcoef(*pair)[0, 1] for pair in pairs])
         row = {name: record[name] for name in ("method", "dataset", "seed")}
-        rows.append(
-            row
-            | {
-                "explained": float(arrays["explained"]),
-                "spread": spread,
-                "correlation": correlation,
-            }
-        )
+        row["explained"] = float(arrays["explained"])
+        rows.append(row | _agreement(arrays["mu"], arrays["draws"]))
     data = pd.DataFrame(rows)
-    spec = {
-        "explained": ("Explained (%)", lambda row: plain(100 * row["explained"], 1)),
-        "spread": ("Spread", 2),
-        "correlation": ("Correlation", 2),
+
+    columns = {
+        "explained": Column("Explained (%)", lambda row: fixed(100 * row["explained"], 1)),
+        "spread": Column("Distance", 2),
+        "correlation": Column("Correlation", 2),
     }
+    images, height, width = latents[0][1]["mu"].shape
     caption = (
-        "The query's latent in the last layer, projected on the first principal component of its mean. Explained: "
-        "share of the variance over patches that the component keeps. Spread: distance of a sample from the mean "
-        "(root mean square), in standard deviations of the mean over patches. Correlation: of a sample with the mean, "
-        "over the patches of an image."
+        f"The query's latent in the last layer over {height} x {width} patches of {images} test "
+        "images, projected on the first principal component of its mean. Explained: share of the "
+        "variance over patches that the component keeps. Distance: of a sample from the mean (root "
+        "mean square), in standard deviations of the mean over patches. Correlation: of a sample "
+        "with the mean, over the patches of an image."
     )
-    return Table(
-        "latents", caption, {"": data.set_index("method")}, spec, data, describe_runs(latents)
-    )
+    panel = data.set_index("method")
+    return Table("latents", caption, {"": panel}, columns, data, caption_source(latents))
 
 
-FROZEN = "frozen"  # the column of x A on the frozen backbone
+def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
+    """Return how far samples lie from their mean, and how well they correlate with it.
+
+    Args:
+        mean: (images, height, width).
+        samples: (samples, images, height, width).
+
+    Returns:
+        spread: root mean square of sample minus mean, in standard deviations of the
+        mean. correlation: within an image, averaged over images and samples. NaN
+        without samples.
+    """
+    if not len(samples):
+        return {"spread": np.nan, "correlation": np.nan}
+    # The mean broadcasts over samples.
+    distance = np.sqrt(np.square(samples - mean).mean())
+    # One per sample and image.
+    correlations = []
+    for sample in samples:
+        for values, means in zip(sample, mean, strict=True):
+            correlations.append(np.corrcoef(values.ravel(), means.ravel())[0, 1])
+    return {"spread": distance / mean.std(), "correlation": np.mean(correlations)}
 
 
 def focus(analyses: Latents) -> pd.DataFrame:
-    """Return the mean AUROC over images of each adapter, rows (dataset, seed), columns methods and `FROZEN`.
+    """Return the mean AUROC over images of each adapter.
 
-    analyses: of experiment focus. x A is that of PVeRA; VeRA's differs in its random numbers alone.
+    Args:
+        analyses: Of experiment focus. x A is that of PVeRA; VeRA's differs in its
+            random numbers alone.
+
+    Returns:
+        Rows (dataset, seed), columns methods and `FROZEN`.
     """
     rows = []
     for record, arrays in analyses:
-        place = {name: record[name] for name in ("dataset", "seed")}
-        rows.append(place | {"method": record["method"], "auroc": np.nanmean(arrays["adapted"])})
+        adapter = {"dataset": record["dataset"], "seed": record["seed"]}
+        # NaN for an image without an object.
+        adapted = np.nanmean(arrays["adapted"])
+        rows.append(adapter | {"method": record["method"], "auroc": adapted})
         if record["method"] == "pvera":
-            rows.append(place | {"method": FROZEN, "auroc": np.nanmean(arrays["frozen"])})
+            rows.append(adapter | {"method": FROZEN, "auroc": np.nanmean(arrays["frozen"])})
     return pd.DataFrame(rows).pivot(index=["dataset", "seed"], columns="method", values="auroc")
 
 
@@ -76,17 +96,17 @@ def focus_table(analyses: Latents) -> Table:
     """Build the table of `focus`: a row per data set, mean over seeds."""
     data = focus(analyses)
     means = data.groupby(level="dataset").mean()
+    # Data sets count equally.
     means.loc["Mean"] = means.mean()
-    spec = {name: (METHODS[name].title, 3) for name in ("pvera", "vera")} | {
-        FROZEN: ("x A, frozen backbone", 3)
-    }
+    columns = {name: Column(METHODS[name].title, 3) for name in ("pvera", "vera")}
+    columns[FROZEN] = Column("x A, frozen backbone", 3)
     caption = (
-        "AUROC with which the length of μ_q in the last layer finds the patches of the object in an image, mean over "
-        "test images and seeds; 0.5 is chance. A patch is the object's where the object covers a tenth of it or more; "
-        "patches that it touches less are left out. For VeRA, μ_q is x A ⊙ d. The last column has no adapter: the "
-        "frozen backbone's x A."
+        "AUROC with which the length of μ_q in the last layer finds the patches of the object in "
+        "an image, mean over test images and seeds; 0.5 is chance. A patch is the object's where "
+        "the object covers a tenth of it or more; patches that it touches less are left out. For "
+        "VeRA, μ_q is x A ⊙ d. The last column has no adapter: the frozen backbone's x A."
     )
-    return Table("focus", caption, {"": means.rename(title)}, spec, data.reset_index())
+    return Table("focus", caption, {"": means.rename(title)}, columns, data.reset_index())
 
 
 @contrast
@@ -96,10 +116,3 @@ def more_focused(analyses: Latents, than: str) -> PairedDifferences:
     if not {"pvera", "vera"} <= set(data):
         raise Untestable("no runs of VeRA and PVeRA")
     return {"": data["pvera"] - data[than]}
-
-
-def describe_runs(latents: Latents) -> str:
-    """Describe the adapters for a caption."""
-    record, arrays = latents[0]
-    images, height, width = arrays["mu"].shape
-    return f"{origin([record], [record['dataset']])}; {images} test images, {height} x {width} patches each."

@@ -1,33 +1,59 @@
-"""The effect of each difference between the protocols on the results, measured one switch at a time, in pairs.
+"""The effect of each difference between the protocols, measured one switch at a time, in pairs.
 
-A pair is two runs of the same data set, method and seed that differ in one switch and nothing else. Its difference is
-the switched run minus the corrected one. `own_draws` changes nothing but the random numbers of a run without a grid,
-so its differences measure chance. `joint_stop` has no effect on such a run, so both runs of its pairs search the full
-grid (`protocol.Variant`).
+A pair is two runs of the same data set, method and seed that differ in one switch
+and nothing else. Its difference is the switched run minus the corrected one.
+`own_draws` changes nothing but the random numbers of a run without a grid, so its
+differences measure chance. `joint_stop` has no effect on such a run, so both runs
+of its pairs search the full grid (`protocol.Variant`).
 """
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from scipy.stats import t
 
 from pvera.errors import InputError
+from pvera.report.captions import caption_source
 from pvera.report.scores import chosen_member
 from pvera.report.settings import ResultFiles, Setting
-from pvera.report.table import NOTHING, Table, origin, pivot_text, plain, signed, title
+from pvera.report.table import NOTHING, Table, fixed, pivot_text, signed, title
 from pvera.study.protocol import REFERENCES, VARIANTS
 from pvera.uncertainty import t_interval
 
+#: The switch that changes random numbers alone.
 NOISE = "own_draws"
 
-#: Column -> title, unit, and a function from a record to its value.
+#: What two runs of a pair share.
+PAIR = ["backbone", "dataset", "method", "seed"]
+
+#: Switch -> records.
+Runs = Mapping[str, list[dict]]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that a switch may change."""
+
+    #: In captions.
+    title: str
+    unit: str
+    #: From a record to its value.
+    value: Callable[[dict], float]
+    #: Of its effects.
+    decimals: int = 2
+
+
 METRICS = {
-    "accuracy": ("Accuracy", "points", lambda run: 100 * run["test"]["accuracy"]),
-    "ece": ("ECE", "points", lambda run: 100 * run["test"]["ece"]),
-    "ace": ("ACE", "points", lambda run: 100 * run["test"]["ace"]),
-    "validation_loss": (
+    "accuracy": Metric("Accuracy", "points", lambda record: 100 * record["test"]["accuracy"]),
+    "ece": Metric("ECE", "points", lambda record: 100 * record["test"]["ece"]),
+    "ace": Metric("ACE", "points", lambda record: 100 * record["test"]["ace"]),
+    "validation_loss": Metric(
         "Validation loss",
         "nats",
-        lambda run: chosen_member(run)["best_validation_loss"],
+        lambda record: chosen_member(record)["best_validation_loss"],
+        decimals=3,
     ),
 }
 
@@ -35,138 +61,189 @@ METRICS = {
 def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
     """Return the records of each switch that has any, references first, by setting.
 
-    InputError for a switch without the runs of its reference.
+    Raises:
+        InputError: A switch lacks the runs of its reference.
     """
     settings: dict[Setting, dict[str, list[dict]]] = {}
-    for name in VARIANTS:
-        for setting, runs in files.read(f"protocol_{name}").items():
-            settings.setdefault(setting, {})[name] = runs
-    for setting, of_setting in settings.items():
-        for name in of_setting:
-            reference = VARIANTS[name].reference
-            if reference not in of_setting:
+    for switch in VARIANTS:
+        for setting, records in files.read(f"protocol_{switch}").items():
+            settings.setdefault(setting, {})[switch] = records
+    for setting, runs in settings.items():
+        for switch in runs:
+            reference = VARIANTS[switch].reference
+            if reference not in runs:
                 raise InputError(
-                    f"{files.root}/{setting.profile}: effects of protocol_{name} need the runs of protocol_{reference}"
+                    f"{files.root}/{setting.profile}: effects of protocol_{switch} need the runs "
+                    f"of protocol_{reference}"
                 )
     return settings
 
 
-def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
-    """Return one row per pair: switch, method, dataset, seed, and the difference in each of `METRICS`.
+def differences(runs: Runs) -> pd.DataFrame:
+    """Return the differences of pairs.
 
-    Differences are NaN where one of the two runs diverged.
+    Returns:
+        One row per pair: switch, method, dataset, seed, and the difference in each
+        of `METRICS`, NaN where one of the two runs diverged.
     """
-    place = ["backbone", "dataset", "method", "seed"]
-    values = {
-        switch: pd.DataFrame(
-            {name: value(run) if run["test"] else np.nan for name, (*_, value) in METRICS.items()}
-            | {key: run[key] for key in place}
-            for run in records
-        ).set_index(place)
-        for switch, records in runs.items()
-    }
-    gaps = {}
+    values = {switch: _values(records) for switch, records in runs.items()}
+    pairs = {}
     for switch, switched in values.items():
         if switch not in REFERENCES:
             corrected = values[VARIANTS[switch].reference]
-            gaps[switch] = (switched - corrected).loc[
-                switched.index[switched.index.isin(corrected.index)]
-            ]
-    return pd.concat(gaps, names=["switch"]).reset_index()
+            # Pairs of which both runs are there.
+            shared = switched.index[switched.index.isin(corrected.index)]
+            pairs[switch] = (switched - corrected).loc[shared]
+    return pd.concat(pairs, names=["switch"]).reset_index()
+
+
+def _values(records: list[dict]) -> pd.DataFrame:
+    """Return `METRICS` of runs: rows `PAIR`; NaN where a run diverged."""
+    rows = []
+    for record in records:
+        row = {name: record[name] for name in PAIR}
+        for name, metric in METRICS.items():
+            row[name] = metric.value(record) if record["test"] else np.nan
+        rows.append(row)
+    return pd.DataFrame(rows).set_index(PAIR)
 
 
 def summary(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return the mean effect per switch and metric.
 
-    pairs: the number of data sets and seeds. mean, low, high: the mean over them, after averaging over methods, and a
-    95 % t-interval over both sources of variation. noise: the bound within which the mean of as many independent runs
-    of the same methods stays in 95 of 100 cases when their random numbers alone change; NaN without such runs.
-    comparable: whether both runs of a pair measure the metric on one scale; the loss of two softmaxes is on another.
-    beyond: whether a comparable effect exceeds the noise and its interval, if
-    there is one, leaves out zero.
+    Args:
+        pairs: The `differences`.
+
+    Returns:
+        pairs: the number of data sets and seeds. mean, low, high: the mean over
+        them, after averaging over methods, and a 95 % t-interval over both sources
+        of variation. noise: the bound within which the mean of as many independent
+        runs of the same methods stays in 95 of 100 cases when their random numbers
+        alone change; NaN without such runs. comparable: whether both runs of a pair
+        measure the metric on one scale; the loss of two softmaxes is on another.
+        beyond: whether a comparable effect exceeds the noise and its interval, if
+        there is one, leaves out zero.
     """
+    # Differences that random numbers alone make, (pairs of `NOISE`, metrics).
+    noise = pairs[pairs["switch"] == NOISE]
     rows = []
     for switch, part in pairs.groupby("switch", sort=False):
-        methods = set(part["method"])
-        chance = pairs[(pairs["switch"] == NOISE) & pairs["method"].isin(methods)]
-        for metric in METRICS:
-            values, noise = per_pair(part, metric), chance[metric].dropna()
-            low, high = t_interval(values) if len(values) > 1 else (np.nan, np.nan)
-            mean = values.mean() if len(values) else np.nan
-            bound = np.nan
-            if len(noise) and len(values) and set(chance["method"]) == methods:
-                bound = t.ppf(0.975, len(noise)) * np.sqrt(
-                    (noise**2).mean() / (len(values) * len(methods))
-                )
-            fair = metric != "validation_loss" or not VARIANTS[switch].protocol.softmax_in_loss
-            beyond = fair and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
-            rows.append({
-                "switch": switch, "metric": metric, "methods": len(methods), "pairs": len(values), "mean": mean,
-                "low": low, "high": high, "noise": bound, "comparable": fair, "beyond": bool(beyond),
-            })  # fmt: skip
+        same_methods = noise[noise["method"].isin(part["method"])]
+        rows += [_effect(switch, metric, part, same_methods) for metric in METRICS]
     return pd.DataFrame(rows)
 
 
-def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
-    """Return the mean of `differences` over methods per data set and seed, without those that have a diverged run."""
-    return (
-        part.groupby(["dataset", "seed"])[metric]
-        .agg(lambda values: values.mean(skipna=False))
-        .dropna()
-        .to_numpy()
-    )
+def _effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFrame) -> dict:
+    """Return a row of `summary`.
 
+    Args:
+        switch: A key of `VARIANTS`.
+        metric: A key of `METRICS`.
+        part: The pairs of the switch.
+        noise: The pairs of `NOISE` that have the same methods.
+    """
+    values = per_pair(part, metric)
+    mean = values.mean() if len(values) else np.nan
+    low, high = t_interval(values) if len(values) > 1 else (np.nan, np.nan)
 
-DIGITS = {"validation_loss": 3}
-TITLES = {key: f"{name} ({unit})" for key, (name, unit, _) in METRICS.items()}
+    methods = set(part["method"])
+    bound = np.nan
+    chance = noise[metric].dropna()
+    if len(chance) and len(values) and set(noise["method"]) == methods:
+        # The mean has the variance of one difference, over all runs that it averages.
+        variance = (chance**2).mean() / (len(values) * len(methods))
+        bound = t.ppf(0.975, len(chance)) * np.sqrt(variance)
 
-
-def switches(runs: dict[str, list[dict]]) -> Table:
-    """Build the table of mean effects of each switch on each metric; runs: `load`."""
-    data = summary(differences(runs))
-    cells = pivot_text(data, "switch", "metric", _effect).rename(columns=TITLES)
-    methods = data.groupby("switch")["methods"].first()
-    named = {
-        name: variant.method or f"{methods.get(name)} methods" for name, variant in VARIANTS.items()
+    comparable = metric != "validation_loss" or not VARIANTS[switch].protocol.softmax_in_loss
+    beyond = comparable and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
+    return {
+        "switch": switch,
+        "metric": metric,
+        "methods": len(methods),
+        "pairs": len(values),
+        "mean": mean,
+        "low": low,
+        "high": high,
+        "noise": bound,
+        "comparable": comparable,
+        "beyond": bool(beyond),
     }
-    cells.insert(0, "Methods", [title(named[name]) for name in cells.index])
+
+
+def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
+    """Return the means of `differences` over methods, without those that have a diverged run.
+
+    Returns:
+        One value per data set and seed.
+    """
+    groups = part.groupby(["dataset", "seed"])[metric]
+    return groups.agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
+
+
+def effect_frames(pairs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the effects on each metric in the shape that `plots.forest` draws.
+
+    Args:
+        pairs: The `differences`.
+
+    Returns:
+        Metric -> rows switches, those of all methods first. Columns mean; seed<k>,
+        of one data set and seed; noise, as in `summary`. Mean and seeds are NaN on
+        another scale.
+    """
+    rows = summary(pairs)
+    switches = sorted(pairs["switch"].unique(), key=lambda name: VARIANTS[name].method is not None)
+    frames = {}
+    for metric in METRICS:
+        effects = rows[rows["metric"] == metric].set_index("switch").loc[switches]
+        by_switch = {
+            name: pd.Series(per_pair(pairs[pairs["switch"] == name], metric)) for name in switches
+        }
+        # A column per pair of data set and seed; switches may have different numbers of them.
+        frame = pd.DataFrame(by_switch).T.add_prefix("seed").assign(mean=effects["mean"])
+        frame[~effects["comparable"]] = np.nan
+        frames[metric] = frame.assign(noise=effects["noise"])
+    return frames
+
+
+def switches(runs: Runs) -> Table:
+    """Build the table of mean effects of each switch on each metric.
+
+    Args:
+        runs: Of one setting of `load`.
+    """
+    data = summary(differences(runs))
+    titles = {name: f"{metric.title} ({metric.unit})" for name, metric in METRICS.items()}
+    cells = pivot_text(data, "switch", "metric", _cell).rename(columns=titles)
+    counts = data.groupby("switch")["methods"].first()
+    # A switch concerns one method, or all that ran.
+    methods = [VARIANTS[name].method or f"{counts[name]} methods" for name in cells.index]
+    cells.insert(0, "Methods", [title(method) for method in methods])
     caption = (
-        "Effect of each switch alone: the run as under `published` minus the corrected one, mean over data sets and "
-        "seeds. Brackets: 95 % t-interval over all pairs of them. ±: range of chance, which the mean of as many runs "
-        f"leaves in 5 of 100 cases if only the random numbers change (`{NOISE}`: initial values and noise). Bold: "
-        "beyond chance, and the interval leaves out zero; among this many comparisons a few do so by chance. Square "
-        "brackets: a loss on another scale, because the softmax is taken twice. The two runs of `joint_stop` are equal "
-        "until a member of the grid stops."
+        "Effect of each switch alone: the run with the official code's setting of it minus the "
+        "corrected run, mean over data sets and seeds. Brackets: 95 % t-interval over all pairs of "
+        "them. ±: range of chance, which the mean of as many runs leaves in 5 of 100 cases if only "
+        f"the random numbers change (`{NOISE}`: initial values and noise). Bold: beyond chance, "
+        "and the interval leaves out zero; among this many comparisons a few do so by chance. "
+        "Square brackets: a loss on another scale, because the softmax is applied twice. The two "
+        "runs of `joint_stop` search the whole grid, and are equal until a member of it stops; all "
+        "other runs have one fixed value of each hyperparameter."
     )
-    return Table(
-        "protocol",
-        caption,
-        {"": cells.rename("`{}`".format)},
-        data=data,
-        source=describe_runs(runs),
-    )
+    panel = cells.rename("`{}`".format)
+    source = caption_source(record for records in runs.values() for record in records)
+    return Table("protocol", caption, {"": panel}, data=data, source=source)
 
 
-def _effect(row: pd.Series) -> str:
+def _cell(row: pd.Series) -> str:
     """Return one row of `summary` as text: the mean, its interval, the range of chance."""
-    digits = DIGITS.get(row["metric"], 2)
-    text = signed(row["mean"], digits)
+    decimals = METRICS[row["metric"]].decimals
+    text = signed(row["mean"], decimals)
     if text == NOTHING:
         return text
     if not row["comparable"]:
         return f"[{text}]"
     if not np.isnan(row["low"]):
-        text += f" ({signed(row['low'], digits)} to {signed(row['high'], digits)})"
+        text += f" ({signed(row['low'], decimals)} to {signed(row['high'], decimals)})"
     if not np.isnan(row["noise"]):
-        text += f"; ±{plain(row['noise'], digits)}"
+        text += f"; ±{fixed(row['noise'], decimals)}"
     return f"**{text}**" if row["beyond"] else text
-
-
-def describe_runs(runs: dict[str, list[dict]]) -> str:
-    """Describe the runs for a caption."""
-    first = next(iter(runs.values()))
-    place = origin(first, dict.fromkeys(run["dataset"] for run in first))
-    return (
-        f"{place}; at most {first[0]['config']['max_epochs']} epochs, one fixed "
-        f"value of each grid (`joint_stop`: all of them); {sum(map(len, runs.values()))} runs."
-    )

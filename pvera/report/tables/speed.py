@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from pvera.report.table import Table
+from pvera.report.table import Column, Table
 from pvera.study import results
 
-#: Experiments with their titles. Those whose names begin alike share a row; others have their own names as titles.
+#: Experiment -> its title. Folders whose names begin with it share a row; others have their own.
 TITLES = {
     "benchmark": "Benchmark, equal tuning",
     "sizes": "Search of ranks and ratios",
@@ -23,44 +23,48 @@ TITLES = {
     "out_of_distribution": "Out of distribution",
     "latents": "Latents",
     "focus": "Focus",
-    "predictors": "Rivals of the samples",
+    "predictors": "Samples and other predictors",
     "full_sets": "All texts",
 }
 
 
-def wall_times(root, profile: str) -> pd.DataFrame:
-    """Load the seconds of each run of `profile` below `root`, with its experiment, a key of `TITLES` where one fits."""
+def wall_times(root: Path, profile: str) -> pd.DataFrame:
+    """Load the seconds of each run of a profile.
+
+    Returns:
+        A row per run: experiment, a key of `TITLES` where one fits; dataset,
+        method, seconds.
+    """
     rows = []
     for path in sorted((Path(root) / profile).glob("*/")):
-        named = max(
-            (key for key in TITLES if f"{path.name}_".startswith(f"{key}_")),
-            key=len,
-            default=path.name,
-        )
-        for run in results.read_all(root, profile, path.name):
-            rows.append((named, run["dataset"], run["method"], run["cost"]["wall_seconds"]))
+        # "protocol_shuffle" is a part of "protocol"; the longest name fits best.
+        fitting = [key for key in TITLES if f"{path.name}_".startswith(f"{key}_")]
+        experiment = max(fitting, key=len, default=path.name)
+        for record in results.read_all(root, profile, path.name):
+            seconds = record["cost"]["wall_seconds"]
+            rows.append((experiment, record["dataset"], record["method"], seconds))
     return pd.DataFrame(rows, columns=["experiment", "dataset", "method", "seconds"])
 
 
 def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
     """Build the table of `wall_times` per experiment, the longest first."""
-    sums = (
-        data.groupby("experiment")["seconds"]
-        .agg(runs="size", total="sum", each="mean")
-        .rename(TITLES)
-    )
+    by_experiment = data.groupby("experiment")["seconds"]
+    sums = by_experiment.agg(runs="size", total="sum", each="mean").rename(TITLES)
     sums = sums.sort_values("total", ascending=False)
-    sums = sums.assign(minutes=sums["total"] / 60, share=100 * sums["total"] / sums["total"].sum())
-    spec = {
-        "runs": ("Runs", 0),
-        "minutes": ("Minutes", 1),
-        "share": ("Share (%)", 1),
-        "each": ("Seconds per run", 1),
+    share = 100 * sums["total"] / sums["total"].sum()
+    panel = sums.assign(minutes=sums["total"] / 60, share=share)
+    columns = {
+        "runs": Column("Runs", 0),
+        "minutes": Column("Minutes", 1),
+        "share": Column("Share (%)", 1),
+        "each": Column("Seconds per run", 1),
     }
-    caption = "Wall time that the runs recorded, summed over runs, parallel or not. A run includes its test."
-    return Table(
-        f"spent_{profile}", caption, {"": sums}, spec, data, f"Profile {profile}: {len(data)} runs."
+    caption = (
+        "Wall time that the runs recorded, summed over runs, parallel or not. A run includes its "
+        "test."
     )
+    source = f"Profile {profile}: {len(data)} runs."
+    return Table(f"spent_{profile}", caption, {"": panel}, columns, data, source)
 
 
 def ratio_table(record: Path) -> Table:
@@ -72,8 +76,10 @@ def ratio_table(record: Path) -> Table:
         f"timm {machine.timm}. Ratio: of the times of part and bound, or of their sizes in the "
         "parts memory and size."
     )
-    spec = {name: (name, itemgetter(name)) for name in ("part", "backbone", "precision", "bound")}
-    spec["ratio"] = ("Ratio", 3)
-    spec["low"] = ("Lower quartile", 3)
-    spec["high"] = ("Upper quartile", 3)
-    return Table(record.stem, caption, {"": rows.set_index("what")}, spec)
+    columns = {
+        name: Column(name, itemgetter(name)) for name in ("part", "backbone", "precision", "bound")
+    }
+    columns["ratio"] = Column("Ratio", 3)
+    columns["low"] = Column("Lower quartile", 3)
+    columns["high"] = Column("Upper quartile", 3)
+    return Table(record.stem, caption, {"": rows.set_index("what")}, columns)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.report.statistics import Interval, weakest_contrast
-from pvera.report.table import NOTHING, interval, plain, signed, title
+from pvera.report.table import NOTHING, fixed, interval, signed, title
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -66,7 +66,7 @@ class Measure:
 
     def write(self, mean: float) -> str:
         """Return the text for a mean."""
-        size = plain(abs(mean), self.digits)
+        size = fixed(abs(mean), self.digits)
         return self.text.format(size=size, signed=signed(mean, self.digits))
 
 

@@ -1,0 +1,126 @@
+"""Image files as 8-bit RGB arrays, as a viewer displays them."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from pvera.errors import InputError, as_input_error
+
+#: Raised whenever `decode` gives other pixels: the store then decodes again.
+DECODER = 2
+#: Errors or names that a message lists.
+LISTED = 10
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class UndecodedImages:
+    """Images (N, size, size, 3) uint8 that are decoded when they are sliced.
+
+    Args:
+        folder: The folder to which `paths` are relative.
+        paths: Image files.
+        size: Height and width to which images are resized.
+    """
+
+    def __init__(self, folder: Path, paths: list[str], size: int):
+        self.folder = folder
+        self.paths = paths
+        self.size = size
+        #: The error of each path that could not be read so far; its image is black.
+        self.errors: dict[str, InputError] = {}
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        paths = self.paths[part]
+        images = []
+        for path, image in zip(paths, map_in_threads(self._decode, paths), strict=True):
+            if isinstance(image, InputError):
+                self.errors[path] = image
+                image = np.zeros((self.size, self.size, 3), np.uint8)
+            images.append(image)
+        return np.stack(images)
+
+    def _decode(self, path: str) -> np.ndarray:
+        return decode(self.folder / path, self.size)
+
+
+def decode(file: Path, size: int) -> np.ndarray:
+    """Decode an image to (size, size, 3) uint8.
+
+    It is resized bilinearly; its aspect ratio is not kept.
+    """
+    image = as_displayed(file)
+    if image.size != (size, size):
+        image = image.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(image)
+
+
+def as_displayed(file: Path) -> Image.Image:
+    """Decode an image file to 8-bit RGB, turned by its EXIF orientation.
+
+    Of an animation, the first frame counts. Alpha is dropped: transparent pixels keep the colour
+    that the file holds. 16 bits of a PNG file become 8: grey values are divided by 257, of colours
+    the high byte stays.
+
+    Raises:
+        InputError: The file is unreadable, or holds grey values of more than 8 bits in another
+            format than PNG.
+    """
+    with as_input_error(f"image {file} cannot be read"), Image.open(file) as image:
+        image.load()
+        # A damaged EXIF block tells no orientation; the image keeps a sound one.
+        with suppress(Exception):
+            image.getexif()
+        # Otherwise exif_transpose encodes the block again, which fails for odd ones.
+        image.info.clear()
+        ImageOps.exif_transpose(image, in_place=True)
+
+        # Modes I and F hold more than 8 bits of grey, which Pillow would clip.
+        if image.mode.startswith(("I", "F")):
+            return _grey_as_8_bits(image).convert("RGB")
+        return image.convert("RGB")
+
+
+def _grey_as_8_bits(image: Image.Image) -> Image.Image:
+    if image.format != "PNG":
+        raise ValueError(
+            f"the range of its values is not known (mode {image.mode}); "
+            "convert it to 8 bits, or PNG"
+        )
+    values = np.asarray(image).astype(np.uint32)
+    return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+
+
+def map_in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result | InputError]:
+    """Yield `function(item)` of each item, or its InputError.
+
+    Threads help because Pillow decodes without Python's lock.
+    """
+
+    def result_or_error(item: Item) -> Result | InputError:
+        try:
+            return function(item)
+        except InputError as error:
+            return error
+
+    with ThreadPoolExecutor() as pool:
+        yield from pool.map(result_or_error, items)
+
+
+def list_first(things: Collection[object]) -> str:
+    """Return the first errors or names in one line, and how many more there are."""
+    listed = "; ".join(map(str, list(things)[:LISTED]))
+    if len(things) <= LISTED:
+        return listed
+    return f"{listed}; and {len(things) - LISTED} more"

@@ -1,0 +1,124 @@
+"""Data sets of images: splits as uint8 arrays of the store, normalised when a batch needs them."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+from torch import Tensor
+
+from pvera.backbones import Backbone
+from pvera.data import decoding, store
+from pvera.data.decoding import UndecodedImages
+from pvera.data.split_files import read_split_file
+from pvera.data.tasks import find_task
+
+
+@dataclass(frozen=True)
+class ImageSplit:
+    """A split's images, in the order of its file."""
+
+    #: (N, size, size, 3) uint8.
+    images: np.ndarray | UndecodedImages
+    #: (N,) int64; (0,) where labels are unknown.
+    labels: np.ndarray
+    #: N paths, relative to the data set's folder.
+    names: list[str]
+    #: Path in the store, with a hash of all that the images depend on; empty for others.
+    key: str = ""
+
+    def content(self) -> Iterator[memoryview]:
+        """Yield images and labels: all that training and testing read."""
+        for start in range(0, len(self.images), store.CHUNK):
+            yield store.copy_images(self.images, slice(start, start + store.CHUNK)).data
+        yield np.ascontiguousarray(self.labels).data
+
+    def first(self, count: int) -> "ImageSplit":
+        """Return the first `count` images."""
+        key = f"{self.key}, first {count}"
+        return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
+
+    def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> "ImageData":
+        """Return the split for `device`, normalised as the `Backbone` `frozen` reads it."""
+        return ImageData(self, frozen, device, in_memory)
+
+
+class ImageData:
+    """A split for a device; `data[part]` is a normalised batch.
+
+    Args:
+        split: Images, and labels where they are known.
+        backbone: Says mean and standard deviation.
+        device: Where batches and labels lie.
+        in_memory: Whether all images lie on `device`, as uint8 (N, 3, size, size). Otherwise they
+            are read when a batch needs them: a test split at 224 pixels has up to 11 GB.
+    """
+
+    evaluation_batch = 256
+
+    def __init__(
+        self, split: ImageSplit, backbone: Backbone, device: torch.device, in_memory: bool = True
+    ):
+        self.device = device
+        self.labels = torch.from_numpy(split.labels).to(device)
+        self.images: np.ndarray | UndecodedImages | Tensor = split.images
+        if in_memory:
+            self.images = _channels_first(split.images, slice(None), device)
+
+        mean = torch.tensor(backbone.mean, device=device).view(1, 3, 1, 1)
+        std = torch.tensor(backbone.std, device=device).view(1, 3, 1, 1)
+        self._scale = 1 / (255 * std)
+        self._shift = -mean / std
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, part) -> Tensor:
+        """Return normalised images (n, 3, size, size) of a slice, or of indices if in memory."""
+        if isinstance(self.images, Tensor):
+            images = self.images[part]
+        else:
+            images = _channels_first(self.images, part, self.device)
+        return images.float().mul_(self._scale).add_(self._shift)
+
+
+def _channels_first(
+    images: np.ndarray | UndecodedImages, part: slice, device: torch.device
+) -> Tensor:
+    """Copy images (n, size, size, 3) to `device`, which reorders them to (n, 3, size, size)."""
+    pixels = torch.from_numpy(store.copy_images(images, part)).to(device)
+    return pixels.permute(0, 3, 1, 2).contiguous()
+
+
+def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit:
+    """Load one split of the data set `name` below `root`, as a read-only map of the store.
+
+    Images that the store lacks, or whose files have changed, are decoded.
+
+    Raises:
+        InputError: The data set is unknown, its split file is wrong, an image is missing or
+            unreadable, or the store cannot be written.
+    """
+    label_of, key = list_split(root, name, split, size)
+    names = list(label_of)
+    images = store.decoded(key, UndecodedImages(Path(root) / name, names, size))
+    return ImageSplit(images, np.array(list(label_of.values()), np.int64), names, key)
+
+
+def list_split(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str, int], str]:
+    """Return the label of each image of a split, and the split's key in the store.
+
+    The key changes with the size and times of the image files; no image is opened.
+    """
+    folder = Path(root) / name
+    label_of = read_split_file(folder, split, find_task(name, root).classes)
+    decoder = f"decoder {decoding.DECODER}, {size}, Pillow {PIL.__version__}\n"
+    digest = hashlib.sha256(decoder.encode())
+    for path, label in label_of.items():
+        digest.update(f"{path} {label} {store.file_state(folder / path)}\n".encode())
+    key = f"{store.data_set_folder(folder).name}/{split}-{size}-{digest.hexdigest()[:16]}"
+    return label_of, key

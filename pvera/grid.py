@@ -1,0 +1,122 @@
+"""The members of a grid over one backbone: which are active, and what they sample."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from pvera.adapters.stochastic import StochasticAdapter, with_settings
+from pvera.errors import InputError
+from pvera.hooks import Router
+from pvera.member import Member
+
+
+class Grid(nn.Module):
+    """The settings of `AdaptedModel`'s members."""
+
+    #: Each member has adapters and a head of its own.
+    members: Sequence[Member]
+    _router: Router
+
+    @property
+    def active(self) -> list[int]:
+        """Indices of the members that a forward pass computes; all at first."""
+        return self._router.active
+
+    @active.setter
+    def active(self, members: list[int]) -> None:
+        self._router.active = members
+
+    @property
+    def merged_member(self) -> int | None:
+        """Index of the member that the frozen weights hold; None if they hold none."""
+        return self._router.merged
+
+    @property
+    def merged(self) -> bool:
+        """Whether the frozen weights hold a member."""
+        return self.merged_member is not None
+
+    @property
+    def unloaded(self) -> bool:
+        """Whether the adapters were removed from the backbone."""
+        return not self._router.attached
+
+    @property
+    def last_mlp_on_class_token(self) -> bool:
+        """Whether the last MLP computes the class token alone; off at first.
+
+        On four layers this saves a sixth of all multiply-adds. Logits are equal up to rounding; the
+        backbone's other tokens lack that MLP. It has no effect if the features depend on other
+        tokens, or while the model is merged.
+        """
+        return self._router.last_mlp_on_class_token
+
+    @last_mlp_on_class_token.setter
+    def last_mlp_on_class_token(self, value: bool) -> None:
+        self._router.last_mlp_on_class_token = value
+
+    def only_member(self, done: str) -> Member:
+        """Return the one active member. InputError if there are several: one can be `done`."""
+        if len(self.active) != 1:
+            raise InputError(f"only one member can be {done}: set `active` to it first")
+        return self.members[self.active[0]]
+
+    def seed_noise(self, seed: int) -> "Grid":
+        """Let the training noise follow from `seed`, on each rank of torch.distributed its own."""
+        for member in self.members:
+            member.seed_noise(seed, on_all_ranks=False)
+        return self
+
+    @contextmanager
+    def sampling(self, seed: int | None = None, enabled: bool = True) -> Iterator[None]:
+        """Sample z in forward passes inside, in any mode.
+
+        Args:
+            seed: The samples follow from it, and the training noise stays undisturbed; None: the
+                training noise.
+            enabled: False: z is the mean.
+
+        Raises:
+            InputError: A method has no distribution.
+            RuntimeError: The model is merged or unloaded.
+        """
+        self._require_backbone()
+        self._require_unmerged("holds only the mean and cannot sample")
+        members = [self.members[m] for m in self.active]
+        for member in members:
+            if not member.is_stochastic:
+                raise InputError(f"{member.method.title} has no distribution to sample from")
+
+        settings: dict[str, Any] = {"sampling": enabled}
+        if seed is not None:
+            settings["source"] = None  # replaced below, and restored afterwards
+        with with_settings(self._stochastic_layers(self.active), **settings):
+            if seed is not None:
+                for member in members:
+                    member.seed_noise(seed)
+            yield
+
+    @contextmanager
+    def without_kl(self, members: Iterable[int] | None = None) -> Iterator[None]:
+        """Leave out the KL term inside: a pass with z = μ then needs half of A.
+
+        Args:
+            members: Indices of the members without it; None: all.
+        """
+        if members is None:
+            members = range(len(self.members))
+        with with_settings(self._stochastic_layers(members), with_kl=False):
+            yield
+
+    def _stochastic_layers(self, members: Iterable[int]) -> list[StochasticAdapter]:
+        return [adapter for m in members for adapter in self.members[m].stochastic_layers]
+
+    def _require_backbone(self) -> None:
+        if self.unloaded:
+            raise RuntimeError("this model was unloaded: adapt the backbone again")
+
+    def _require_unmerged(self, what: str) -> None:
+        if self.merged:
+            raise RuntimeError(f"a merged model {what}: call unmerge_() first")

@@ -1,0 +1,95 @@
+"""The merge of adapters into frozen weights, undone bit for bit."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from pvera.adapters import Adapter
+from pvera.adapters.base import require_finite
+from pvera.encoders import EncoderLayer, why_not_linear
+from pvera.errors import InputError
+from pvera.member import Member
+
+
+class MergedWeights:
+    """Frozen weights that hold an adapter, with their original values."""
+
+    def __init__(self):
+        #: Changed parameters with their old values, in the order of the changes.
+        self.originals: list[tuple[Tensor, Tensor]] = []
+
+    def merge(self, backbone: nn.Module, layers: Sequence[EncoderLayer], member: Member) -> None:
+        """Merge a member's adapters into the weights of their layers; all, or none after an error.
+
+        Raises:
+            InputError: The method is not linear, or the weights cannot be changed.
+        """
+        if not member.mergeable:
+            raise InputError(f"{member.method.title} is not linear and cannot be merged")
+        pairs = list(zip(layers, member.layers, strict=True))
+        for layer, adapter in pairs:
+            if adapter.hook_points:
+                _require_linear(layer)
+        require_finite(member.trained(), "merge_()")
+        try:
+            for layer, adapter in pairs:
+                self._merge_layer(layer, adapter)
+            self._require_unshared(backbone)
+        except BaseException:  # such as a GPU without memory for the originals
+            self.undo()
+            raise
+
+    @torch.no_grad()
+    def _merge_layer(self, layer: EncoderLayer, adapter: Adapter) -> None:
+        if hasattr(adapter, "project"):
+            for linear, projections in layer.projections:
+                frozen, frozen_bias = layer.split(linear, projections)
+                weight, bias = adapter.merge_projection(
+                    frozen.clone(), frozen_bias.clone(), projections
+                )
+                self._replace(linear.weight, weight.flatten(0, 1))
+                if linear.bias is not None:
+                    self._replace(linear.bias, bias.flatten())
+                for letter, separate in layer.separate_biases.items():
+                    self._replace(separate, bias[projections.index(letter)])
+        if hasattr(adapter, "hidden"):
+            self._replace(layer.mlp_out.weight, adapter.merge_hidden(layer.mlp_out.weight))
+
+    def _replace(self, parameter: Tensor, value: Tensor) -> None:
+        self.originals.append((parameter, parameter.detach().clone()))
+        parameter.copy_(value)
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Restore the original values."""
+        # In reverse: a parameter that was replaced twice gets its first value.
+        for parameter, original in reversed(self.originals):
+            parameter.copy_(original)
+        self.originals = []
+
+    def _require_unshared(self, backbone: nn.Module) -> None:
+        """Raise InputError if another module, with another adapter, shares a changed parameter."""
+        names: dict[int, list[str]] = {}
+        for name, parameter in backbone.named_parameters(remove_duplicate=False):
+            names.setdefault(_address(parameter), []).append(name)
+        for changed, _ in self.originals:
+            sharing = names.get(_address(changed), [])
+            if len(sharing) > 1:
+                raise InputError(
+                    f"this backbone cannot be merged: {' and '.join(sharing)} share their numbers, "
+                    "and one adapter would change them all"
+                )
+
+
+def _require_linear(layer: EncoderLayer) -> None:
+    for linear in layer.linears:
+        if why := why_not_linear(linear):
+            raise InputError(
+                f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear"
+            )
+
+
+def _address(tensor: Tensor) -> int:
+    """Return what equal views of one memory share; the meta device has no memory."""
+    return tensor.data_ptr() or id(tensor)

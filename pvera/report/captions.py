@@ -1,0 +1,112 @@
+"""The sentences of a caption that say which runs are behind a table."""
+
+from collections.abc import Iterable
+
+from pvera.data import vtab
+from pvera.report.scores import reached_max_epochs, record_of, score_frame
+from pvera.report.table import title
+
+#: More data sets are counted instead of named.
+NAMED_DATASETS = 6
+
+#: Method, data set and seed of a run.
+Cell = tuple[str, str, int]
+
+
+def caption_source(results: Iterable) -> str:
+    """Describe the runs behind a table, for its caption.
+
+    Args:
+        results: Records of trainings or of analyses on one backbone, or tuples that
+            begin with one.
+
+    Returns:
+        Sentences: profile, protocol, seeds, data sets and limits; then which runs
+        are missing or diverged.
+    """
+    records = [record_of(result) for result in results]
+    first = records[0]
+    seeds = sorted({record["seed"] for record in records})
+    facts = [
+        f"Profile {first['profile']}, {first['protocol']} protocol",
+        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
+        *_data(records),
+        *_limits(records),
+    ]
+
+    # An analysis has no members and no scores.
+    is_training = "members" in first
+    missing, diverged = _without_score(records) if is_training else ([], [])
+    sentences = [
+        "; ".join(facts),
+        f"{len(records)} runs" if len(records) > 1 else "1 run",
+        f"Missing: {_listed(missing)}" if missing else "",
+        f"Diverged and left out: {_listed(diverged)}" if diverged else "",
+    ]
+    return " ".join(f"{sentence}." for sentence in sentences if sentence)
+
+
+def _limits(records: list[dict]) -> list[str]:
+    """Return the limits that the trainings of `records` share, as phrases."""
+    config = records[0]["config"]
+    phrases = []
+    if "max_epochs" in config:
+        chosen = sum(bool(record["chosen"]) for record in records)
+        ended = reached_max_epochs(records)
+        reached = f" ({ended} of {chosen} chosen trainings reached this limit)" if ended else ""
+        phrases.append(f"at most {config['max_epochs']} epochs{reached}")
+    if config["precision"] != "float32":
+        phrases.append(config["precision"])
+    if config["images"]:
+        phrases.append(f"a trial on the first {config['images']} samples of each split")
+    return phrases
+
+
+def _data(records: list[dict]) -> list[str]:
+    """Return the data sets, their copy, and how it differs from VTAB-1k, as phrases."""
+    names = list(dict.fromkeys(record["dataset"] for record in records))
+    # What `vtab.check` found, once per data set.
+    findings = dict.fromkeys(
+        f"{title(record['dataset'])} {', '.join(record['data_differs'])}"
+        for record in records
+        if "data_differs" in record
+    )
+    copies = sorted({record["data_copy"] for record in records if record.get("data_copy")})
+
+    if len(names) <= NAMED_DATASETS:
+        phrases = [f"data sets: {', '.join(map(title, names))}"]
+    elif names[0] in vtab.NAMES and not findings and len(names) < len(vtab.NAMES):
+        phrases = [f"{len(names)} of VTAB-1k's {len(vtab.NAMES)} data sets"]
+    else:
+        phrases = [f"{len(names)} data sets"]
+    if copies:
+        differences = f" ({'; '.join(findings)})" if findings else ""
+        phrases.append(f"copy of the data: {copies[0]}{differences}")
+    return phrases
+
+
+def _without_score(records: list[dict]) -> tuple[list[Cell], list[Cell]]:
+    """Return the runs that are missing, and those that diverged.
+
+    A method that has no run on a data set, or with a seed, was not asked there:
+    none is missing.
+    """
+    scores = score_frame(records)
+    recorded = {(record["method"], record["dataset"], record["seed"]) for record in records}
+    on_dataset = {(method, dataset) for method, dataset, _ in recorded}
+    with_seed = {(method, seed) for method, _, seed in recorded}
+
+    missing, diverged = [], []
+    for method in scores:
+        for _, dataset, seed in scores.index[scores[method].isna()]:
+            if (method, dataset, seed) in recorded:
+                diverged.append((method, dataset, seed))
+            elif (method, dataset) in on_dataset and (method, seed) in with_seed:
+                missing.append((method, dataset, seed))
+    return missing, diverged
+
+
+def _listed(cells: list[Cell]) -> str:
+    return ", ".join(
+        f"{title(method)} on {title(dataset)} (seed {seed})" for method, dataset, seed in cells
+    )

@@ -1,0 +1,325 @@
+"""Saved adapters on images: opened with the record of their training, evaluated, or predicting."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from pvera import backbones, checkpoint, metrics, uncertainty
+from pvera.backbones import Backbone
+from pvera.data import custom, tasks, vtab
+from pvera.data.image_splits import ImageSplit, load_split
+from pvera.data.picture_folders import find_pictures
+from pvera.data.tasks import TASKS
+from pvera.errors import InputError
+from pvera.model import Member
+from pvera.study import analyses, results, training
+
+#: The folder of the suites' data sets.
+DATA = Path(__file__).resolve().parents[2] / "data"
+
+
+@dataclass(frozen=True)
+class SavedAdapter:
+    """An adapter's file, with what is needed to compute with it."""
+
+    file: Path
+    #: Its backbone, on the device that computes.
+    frozen: Backbone
+    #: The record of its training; empty for a file without one.
+    record: dict[str, Any]
+
+    def classes(self) -> list[str]:
+        """Return the names of the classes that it was trained on, in the order of its outputs."""
+        if "own_data" in self.record:
+            return self.record["own_data"]["classes"]
+        return tasks.class_names(self.record["dataset"])
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set whose test images an adapter is evaluated on."""
+
+    name: str
+    #: The folder of the data sets.
+    root: Path
+    #: The folder of one's own pictures that is installed under `name`; empty for none.
+    source: str = ""
+
+    def files(self) -> Iterator[Path]:
+        """Yield the files that belong to it: records, split files and pictures."""
+        yield self.root / vtab.RECORD
+        folder = self.root / self.name
+        yield from folder.glob("*.*")
+        for pictures in (folder, Path(self.source or folder)):
+            if pictures.is_dir():
+                yield from find_pictures(pictures)[0]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What an adapter predicts for images."""
+
+    #: The adapter's method, seed and tensors.
+    member: Member
+    #: Softmax scores (images, classes) of the adapter's mean.
+    probabilities: np.ndarray
+    #: A row per image, with the columns path, prediction and its score, the confidence. With
+    #: samples: draws_sd (standard deviation of the highest score), draws_prediction (the class that
+    #: most samples predict), interval_low and interval_high (95 % interval of that class's score).
+    #: With labels: label, correct (whether the prediction is), label_score, and with samples
+    #: draws_correct (share of samples that predict the label).
+    table: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An adapter on the test images of a data set."""
+
+    frozen: Backbone
+    member: Member
+    #: The data set's name, with a note where it differs from VTAB-1k.
+    dataset: str
+    #: As in `Predictions`.
+    table: pd.DataFrame
+    #: The metrics of result files.
+    metrics: dict[str, float | int]
+    #: Per class: images, correct predictions and accuracy.
+    classes: pd.DataFrame
+
+
+def open_adapter(
+    file: Path, backbone: str | None = None, weights: str | None = None, device: str = "cpu"
+) -> SavedAdapter:
+    """Open an adapter, the record of its training where one lies next to it, and its backbone.
+
+    Args:
+        file: The adapter.
+        backbone: Name of the backbone; by default that of the record.
+        weights: File of the backbone's weights, instead of the hub's.
+        device: Where to compute.
+
+    Raises:
+        InputError: A file is missing, is not the one that the training left, or is of texts; or
+            the backbone is unknown.
+    """
+    if not file.is_file():
+        raise InputError(f"{file}: no such file")
+    record = _read_record(file)
+    if record.get("category") == "language":
+        raise InputError(f"{file} reads text; adapters of images can be evaluated here")
+    name = backbone or record.get("backbone")
+    if name is None:
+        raise InputError(f"which backbone is {file} for? Name it with --backbone")
+
+    if record and device == "cpu":
+        # Another number of threads rounds sums differently.
+        torch.set_num_threads(record["environment"]["threads"])
+    size = record["config"]["image_size"] if name == record.get("backbone") else None
+    frozen = backbones.load(name, weights=weights, image_size=size)
+    frozen.model.to(device)
+    return SavedAdapter(file, frozen, record)
+
+
+def _read_record(adapter: Path) -> dict[str, Any]:
+    path = adapter.with_suffix(".json")
+    if not path.exists():
+        return {}
+    results.kept_file(path, results.ADAPTER)  # refuses another adapter than that of the record
+    return results.read_dict(path)
+
+
+def find_data_set(
+    adapter: SavedAdapter, data_set: str | None = None, root: Path | None = None
+) -> DataSet:
+    """Find the data set to evaluate an adapter on.
+
+    Args:
+        adapter: The adapter; its record names the default.
+        data_set: A name, or NAME=FOLDER for one's own pictures.
+        root: Folder of the data sets; by default that of their suite.
+
+    Raises:
+        InputError: There is no name, or it is that of a data set of texts.
+    """
+    name, _, source = (data_set or adapter.record.get("dataset") or "").partition("=")
+    if not name:
+        raise InputError(
+            f"which images is {adapter.file} to be evaluated on? Name them with --data-set"
+        )
+    suite = TASKS[name].suite if name in TASKS else "own"
+    if suite == "glue":
+        raise InputError(
+            f"{name!r} is a data set of texts; adapters of images can be evaluated here"
+        )
+    folder = "vtab-1k" if suite == "vtab" else suite
+    return DataSet(name, root or DATA / folder, source)
+
+
+def evaluate(adapter: SavedAdapter, data: DataSet, samples: int | None = None) -> Evaluation:
+    """Evaluate an adapter on test images; one's own pictures are installed first.
+
+    Args:
+        adapter: The adapter.
+        data: The data set.
+        samples: Monte Carlo samples for the table, as in `predict`.
+
+    Raises:
+        InputError: The data set is missing or wrong, has other classes than the adapter, or may
+            hold images of the adapter's training; or as `predict`.
+    """
+    if data.source:
+        _install(adapter, data)
+    vtab.require(data.root, data.name)
+    accepted = vtab.read_record(data.root).get(data.name)
+    classes = tasks.class_names(data.name, data.root)
+    if adapter.record:
+        require_unseen(adapter.record, custom.current(data.root, data.name), data.name)
+        _require_same_classes(adapter, data.name, classes)
+        same_name = data.name == adapter.record["dataset"]
+        if same_name and adapter.record.get("data_differs") != accepted:
+            folder = data.root / data.name
+            raise InputError(f"{folder} is another copy than that of the adapter's training")
+
+    split = load_split(data.root, data.name, "test", adapter.frozen.image_size)
+    predictions = predict(adapter, split, classes, samples)
+    return Evaluation(
+        frozen=adapter.frozen,
+        member=predictions.member,
+        dataset=f"{data.name} ({vtab.DIFFERS})" if accepted else data.name,
+        table=predictions.table,
+        metrics=metrics.evaluate(predictions.probabilities, split.labels),
+        classes=_per_class(predictions.table, classes),
+    )
+
+
+def _install(adapter: SavedAdapter, data: DataSet) -> None:
+    # Checked before it replaces another folder of this name.
+    require_unseen(adapter.record, custom.split(data.source)[1], data.name)
+    manifest = custom.install(data.root, data.name, data.source)
+    print(custom.describe(data.name, manifest), flush=True)
+
+
+def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name: str) -> None:
+    """Check that test images of one's own data set are none of an adapter's training.
+
+    Args:
+        record: The record of the adapter's training.
+        manifest: `custom.current` of the data set; None for a known one.
+        name: The data set's name.
+
+    Raises:
+        InputError: They may be.
+    """
+    trained = record.get("own_data")
+    if trained is None or manifest is None:
+        return
+    same_pictures = manifest["pictures_sha256"] == trained["pictures_sha256"]
+    if same_pictures and manifest["split"] != trained["split"]:
+        raise InputError(
+            f"{name} is split otherwise than in the adapter's training: "
+            "split it as then, or train again"
+        )
+    if name == record["dataset"] and not same_pictures:
+        raise InputError(
+            f"the pictures of {name} have changed since the adapter's training: "
+            "restore them, or train again"
+        )
+
+
+def _require_same_classes(adapter: SavedAdapter, name: str, classes: list[str]) -> None:
+    trained_on = adapter.record["dataset"]
+    # Known data sets may have equal names of classes, such as numbers, that mean different things.
+    other_known = trained_on != name and {trained_on, name} <= TASKS.keys()
+    if adapter.classes() != classes or other_known:
+        raise InputError(
+            f"the adapter was trained on {trained_on}; it does not know the classes of {name}"
+        )
+
+
+def _per_class(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
+    labels = pd.Categorical(table.label, classes)
+    # A class without test images keeps its row.
+    grouped = table.correct.groupby(labels, observed=False)
+    per_class = grouped.agg(images="size", correct="sum", accuracy="mean")
+    return per_class.rename_axis("class")
+
+
+def predict(
+    adapter: SavedAdapter,
+    split: ImageSplit,
+    classes: Sequence[str],
+    samples: int | None = None,
+) -> Predictions:
+    """Predict images, as a training predicts with the adapter that it leaves.
+
+    Args:
+        adapter: The adapter.
+        split: The images.
+        classes: Names of the classes, in the order of labels.
+        samples: Number of Monte Carlo samples besides the mean, two or more. Their seed is the
+            record's, as in the experiment "uncertainty", or else the adapter's.
+
+    Raises:
+        InputError: The file is of another backbone or number of classes, or samples are asked of
+            an adapter without a distribution.
+    """
+    device = next(adapter.frozen.model.parameters()).device
+    data = split.data(adapter.frozen, device, in_memory=False)
+    precision = adapter.record.get("config", {}).get("precision", "float32")
+    sampled: dict[str, np.ndarray] = {}
+    with checkpoint.load(adapter.frozen.model, adapter.file).eval() as model:
+        (member,) = model.members
+        if member.num_classes != len(classes):
+            raise InputError(
+                f"{adapter.file} knows {member.num_classes} classes, "
+                f"the data set has {len(classes)}"
+            )
+        # What cannot be merged is computed as `training.fit` leaves it: the same bits.
+        model.last_mlp_on_class_token = not member.mergeable
+        with training.autocast(device.type, precision):
+            probabilities = training.predict(model, data)
+            if samples:
+                model.last_mlp_on_class_token = False
+                seed = adapter.record.get("seed", member.seed)
+                batches = analyses.sample_batches(model, data, samples, seed)
+                sampled = _concatenate([uncertainty.summarise(batch) for batch in batches])
+    table = _table(split, np.array(classes, object), probabilities, sampled)
+    return Predictions(member, probabilities, table)
+
+
+def _concatenate(batches: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    names = batches[0]
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in names}
+
+
+def _table(
+    split: ImageSplit,
+    names: np.ndarray,
+    probabilities: np.ndarray,
+    sampled: dict[str, np.ndarray],
+) -> pd.DataFrame:
+    """Return the table of `Predictions` from scores (images, classes) and summaries of samples."""
+    predicted = probabilities.argmax(axis=1)
+    # A string column would not hold file names that are not UTF-8.
+    table = pd.DataFrame({"path": pd.Series(split.names, dtype=object)})
+    table["prediction"] = names[predicted]
+    table["confidence"] = probabilities.max(axis=1)
+    if sampled:
+        table["draws_sd"] = sampled["sd"]
+        table["draws_prediction"] = names[sampled["predicted"]]
+        # A t-interval knows no bounds, a score has some.
+        table["interval_low"] = sampled["low"].clip(0, 1)
+        table["interval_high"] = sampled["high"].clip(0, 1)
+    if len(split.labels):
+        of_label = (np.arange(len(table)), split.labels)
+        table["label"] = names[split.labels]
+        table["correct"] = predicted == split.labels
+        table["label_score"] = probabilities[of_label]
+        if sampled:
+            table["draws_correct"] = sampled["votes"][of_label]
+    return table

@@ -1,0 +1,290 @@
+"""Jobs: one training or one analysis, from its description to its result file.
+
+A job is plain data, so it can be hashed and sent to worker processes.
+"""
+
+import importlib.metadata
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+
+from pvera import __version__, checkpoint, metrics
+from pvera.adapters.base import derive
+from pvera.data import inputs, tasks, vtab
+from pvera.data.inputs import Data
+from pvera.data.tasks import Task
+from pvera.model import AdaptedModel, adapt
+from pvera.study import results, training
+from pvera.study.protocol import Protocol
+from pvera.study.records import IDENTITY, SCHEMA
+from pvera.study.training import History, MemberConfig, TrainingConfig
+
+#: States of jobs that have their result.
+ENDED = ("done", "diverged")
+
+#: Called with the epochs that are done, and their largest number.
+OnStep = Callable[[int, int], None]
+
+
+def ignore_step(epoch: int, limit: int) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a worker executes: a training (`Run`) or an analysis; it leaves one result file.
+
+    A subclass adds to `known_config` and `data_config` whatever else influences its numbers, and
+    computes them in `compute`.
+    """
+
+    profile: str
+    #: Folder of the results: the experiment's name, unless it has a folder or a value of its own.
+    experiment: str
+    backbone: str
+    dataset: str
+    method: str
+    seed: int
+    precision: str
+    data_root: str
+    results_root: str
+    #: A local file of the backbone's weights, instead of the published ones.
+    weights: str | None = None
+    #: Pixels of an image's side, instead of the backbone's own.
+    image_size: int | None = None
+    #: Only the first ones of each split.
+    images: int | None = None
+    #: Arrays and adapter are kept, not the record alone.
+    keep: bool = True
+
+    @property
+    def path(self) -> Path:
+        """The result file."""
+        return results.path_of(self.results_root, vars(self))
+
+    @property
+    def name(self) -> str:
+        """Backbone, data set, method and seed, in words for people."""
+        return f"{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
+
+    def known_config(self) -> dict:
+        """Return the part of `config` that is known without data and weights."""
+        return {"image_size": self.image_size} if self.image_size else {}
+
+    def data_config(self) -> dict:
+        """Return the part of `config` that is read from data and weights: hashes and sizes."""
+        return inputs.describe_backbone(self)
+
+    def config(self) -> dict:
+        """Return everything that influences the numbers of the result, and nothing else."""
+        return self.known_config() | self.data_config()
+
+    def state(self, compare_data: bool = True) -> str:
+        """Compare the job with its result file.
+
+        Args:
+            compare_data: Compare hashes of data and weights too, which reads both; otherwise the
+                recorded hashes are trusted.
+
+        Returns:
+            "missing", "done", "diverged" (a training that ended without a usable member) or
+            "different" (a result of another configuration or of other data).
+        """
+        if not self.path.exists():
+            return "missing"
+
+        record = results.read(self.path)
+        if compare_data:
+            config = self.config()
+        else:
+            config = record.config | self.known_config()
+        if results.config_hash(config) != record.config_hash:
+            return "different"
+        return "diverged" if record.diverged else "done"
+
+    def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
+        """Return the job's part of its record, and what `results.write` keeps with it."""
+        raise NotImplementedError
+
+    def execute(self, device: str = "cpu", on_step: OnStep = ignore_step) -> None:
+        """Compute on a device and write the result file."""
+        started = time.perf_counter()
+        if device.startswith("cuda") and torch.cuda.is_initialized():
+            torch.cuda.reset_peak_memory_stats(device)
+        with training.autocast(device, self.precision):
+            computed, files = self.compute(device, on_step)
+            made_by = environment(device)
+
+        record: dict[str, Any] = {"schema": SCHEMA}
+        record |= {name: getattr(self, name) for name in IDENTITY}
+        record |= computed
+        record["environment"] = made_by | record.get("environment", {})
+        record["config_hash"] = results.config_hash(record["config"])
+        record["cost"] = {
+            "wall_seconds": round(time.perf_counter() - started, 2),
+            "peak_memory_mb": _peak_memory(device) // 2**20,
+        }
+        results.write(self.path, record, **files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Job):
+    """One training: a method's grid on one data set with one seed."""
+
+    members: tuple[MemberConfig, ...]
+    training: TrainingConfig
+    protocol: Protocol = field(hash=False)
+    #: Of texts: see `pvera.adapt`.
+    pool: str = "first"
+
+    def known_config(self) -> dict:
+        """Add the members, the protocol and the schedule."""
+        schedule = self.training.model_dump()
+        config = super().known_config() | {
+            "seed": self.seed,
+            "members": [asdict(member) for member in self.members],
+            "protocol": asdict(self.protocol),
+            "max_epochs": schedule.pop("epochs"),
+        }
+        return (
+            config
+            | schedule
+            | {
+                "precision": self.precision,
+                "images": self.images,
+                "pool": self.pool,
+            }
+        )
+
+    def data_config(self) -> dict:
+        """Add the hash of all three splits."""
+        return super().data_config() | {"data_sha256": inputs.data_sha256(self)}
+
+    def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
+        """Train the members in parallel, choose one, and test it."""
+        frozen, (train, validation, test) = inputs.load_for_job(self, device)
+        task = tasks.find_task(self.dataset, self.data_root)
+        is_text = task.category == "language"
+        methods = [member.method for member in self.members]
+
+        scores: dict[str, Any] | None = None
+        files: dict[str, Any] = {}
+        with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
+            # The head reads no other token. Set for training and test alike, which rounds alike.
+            model.last_mlp_on_class_token = True
+            settings = (self.members, self.training, self.protocol, self.seed)
+            histories = training.fit(model, train, validation, *settings, on_step)
+            best = training.choose(histories, self.protocol)
+            members = self._describe_members(model, histories)
+            if best is not None:
+                scores, files = self._test(model, best, histories[best], test, is_text)
+
+        package = "transformers" if is_text else "timm"
+        record = {
+            "category": task.category,
+            "protocol": self.protocol.name,
+            **self._describe_data(task),
+            "config": self.config(),
+            "members": members,
+            "chosen": self._describe_choice(best, histories),
+            "test": scores,
+            "environment": {
+                "weights_file_sha256": frozen.file_sha256,
+                package: importlib.metadata.version(package),
+            },
+        }
+        return record, files if self.keep else {}
+
+    def _describe_data(self, task: Task) -> dict:
+        if task.suite == "vtab":
+            return vtab.provenance(self.data_root, self.dataset)
+        return tasks.provenance(self.data_root, self.dataset)
+
+    def _member_seeds(self) -> list[int]:
+        numbers = range(len(self.members))
+        if self.protocol.own_draws:
+            return [derive(self.seed, "member", number) for number in numbers]
+        return [self.seed for _ in numbers]
+
+    def _describe_members(self, model: AdaptedModel, histories: list[History]) -> list[dict]:
+        described = []
+        for config, member, history in zip(self.members, model.members, histories, strict=True):
+            counts = member.count()
+            described.append(
+                {
+                    "grid": config.grid,
+                    "status": history.status,
+                    "best_validation_loss": history.best_loss,
+                    "best_epoch": history.best_epoch,
+                    "epochs": history.epochs,
+                    **{f"{part}_parameters": count for part, count in counts.items()},
+                    "curve": history.curve,
+                }
+            )
+        return described
+
+    def _describe_choice(self, best: int | None, histories: list[History]) -> dict | None:
+        if best is None:
+            return None
+        epoch = histories[best].best_epoch
+        return {"member": best, "epoch": epoch, "grid": self.members[best].grid}
+
+    def _test(
+        self, model: AdaptedModel, best: int, history: History, test: Data, is_text: bool
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the scores of a member at its best epoch, and what is kept of it."""
+        model.active = [best]
+        model.members[best].load_state_dict(history.best_state, strict=False)
+        adapter = checkpoint.dumps(model)
+        labels = test.labels.cpu().numpy()
+        probabilities = training.predict(model, test)
+
+        scores = metrics.evaluate(probabilities, labels)
+        if is_text:  # GLUE reports it for some tasks
+            scores["matthews"] = metrics.matthews(probabilities, labels)
+        return scores, {"probabilities": probabilities, "labels": labels, "adapter": adapter}
+
+
+def environment(device: str) -> dict:
+    """Return versions, device and threads.
+
+    Another version or device rounds differently, and so may a processor of the same name.
+    """
+    versions = {module.__name__: module.__version__ for module in (torch, timm, np)}
+    is_cuda = device.startswith("cuda")
+    return {
+        "pvera": __version__,
+        "python": platform.python_version(),
+        **versions,
+        "device": torch.cuda.get_device_name() if is_cuda else f"cpu: {_processor()}",
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _peak_memory(device: str) -> int:
+    """Return bytes: of the GPU for this job; without one, of this process so far."""
+    if device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

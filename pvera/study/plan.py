@@ -1,0 +1,205 @@
+"""Plans: which trainings and analyses of a profile can start, and which have their result.
+
+docs/extending.md adds an analysis.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pvera.data import suite, tasks
+from pvera.errors import InputError
+from pvera.study import analyses, predictors, results
+from pvera.study.analyses import Analysis
+from pvera.study.jobs import ENDED, Job, Run
+from pvera.study.profiles import Profile, require_known
+from pvera.study.search import trainings
+
+#: Numbers of Monte Carlo samples; few samples are the first of the many.
+SAMPLE_COUNTS = [2, 4, 8, 16]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The jobs of some experiments of a profile, with results below `root`."""
+
+    profile: Profile
+    #: Names of experiments or of analyses.
+    experiments: tuple[str, ...]
+    root: Path
+    #: Results of another configuration are replaced.
+    replace: bool = False
+
+    def jobs(self) -> list[Job]:
+        """List what can start, done or not, in the order of the experiments."""
+        jobs: list[Job] = []
+        for name in self.experiments:
+            jobs += list_jobs(self.profile, name, self.root)
+        return jobs
+
+    def states(self, jobs: list[Job], compare_data: bool = True) -> dict[Job, str]:
+        """Return the state of each job (`Job.state`), in their order.
+
+        Raises:
+            InputError: A result is of another configuration, and `replace` is not set.
+        """
+        states = {job: job.state(compare_data) for job in jobs}
+        different = [job for job, state in states.items() if state == "different"]
+        if different and not self.replace:
+            raise InputError(
+                f"{len(different)} result files were made with another configuration, the first "
+                f"is {different[0].path}; use --replace to run them again, or --results for "
+                "another folder"
+            )
+        return states
+
+    def missing(self) -> list[Job]:
+        """List the jobs that are still to be executed, as `unfinished`.
+
+        Raises:
+            InputError: As `states`.
+        """
+        return unfinished(self.states(self.jobs()))
+
+
+def unfinished(states: dict[Job, str]) -> list[Job]:
+    """List the jobs that have no result, trainings of large grids first.
+
+    Workers that share them then end at about the same time.
+    """
+    jobs = [job for job, state in states.items() if state not in ENDED]
+    return sorted(jobs, key=lambda job: -len(getattr(job, "members", ())))
+
+
+def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
+    """List the jobs of an experiment or an analysis that can start.
+
+    An analysis whose training has left no adapter is not listed yet.
+
+    Raises:
+        InputError: The profile has no experiment of that name, and there is no such analysis.
+    """
+    if name in profile.experiments:
+        return [*trainings(profile, root, name)]
+
+    require_known("experiment", name, (*profile.experiments, *ANALYSES))
+    list_analyses, default = ANALYSES[name]
+    on_one_backbone = profile.with_(backbones=profile.backbones[:1])
+    jobs: list[Job] = []
+    for experiment in profile.analyses.get(name, [default]):
+        if experiment in profile.experiments:
+            runs = trainings(on_one_backbone, root, experiment)
+            jobs += list_analyses(profile, runs, name)
+    return jobs
+
+
+# Analyses. Each function lists those of one kind that can start, of the runs of an experiment.
+
+
+def uncertainty(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+    """List Monte Carlo inference with every PVeRA adapter (Section 4.3, Appendix C)."""
+    settings: dict[str, Any] = {"draws": SAMPLE_COUNTS, "pictures": profile.pictures}
+    return [
+        analysis_of([run], name, analyses.uncertainties, **settings)
+        for run in with_adapter(runs, "pvera")
+    ]
+
+
+def out_of_distribution(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+    """List adapters, each on the test images of several data sets (Section 4.4).
+
+    By default they are the first data set of each category: the paper has three, and does not
+    name them.
+    """
+    first_of_category: dict[str, str] = {}
+    for dataset in profile.datasets:
+        category = tasks.find_task(dataset, profile.data).category
+        first_of_category.setdefault(category, dataset)
+    tested = profile.out_of_distribution or list(first_of_category.values())
+    return [
+        analysis_of([run], name, analyses.out_of_distribution, tested)
+        for run in with_adapter(runs, "vera", "pvera")
+        if run.dataset in tested
+    ]
+
+
+def latent_maps(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+    """List latent maps on the first data set with the first seed (Section 4.4).
+
+    The first data set of the paper's profile is the paper's.
+    """
+    if not profile.pictures:
+        return []
+    first = (profile.datasets[0], profile.seeds[0])
+    return [
+        analysis_of([run], name, analyses.latent_maps, shown=5, draws=4)
+        for run in with_adapter(runs, "vera", "pvera")
+        if (run.dataset, run.seed) == first
+    ]
+
+
+def focus(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+    """List adapters of synthetic tasks with objects, whose pixels are known (Section 4.4)."""
+    return [
+        analysis_of([run], name, analyses.focus)
+        for run in with_adapter(runs, "vera", "pvera")
+        if run.dataset in suite.WITH_OBJECTS
+    ]
+
+
+def predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+    """List one analysis per data set of all seeds' adapters, for methods that can sample.
+
+    It can start once all these trainings have ended.
+    """
+    seeds: dict[tuple[str, str, str], list[Run]] = {}
+    for run in runs:
+        if run.method == "pvera" or getattr(run.members[0].method, "dropout", None):
+            seeds.setdefault((run.experiment, run.dataset, run.method), []).append(run)
+    return [
+        analysis_of(group, name, predictors.compare, samples=max(SAMPLE_COUNTS))
+        for group in seeds.values()
+        if all(has_adapter(run) for run in group)
+    ]
+
+
+def with_adapter(runs: list[Run], *methods: str) -> list[Run]:
+    """Return the runs of these methods that have left an adapter."""
+    return [run for run in runs if run.method in methods and has_adapter(run)]
+
+
+def has_adapter(run: Run) -> bool:
+    """Return whether the record of a run names an adapter."""
+    return run.path.exists() and results.ADAPTER in results.read(run.path).files
+
+
+def analysis_of(
+    runs: list[Run], name: str, function: Callable, tested: list[str] | None = None, **settings
+) -> Analysis:
+    """Build an analysis of adapters, in a folder with the name of their experiment.
+
+    Args:
+        runs: Each has left an adapter.
+        name: Of the analysis, and of the folder where the experiment is the benchmark.
+        function: See `Analysis`.
+        tested: Data sets; by default that of the runs.
+        settings: Whatever else influences the numbers.
+    """
+    experiment = runs[0].experiment
+    folder = name if experiment == "benchmark" else f"{name}_{experiment}"
+    return Analysis.build(runs, folder, function, tested, **settings)
+
+
+#: From the profile, the runs of an experiment and the analysis' name to what can start.
+Listing = Callable[[Profile, list[Run], str], list[Analysis]]
+
+#: Per analysis its listing, and the experiment whose adapters it reads unless the profile names
+#: others.
+ANALYSES: dict[str, tuple[Listing, str]] = {
+    "uncertainty": (uncertainty, "benchmark"),
+    "out_of_distribution": (out_of_distribution, "benchmark"),
+    "latents": (latent_maps, "benchmark"),
+    "focus": (focus, "benchmark"),
+    "predictors": (predictor_scores, "benchmark"),
+}

@@ -1,0 +1,258 @@
+"""The trainings of a profile's experiments: which there are, and the settings of each.
+
+A training that needs a value which a search has not found is not listed yet; whoever executes the
+trainings lists them again afterwards.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from pvera import text_encoders
+from pvera.adapters import METHODS, Method
+from pvera.errors import InputError
+from pvera.study import results
+from pvera.study.jobs import Run
+from pvera.study.profiles import TRAINING_HYPERPARAMETERS, Experiment, Hyperparameters, Profile
+from pvera.study.protocol import PUBLISHED_BETA, VARIANTS, Protocol, Variant
+from pvera.study.training import MemberConfig
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of an experiment, before its settings are resolved."""
+
+    #: The experiment's name in the profile.
+    experiment: str
+    #: Folder of its results.
+    folder: str
+    backbone: str
+    dataset: str
+    method: str
+    seed: int
+    #: The value of the hyperparameter that the experiment varies.
+    varied: Hyperparameters
+    variant: Variant
+
+
+def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
+    """List the trainings of an experiment that can start, by backbone and seed.
+
+    Args:
+        profile: Has the experiment.
+        root: Folder of the results, which say what searches have chosen.
+        name: Of the experiment.
+    """
+    runs = [resolve(profile, root, cell) for cell in expand(profile, name)]
+    return [run for run in runs if run is not None]
+
+
+def expand(profile: Profile, name: str) -> Iterator[Cell]:
+    """Yield all trainings of an experiment."""
+    experiment = profile.experiments[name]
+    backbones = _selected(profile.backbones, experiment.backbones)
+    seeds = experiment.seeds or profile.seeds
+    folders = experiment.folders(name).items()
+    datasets = _selected(profile.datasets, experiment.datasets)
+    methods = _selected(list(profile.methods), experiment.methods)
+
+    axes = product(backbones, seeds, folders, datasets, methods)
+    for backbone, seed, (folder, values), dataset, method in axes:
+        varied = dict(values)
+        protocol = varied.pop("protocol", experiment.protocol or profile.protocol)
+        variant = VARIANTS[protocol]
+        if variant.method in (None, method):
+            yield Cell(name, folder, backbone, dataset, method, seed, varied, variant)
+
+
+def _selected(names: list[str], selection: list[str] | None) -> list[str]:
+    return [name for name in names if selection is None or name in selection]
+
+
+def resolve(profile: Profile, root: str | Path, cell: Cell) -> Run | None:
+    """Return a training with its settings; None while a search that it needs has not ended."""
+    experiment = profile.experiments[cell.experiment]
+    inherited = _inherited(profile, root, cell)
+    grid = _grid(profile, root, cell)
+    if inherited is None or not grid:
+        return None
+
+    fixed = inherited | experiment.set | cell.varied
+    protocol = cell.variant.protocol
+    members = [
+        build_member(profile, cell.method, protocol, cell.dataset, fixed, values) for values in grid
+    ]
+    return Run(
+        profile=profile.name,
+        experiment=cell.folder,
+        backbone=cell.backbone,
+        dataset=cell.dataset,
+        method=cell.method,
+        seed=cell.seed,
+        members=tuple(members),
+        training=profile.training,
+        protocol=protocol,
+        precision=profile.precision,
+        data_root=profile.data,
+        results_root=str(root),
+        weights=profile.weights.get(cell.backbone),
+        image_size=profile.image_size,
+        images=None if experiment.all_images else profile.images,
+        pool=text_encoders.pool(cell.backbone) if profile.text else "first",
+        keep=experiment.keep,
+    )
+
+
+def _inherited(profile: Profile, root: str | Path, cell: Cell) -> Hyperparameters | None:
+    """Return what searches elsewhere chose for the method; None while one has not ended."""
+    inherited: Hyperparameters = {}
+    for name in profile.experiments[cell.experiment].inherit:
+        other = profile.experiments[name]
+        if cell.method not in (other.methods or profile.methods):
+            continue
+        choice = chosen_values(profile, root, cell, name)
+        if choice is None:
+            return None
+        inherited |= choice
+    return inherited
+
+
+def _grid(profile: Profile, root: str | Path, cell: Cell) -> list[Hyperparameters]:
+    """Return the values in which the members of a training differ.
+
+    They are the whole grid, or what another seed chose from it: nothing while it has not chosen.
+    """
+    experiment = profile.experiments[cell.experiment]
+    is_fixed = cell.backbone in profile.fixed_grid and not experiment.grid
+    if is_fixed or not experiment.search:
+        return [default_values(profile, cell.method)]
+
+    grid = combinations(experiment.grid or profile.methods[cell.method].get("grid", {}))
+    chooser = experiment.choose or profile.choose
+    is_first = cell.seed == _first_seed(profile, experiment)
+    if len(grid) == 1 or chooser == "each_seed" or (chooser == "first_seed" and is_first):
+        return grid
+    if chooser == "first_seed":
+        choice = chosen_values(profile, root, cell, cell.experiment, cell.folder)
+    else:
+        choice = chosen_values(profile, root, cell, chooser)
+    return [values for values in grid if values == choice]
+
+
+def chosen_values(
+    profile: Profile, root: str | Path, cell: Cell, name: str, folder: str | None = None
+) -> Hyperparameters | None:
+    """Return what the first seed of an experiment chose for a method on a data set.
+
+    Args:
+        profile: Has the experiment.
+        root: Folder of the results.
+        cell: Names backbone, data set and method.
+        name: Of the experiment.
+        folder: Of the experiment's results, by default its own or its name.
+
+    Returns:
+        The values; None while there is no result, or where all members diverged.
+    """
+    experiment = profile.experiments[name]
+    path = results.path_of(
+        root,
+        {
+            "profile": profile.name,
+            "experiment": folder or experiment.folder or name,
+            "backbone": cell.backbone,
+            "dataset": cell.dataset,
+            "method": cell.method,
+            "seed": _first_seed(profile, experiment),
+        },
+    )
+    if not path.exists():
+        return None
+    chosen = results.read(path).chosen
+    return chosen.grid if chosen else None
+
+
+def _first_seed(profile: Profile, experiment: Experiment) -> int:
+    return (experiment.seeds or profile.seeds)[0]
+
+
+# One method's grid
+
+
+def combinations(values: dict[str, list]) -> list[Hyperparameters]:
+    """Return all combinations of the values, each by name."""
+    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+
+
+def default_values(profile: Profile, method: str) -> Hyperparameters:
+    """Return the values that replace a method's grid where it is not searched.
+
+    Raises:
+        InputError: The method has a grid and no default.
+    """
+    options = profile.methods[method]
+    if "grid" in options and "default" not in options:
+        raise InputError(
+            f"profile {profile.name!r}: methods.{method}.default: is missing, the values that "
+            "replace the grid where it is not searched"
+        )
+    return options.get("default", {})
+
+
+def build_member(
+    profile: Profile,
+    method: str,
+    protocol: Protocol,
+    dataset: str,
+    fixed: Hyperparameters,
+    values: Hyperparameters,
+) -> MemberConfig:
+    """Build one member of a method's grid.
+
+    Args:
+        profile: Has the method's hyperparameters.
+        method: Its key.
+        protocol: May have hyperparameters of its own.
+        dataset: Whose β is meant where the profile says "published".
+        fixed: Hyperparameters of all members, instead of the profile's.
+        values: Those in which this member differs from the others.
+
+    Raises:
+        InputError: The paper has no β for the data set.
+    """
+    settings = profile.methods[method] | fixed | values
+    rate = settings.get("learning_rate", profile.learning_rate)
+    beta = settings.get("beta", 0.0)
+    if beta == "published":
+        if dataset not in PUBLISHED_BETA:
+            raise InputError(
+                f"the paper has no β for {dataset}: write a number instead of 'published' in the "
+                "profile"
+            )
+        beta = PUBLISHED_BETA[dataset]
+    return MemberConfig(
+        method=build_method(profile, method, protocol, fixed | values),
+        adapter_lr=rate,
+        # Linear probing has no adapter: the searched rate is the head's.
+        head_lr=rate if method == "linear" else profile.learning_rate,
+        beta=beta,
+        grid=values,
+    )
+
+
+def build_method(
+    profile: Profile, method: str, protocol: Protocol, values: Hyperparameters
+) -> Method:
+    """Build a method with the profile's hyperparameters.
+
+    Args:
+        profile: Has the method's hyperparameters.
+        method: Its key.
+        protocol: Its hyperparameters replace the profile's.
+        values: They replace both.
+    """
+    settings = profile.methods[method] | protocol.adapters.get(method, {}) | values
+    for name in ("grid", "default", *TRAINING_HYPERPARAMETERS):
+        settings.pop(name, None)
+    return METHODS[method](**settings)
