@@ -27,6 +27,7 @@ from pvera.study.plan import ANALYSES, Plan
 
 
 def main() -> None:
+    """Analyse what the command line asks for."""
     analyse(parse(__doc__))
 
 

@@ -83,6 +83,7 @@ SIZES = {
 
 
 def main() -> None:
+    """Measure what the command line asks for, and print all ratios."""
     parser = Parser(__doc__)
     several: dict[str, Any] = {"nargs": "+"}
     parser.add_argument(

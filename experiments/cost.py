@@ -20,6 +20,7 @@ from pvera.study.profiles import Profile
 
 
 def main() -> None:
+    """Count the costs of the profile on the command line."""
     parser = Parser(__doc__)
     words = "name in experiments/profiles, or a YAML file (%(default)s)"
     parser.add_argument("--profile", default="demo", help=words)

@@ -131,6 +131,7 @@ def write_deberta(folder: Path) -> None:
 
 
 def main() -> None:
+    """Write the stand-ins and do both profiles."""
     _, options = Parser(__doc__).parse_known_args()
     profile, text_profile = read_profile("rehearsal"), read_profile("rehearsal_text")
     for folder in (FOLDER, ROOT / "results/rehearsal", ROOT / "results/rehearsal_text"):

@@ -45,6 +45,7 @@ gc.enable()
 
 
 def main() -> None:
+    """Do all of the profile on the command line."""
     parser = Parser(__doc__)
     parser.add_argument("profile", help="name in experiments/profiles")
     parser.add_argument("options", nargs=argparse.REMAINDER, help="options of experiments/train.py")

@@ -36,6 +36,7 @@ from pvera.study.worker import DIVERGED, cores, work_together
 
 
 def main() -> None:
+    """Train what the command line asks for."""
     train(parse(__doc__))
 
 

@@ -279,7 +279,7 @@ def predict(
                 f"{adapter.file} knows {member.num_classes} classes, "
                 f"the data set has {len(classes)}"
             )
-        # What cannot be merged is computed as `training.fit` leaves it: the same bits.
+        # What cannot be merged is computed as in the test of its training: the same bits.
         model.last_mlp_on_class_token = not member.mergeable
         with training.autocast(device.type, precision):
             probabilities = training.predict(model, data)

@@ -149,21 +149,16 @@ class Run(Job):
     def known_config(self) -> dict:
         """Add the members, the protocol and the schedule."""
         schedule = self.training.model_dump()
-        config = super().known_config() | {
-            "seed": self.seed,
-            "members": [asdict(member) for member in self.members],
-            "protocol": asdict(self.protocol),
-            "max_epochs": schedule.pop("epochs"),
-        }
-        return (
-            config
-            | schedule
-            | {
-                "precision": self.precision,
-                "images": self.images,
-                "pool": self.pool,
-            }
-        )
+        config = super().known_config()
+        config["seed"] = self.seed
+        config["members"] = [asdict(member) for member in self.members]
+        config["protocol"] = asdict(self.protocol)
+        config["max_epochs"] = schedule.pop("epochs")
+        config |= schedule
+        config["precision"] = self.precision
+        config["images"] = self.images
+        config["pool"] = self.pool
+        return config
 
     def data_config(self) -> dict:
         """Add the hash of all three splits."""

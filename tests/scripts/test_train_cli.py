@@ -70,9 +70,9 @@ def test_ctrl_c_ends_at_once_with_130(folder):
     process = start(folder, "stopped", "--epochs", "5000")
     until(
         lambda: any(
-            reads(place, "train800-32-")
-            for place in marked(folder)
-            if place.name != str(process.pid)
+            reads(found, "train800-32-")
+            for found in marked(folder)
+            if found.name != str(process.pid)
         ),
         process,
     )
@@ -244,7 +244,7 @@ def test_a_profile_says_what_is_run_and_an_option_what_else(folder, capsys):
         )
 
 
-def test_one_rate_takes_the_place_of_grids_and_of_what_experiments_set(folder):
+def test_one_rate_replaces_grids_and_what_experiments_set(folder):
     given = parse("", ["--learning-rate", "0.5"])
     profile = change(Profile.read(folder / "small.yaml"), given)
     for experiment in ("beta", "benchmark"):

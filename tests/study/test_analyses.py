@@ -293,10 +293,10 @@ def test_predictors_against_the_library(method, trained, tmp_path, monkeypatch):
         ("samples", 1),
         ("ensemble", -1),
     ]
-    for place, scores in expected.items():
+    for key, scores in expected.items():
         for name, value in scores.items():
-            assert frame.loc[place, name] == pytest.approx(value, abs=1e-5, nan_ok=True), (
-                place,
+            assert frame.loc[key, name] == pytest.approx(value, abs=1e-5, nan_ok=True), (
+                key,
                 name,
             )
 

@@ -118,11 +118,11 @@ def test_without_a_search_the_default_replaces_the_grid(tmp_path):
     assert len(searched) == 2
     with pytest.raises(InputError, match="^profile 'mine': methods.vera.default: is missing"):
         list_jobs(fixed.with_(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
-    of_lora = {"alpha": 2.0, "grid": GRID, "default": {"rank": 16, "learning_rate": 1e-2}}
-    for run in list_jobs(fixed.with_(methods={"lora": of_lora}), "plain", tmp_path):
+    lora = {"alpha": 2.0, "grid": GRID, "default": {"rank": 16, "learning_rate": 1e-2}}
+    for run in list_jobs(fixed.with_(methods={"lora": lora}), "plain", tmp_path):
         (member,) = run.members
         assert (member.method, member.adapter_lr) == (pvera.LoRA(rank=16, alpha=2.0), 1e-2)
-        assert member.grid == of_lora["default"]
+        assert member.grid == lora["default"]
 
 
 @pytest.mark.parametrize("method, head_lr", [("linear", 1e-2), ("vera", 1e-4)])
@@ -348,10 +348,15 @@ def recorded(monkeypatch):
     """Return what reads a record. Backbones and data of runs have the hashes of their records."""
     read = cache(results.read)
     monkeypatch.setattr(results, "read", read)
-    config = lambda run: read(run.path).config  # noqa: E731
     names = ("weights_sha256", "image_size", "max_length")
-    of_backbone = lambda run: {name: value for name, value in config(run).items() if name in names}  # noqa: E731
-    monkeypatch.setattr(inputs, "describe_backbone", of_backbone)
+
+    def config(run) -> dict:
+        return read(run.path).config
+
+    def describe_backbone(run) -> dict:
+        return {name: value for name, value in config(run).items() if name in names}
+
+    monkeypatch.setattr(inputs, "describe_backbone", describe_backbone)
     monkeypatch.setattr(inputs, "data_sha256", lambda run, *tested: config(run)["data_sha256"])
     return read
 

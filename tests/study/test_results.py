@@ -273,13 +273,13 @@ def test_a_run_that_another_worker_has_finished_is_not_trained_again(plan, monke
     """It was missing when this worker made its list."""
     executed, execute = [], Run.execute
 
-    def beside_another(run, *arguments):
+    def with_another_worker(run, *arguments):
         executed.append(run)
         execute(run, *arguments)
         for other in plan.missing():
             execute(other)
 
-    monkeypatch.setattr(Run, "execute", beside_another)
+    monkeypatch.setattr(Run, "execute", with_another_worker)
     first = plan.jobs()[0]
     work(plan)
     assert executed == [first] and plan.missing() == []
@@ -297,7 +297,7 @@ def failing(monkeypatch, error: Exception) -> None:
     monkeypatch.setattr(Run, "execute", fail)
 
 
-def test_a_failure_ends_a_worker_or_is_left_beside_its_place(plan, monkeypatch):
+def test_a_failure_ends_a_worker_or_is_left_in_a_file(plan, monkeypatch):
     failing(monkeypatch, KeyError("gone"))
     with pytest.raises(RuntimeError, match="^tiny/vessels/lora/seed0: 'gone'$"):
         work(plan)

@@ -164,7 +164,7 @@ def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
         assert {run.state() for run in done} == {"done"}
     (tmp_path / "data/digits/images/test3.png").touch()
     scripts.forget()
-    assert {run.state() for run in done} == {"done"}, "the same pixels, read anew"
+    assert {run.state() for run in done} == {"done"}, "the same pixels, read again"
     state = safetensors.torch.load_file(tmp_path / "mine.safetensors")
     safetensors.torch.save_file(
         state | {"norm.bias": state["norm.bias"] + 1}, tmp_path / "mine.safetensors"
