@@ -277,7 +277,7 @@ def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
     for folder, part in part_of.items():
         if part is None:
             raise InputError(
-                f"{source} has folders of splits, so {folder.name!r} beside them cannot be a class"
+                f"{source} has folders of splits, so {folder.name!r} next to them cannot be a class"
             )
         classes += [(part, class_folder) for class_folder in visible_folders(folder)]
     if not any(part == "test" for part, _ in classes):
