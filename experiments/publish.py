@@ -38,7 +38,6 @@ def main() -> None:
     data = find_data_set(adapter, options.data_set, options.data)
     card = model_card(evaluate(adapter, data), has_own_weights=bool(options.weights))
 
-    # The folder is made last: nothing is left of an adapter that is refused.
     with writing(options.output):
         options.output.mkdir(parents=True)
         shutil.copyfile(options.adapter, options.output / ADAPTER)
