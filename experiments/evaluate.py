@@ -1,6 +1,6 @@
-"""Evaluate a saved adapter on test images.
+r"""Evaluate a saved adapter on test images.
 
-    python experiments/evaluate.py \\
+    python experiments/evaluate.py \
         results/synthetic/paper_tuning/tiny/digits/pvera/seed0.safetensors
     python experiments/evaluate.py ADAPTER --backbone tiny --data-set pets=FOLDER --draws 16
 
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--metrics", type=Path, metavar="FILE", help=text)
     options = parser.parse_args()
     outputs = [file for file in (options.predictions, options.metrics) if file]
+    # Before any work; files of the data set are known once the record is read.
     require_adapter_outputs(outputs, options)
 
     adapter = open_adapter(options.adapter, options.backbone, options.weights, options.device)

@@ -76,7 +76,7 @@ def require_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     for read in inputs if existing else ():
         for file in existing:
             if read.exists() and file.samefile(read):
-                raise InputError(f"{file} would take the place of an input: choose another name")
+                raise InputError(f"{file} would replace an input: choose another name")
 
 
 class AdapterParser(Parser):
@@ -117,9 +117,7 @@ def require_adapter_outputs(
     adapter = options.adapter
     for file in outputs:
         if file.resolve().with_suffix("") == adapter.resolve().with_suffix(""):
-            raise InputError(
-                f"{file} would take the place of the adapter or its record: choose another name"
-            )
+            raise InputError(f"{file} would replace the adapter or its record: choose another name")
     inputs = [adapter, adapter.with_suffix(".json"), *map(Path, images)]
     if options.weights:
         inputs.append(Path(options.weights))

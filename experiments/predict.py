@@ -50,12 +50,14 @@ def main() -> None:
             "Name them in the order of its outputs with --classes"
         )
     images = UndecodedImages(Path(), pictures, adapter.frozen.image_size)
+    # Pictures are decoded batch by batch, in the samples again: any number fits into memory.
     unlabelled = ImageSplit(images, np.empty(0, np.int64), pictures)
     table = predict(adapter, unlabelled, options.classes or adapter.classes(), options.draws).table
 
     unreadable = list_first(images.errors.values())
     if len(images.errors) == len(pictures):
         raise InputError(unreadable)
+    # Unreadable pictures were predicted as black ones.
     table = table[[path not in images.errors for path in pictures]]
     write_atomically(options.output, table.to_csv(index=False, float_format="%.6f"))
     print(f"{options.output}: {len(table)} pictures, the least certain have the lowest confidence")
@@ -72,6 +74,7 @@ def find_all_pictures(paths: list[str]) -> tuple[list[str], Counter[str]]:
     Raises:
         InputError: A path does not exist, or a folder holds no pictures.
     """
+    # A dictionary keeps the order, and each picture once.
     pictures: dict[str, None] = {}
     left_out: Counter[str] = Counter()
     for path in map(Path, paths):

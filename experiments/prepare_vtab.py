@@ -256,6 +256,7 @@ def find_data_sets(source: Path, names: Collection[str], extracted: Path) -> dic
     else:
         raise InputError(f"{source} does not exist")
 
+    # Folders win: only what they lack is extracted.
     rest = set(names) - folders.keys()
     if not rest:
         return folders

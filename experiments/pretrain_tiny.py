@@ -174,6 +174,7 @@ def augment(images: Tensor, noise: torch.Generator) -> Tensor:
     contrast = uniform(low, high, len(images), noise).view(shape)
     saturation = uniform(low, high, len(images), noise).view(shape)
     images = images * brightness
+    # Away from or towards the mean of the image (contrast) and of each pixel (saturation).
     images = torch.lerp(images.mean((1, 2, 3), keepdim=True), images, contrast)
     images = torch.lerp(images.mean(1, keepdim=True), images, saturation)
     return normalise(images.clamp(0, 1))
@@ -188,6 +189,7 @@ def crop_and_flip(images: Tensor, noise: torch.Generator) -> Tensor:
     height = (area / aspect).sqrt().clamp(max=1)
     flip = 1 - 2 * torch.randint(2, (n,), generator=noise)
 
+    # Maps output coordinates in [-1, 1] to the box; a negative width flips it.
     affine = torch.zeros(n, 2, 3)
     affine[:, 0, 0] = width * flip
     affine[:, 1, 1] = height
@@ -222,6 +224,7 @@ def train_epoch(
     """
     model.train()
     order = torch.randperm(len(images), generator=noise)
+    # Whole batches alone.
     order = order[: len(order) // BATCH_SIZE * BATCH_SIZE]
     losses = []
     for batch in tqdm(order.split(BATCH_SIZE), leave=False, mininterval=1):

@@ -70,6 +70,7 @@ def main() -> None:
     parser.device(DEVICE)
     options = parser.parse_args()
 
+    # Everything that can be missing is looked for before the first adapter computes.
     for name in options.datasets:
         require(options.data, name)
     require_writable(options.output)
@@ -86,6 +87,7 @@ def main() -> None:
             "accuracy": accuracy,
             "test_images": test_images,
         }
+        # Written after each data set: an interrupted call loses one.
         file = options.output / "accuracy.csv"
         table = update_csv(file, pd.DataFrame([row]), ["dataset", "backbone"])
     print(table.to_string(index=False, float_format="{:.1f}".format))

@@ -87,6 +87,7 @@ def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
     folder = Path(root) / name
     with store.lock_data_set(folder):
         before = read_manifest(root, name)
+        # A folder of another origin is never overwritten.
         if folder.exists() and not before and not _was_begun(folder, source):
             raise InputError(
                 f"{folder} exists and is no data set that --data-set wrote: choose another name"
@@ -142,7 +143,7 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
             pictures, or equal pictures with different labels or in two splits.
     """
     table, left_out = read(source)
-    pictures_sha256 = _digest(table)
+    pictures_sha256 = _digest(table)  # before splits are drawn
     classes = _sort_classes(set(table.label))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
@@ -244,6 +245,7 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
         raise InputError(f"{source} {'is no folder' if source.exists() else 'does not exist'}")
     classes = _class_folders(source)
     loose, left_out = find_pictures(source, skip=[folder for _, folder in classes])
+    # Pictures next to the folders of classes have no label.
     left_out[LOOSE] += len(loose)
 
     rows: list[Row] = []
@@ -277,7 +279,7 @@ def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
     for folder, part in part_of.items():
         if part is None:
             raise InputError(
-                f"{source} has folders of splits, so {folder.name!r} beside them cannot be a class"
+                f"{source} has folders of splits, so {folder.name!r} next to them cannot be a class"
             )
         classes += [(part, class_folder) for class_folder in visible_folders(folder)]
     if not any(part == "test" for part, _ in classes):

@@ -71,6 +71,7 @@ class ImageData:
 
         mean = torch.tensor(backbone.mean, device=device).view(1, 3, 1, 1)
         std = torch.tensor(backbone.std, device=device).view(1, 3, 1, 1)
+        # (pixel / 255 - mean) / std as one product and one sum, in place.
         self._scale = 1 / (255 * std)
         self._shift = -mean / std
 

@@ -116,6 +116,7 @@ def digest(splits: Sequence[Split]) -> str:
                 sha256.update(content)
         return sha256.hexdigest()
 
+    # Splits that are not in the store have no key.
     keys = [split.key for split in splits]
     return store.cached(keys, compute) if all(keys) else compute()
 
@@ -164,6 +165,7 @@ def prepare(jobs: Iterable[Job], decode: bool = True) -> None:
     Raises:
         InputError: Something is missing or wrong.
     """
+    # Many jobs read the same: each data set is checked once for each backbone.
     needed = list(dict.fromkeys((job.data_root, job.dataset, _Model.of(job)) for job in jobs))
     for root, name, _ in needed:
         vtab.require(root, name)
@@ -180,6 +182,9 @@ def prepare(jobs: Iterable[Job], decode: bool = True) -> None:
         else:
             for split in split_files.SPLITS:
                 image_splits.list_split(root, name, split, frozen.image_size)
+
+
+# The caches of size 1 hold large objects. Hashes and descriptions are small: all stay.
 
 
 @lru_cache(maxsize=1)

@@ -82,9 +82,11 @@ def cached(key: Any, compute: Callable[[], Any]) -> Any:
     """
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
     file = store_folder() / "digests" / f"{digest}.json"
+    # It may be missing, or damaged by a full disk.
     with suppress(OSError, ValueError):
         return json.loads(file.read_text())
     value = compute()
+    # Without a store the value is computed again the next time.
     with suppress(InputError):
         files.write_atomically(file, json.dumps(value))
     return value
@@ -119,7 +121,8 @@ def decoded(key: str, undecoded: UndecodedImages) -> np.memmap:
 
 
 def _decode_into(file: Path, undecoded: UndecodedImages) -> None:
-    """Decode into a file that is renamed to `file` once all of it is on the disk."""
+    """Decode into `file`, which appears when it is complete."""
+    # A killed process leaves a .partial file, which the next one overwrites.
     unfinished = file.with_suffix(".partial")
     count = len(undecoded)
     shape = (count, undecoded.size, undecoded.size, 3)
@@ -134,6 +137,7 @@ def _decode_into(file: Path, undecoded: UndecodedImages) -> None:
                     raise InputError(list_first(undecoded.errors.values()))
                 out.write(images.data)
                 bar.update(len(images))
+            # All of it is on the disk before it gets its name.
             out.flush()
             os.fsync(out.fileno())
         os.replace(unfinished, file)

@@ -261,12 +261,11 @@ def predict(
         adapter: The adapter.
         split: The images.
         classes: Names of the classes, in the order of labels.
-        samples: Number of Monte Carlo samples besides the mean, two or more. Their seed is the
-            record's, as in the experiment "uncertainty", or else the adapter's.
+        samples: Monte Carlo samples besides the mean, two or more, from the record's seed (as in
+            the experiment "uncertainty") or else the adapter's.
 
     Raises:
-        InputError: The file is of another backbone or number of classes, or samples are asked of
-            an adapter without a distribution.
+        InputError: The adapter has another backbone or number of classes, or no distribution.
     """
     device = next(adapter.frozen.model.parameters()).device
     data = split.data(adapter.frozen, device, in_memory=False)

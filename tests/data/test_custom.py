@@ -39,12 +39,12 @@ def lists(root, name="mine") -> dict[str, dict[str, int]]:
 
 def splits_of(copy, *parts) -> None:
     """Turn class folders into folders of splits."""
-    for of_class in list(copy.iterdir()):
-        for i, file in enumerate(sorted(of_class.iterdir())):
-            target = copy / parts[i % len(parts)] / of_class.name
+    for folder in list(copy.iterdir()):
+        for i, file in enumerate(sorted(folder.iterdir())):
+            target = copy / parts[i % len(parts)] / folder.name
             target.mkdir(parents=True, exist_ok=True)
             file.rename(target / file.name)
-        of_class.rmdir()
+        folder.rmdir()
 
 
 def test_class_folders_get_a_stratified_split(pictures, tmp_path):
@@ -67,9 +67,9 @@ def test_class_folders_get_a_stratified_split(pictures, tmp_path):
 def test_split_and_order_follow_from_content_alone(pictures, copy, tmp_path):
     """Renamed files change nothing; a class more or less moves no picture of another."""
     for number, file in enumerate(sorted(pictures.rglob("*.*"), reverse=True)):
-        place = tmp_path / "renamed" / file.parent.name
-        place.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, place / f"{number:03}{file.suffix}")
+        folder = tmp_path / "renamed" / file.parent.name
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, folder / f"{number:03}{file.suffix}")
     shutil.rmtree(copy / "coffee")
     sources = {"as is": pictures, "renamed": tmp_path / "renamed", "fewer": copy}
     tables = {name: custom.split(source)[0] for name, source in sources.items()}
@@ -82,9 +82,10 @@ def test_split_and_order_follow_from_content_alone(pictures, copy, tmp_path):
 
 
 def test_a_class_is_split_alike_for_ever():
-    drawn = custom._split_class("cat", list("abcdefghij"), custom.SHARES)
-    assert "".join(part[1] for part in drawn.values()) == "rrrraeearr"  # of train, validation, test
-    assert drawn != custom._split_class("dog", list("abcdefghij"), custom.SHARES)
+    part_of = custom._split_class("cat", list("abcdefghij"), custom.SHARES)
+    # The second letters of train, validation and test.
+    assert "".join(part[1] for part in part_of.values()) == "rrrraeearr"
+    assert part_of != custom._split_class("dog", list("abcdefghij"), custom.SHARES)
 
 
 def test_a_class_of_three_pictures_has_one_in_each_split():
@@ -125,8 +126,9 @@ def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(co
     shutil.copytree(copy / "astronaut", copy / "rocket/deep/@eaDir")
     shutil.copy(copy / "cat/grey1.png", copy)
     (copy / "coffee").rename(tmp_path / "elsewhere")
-    for link, place in {"cat/more": "elsewhere", "cat/again": "elsewhere", "dog": "gone"}.items():
-        (copy / link).symlink_to(tmp_path / place)
+    links = {"cat/more": "elsewhere", "cat/again": "elsewhere", "dog": "gone"}
+    for link, target in links.items():
+        (copy / link).symlink_to(tmp_path / target)
     (tmp_path / "elsewhere/loop").symlink_to(copy / "cat")
     described = custom.install(tmp_path, "mine", copy)
     assert (
@@ -146,8 +148,8 @@ def test_folders_of_file_servers_are_no_classes_and_count_as_in_a_prediction(cop
     """Beside classes, beside splits and inside a class."""
     splits_of(copy, "train", "val", "test")
     for number, name in enumerate(SYSTEM):
-        place = copy / ("", "train", "train/cat")[number % 3]
-        shutil.copytree(copy / "test/cat", place / name)
+        above = copy / ("", "train", "train/cat")[number % 3]
+        shutil.copytree(copy / "test/cat", above / name)
     shutil.copy(copy / "test/cat/exif14.JPG", copy / "test/._exif14.JPG")
     (copy / "test/notes.txt").write_text("a cat")
     described = custom.split(copy)[1]
@@ -162,14 +164,14 @@ def test_folders_of_file_servers_are_no_classes_and_count_as_in_a_prediction(cop
 def test_folders_of_the_system_may_be_closed(copy, monkeypatch):
     (copy / "lost+found").mkdir()
     (copy / "dog").mkdir()
-    plain = Path.iterdir
+    iterdir = Path.iterdir
 
-    def iterdir(place):
-        if place.name in ("lost+found", "dog"):
+    def closed(folder):
+        if folder.name in ("lost+found", "dog"):
             raise PermissionError(13, "Permission denied")
-        return plain(place)
+        return iterdir(folder)
 
-    monkeypatch.setattr(Path, "iterdir", iterdir)
+    monkeypatch.setattr(Path, "iterdir", closed)
     refused(lambda: custom.split(copy), "dog cannot be read: [Errno 13]")
     (copy / "dog").rmdir()
     assert custom.split(copy)[1]["left_out"] == {}
@@ -336,61 +338,81 @@ def options(tmp_path, *more) -> tuple:
     return *folders, "--device", "cpu", "--workers", 1, *more
 
 
-def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(
-    pictures, tmp_path, capsys, in_process
-):
-    """One seed, the corrected protocol; the printed command evaluates the adapter."""
+@pytest.fixture
+def trained(pictures, tmp_path, capsys, in_process) -> tuple[dict, list[str]]:
+    """Train PVeRA on the pictures as `photos`; return its record and the lines it prints."""
     more = ("--data-set", f"photos={pictures}", "--epochs", 1)
     status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, *more))
     assert status == 0, errors
-    counts, *_, last = output.splitlines()
-    assert counts == custom.describe("photos", custom.current(tmp_path / "data", "photos"))
-    (run,) = results.load_runs(tmp_path / "results", "own")
-    assert (run["method"], run["seed"], run["category"], run["test"]["images"]) == (
-        "pvera",
-        0,
-        "own",
-        16,
-    )
-    own_data = {"split": {"given": [], "drawn": custom.SHARES, "seed": 0}, "classes": CLASSES}
-    assert run["own_data"].pop("pictures_sha256") and run["own_data"] == own_data
-    assert str(pictures) not in json.dumps(run)
-    (command,) = re.findall(r"evaluate it: python experiments/evaluate.py (.+)", last)
-    renamed = shutil.copytree(pictures, tmp_path / "renamed")  # which is split alike
-    for index, file in enumerate(sorted(renamed.rglob("*.*"))):
+    (record,) = results.load_runs(tmp_path / "results", "own")
+    return record, output.splitlines()
+
+
+def renamed_files(pictures, folder) -> Path:
+    """Copy the pictures; their new names change nothing about their splits."""
+    shutil.copytree(pictures, folder)
+    for index, file in enumerate(sorted(folder.rglob("*.*"))):
         file.rename(file.with_stem(str(index)))
-    elsewhere = (
-        command.split()[0],
-        "--data",
-        tmp_path / "elsewhere",
-        "--data-set",
-        f"new={renamed}",
-    )
-    for arguments in (command.split(), elsewhere):
+    return folder
+
+
+def evaluate_command(lines: list[str]) -> list[str]:
+    """Return the arguments of evaluate.py that a training prints in its last line."""
+    (command,) = re.findall(r"evaluate it: python experiments/evaluate.py (.+)", lines[-1])
+    return command.split()
+
+
+def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(
+    trained, pictures, tmp_path
+):
+    """One seed, the corrected protocol."""
+    record, lines = trained
+    assert lines[0] == custom.describe("photos", custom.current(tmp_path / "data", "photos"))
+    assert (record["method"], record["seed"], record["category"]) == ("pvera", 0, "own")
+    assert record["test"]["images"] == 16
+    own_data = {"split": {"given": [], "drawn": custom.SHARES, "seed": 0}, "classes": CLASSES}
+    assert record["own_data"].pop("pictures_sha256") and record["own_data"] == own_data
+    assert str(pictures) not in json.dumps(record)
+
+
+def test_the_printed_command_evaluates_the_adapter_and_changed_pictures_are_refused(
+    trained, pictures, tmp_path, capsys
+):
+    record, lines = trained
+    command = evaluate_command(lines)
+    folder = renamed_files(pictures, tmp_path / "renamed")
+    elsewhere = (command[0], "--data", tmp_path / "elsewhere")
+    for arguments in (command, (*elsewhere, "--data-set", f"new={folder}")):
         scripts.execute("evaluate", *arguments, "--metrics", tmp_path / "m.json")
-        assert json.loads((tmp_path / "m.json").read_text())["metrics"] == run["test"]
-    custom.install(tmp_path / "elsewhere", "photos", renamed)
-    Image.new("RGB", (8, 8)).save(next(renamed.glob("cat/*.png")))
-    changed = scripts.refusal("evaluate", capsys, *elsewhere[:-2])
-    assert (
-        "the pictures of photos have changed since the adapter's training: restore them" in changed
-    )
+        assert json.loads((tmp_path / "m.json").read_text())["metrics"] == record["test"]
+
+    custom.install(tmp_path / "elsewhere", "photos", folder)
+    Image.new("RGB", (8, 8)).save(next(folder.glob("cat/*.png")))
+    message = "the pictures of photos have changed since the adapter's training: restore them"
+    assert message in scripts.refusal("evaluate", capsys, *elsewhere)
     before = tasks.read_manifest(tmp_path / "data", "photos")
-    known = (command.split()[0], "--data", tmp_path / "data", "--data-set")
-    assert "have changed" in scripts.refusal("evaluate", capsys, *known, f"photos={renamed}")
-    assert tasks.read_manifest(tmp_path / "data", "photos") == before, (
-        "what is refused replaces nothing"
-    )
+    known = (command[0], "--data", tmp_path / "data", "--data-set", f"photos={folder}")
+    assert "have changed" in scripts.refusal("evaluate", capsys, *known)
+    # What is refused replaces nothing.
+    assert tasks.read_manifest(tmp_path / "data", "photos") == before
+
+    (folder / "cat").rename(folder / "lion")
+    zoo = (*elsewhere, "--data-set", f"zoo={folder}")
+    assert "it does not know the classes of zoo" in scripts.refusal("evaluate", capsys, *zoo)
+
+
+def test_a_listing_compares_settings_and_replaces_nothing(trained, pictures, tmp_path, capsys):
+    """Other pictures are refused before a training."""
+    before = tasks.read_manifest(tmp_path / "data", "photos")
     lists = (*options(tmp_path), "--epochs", 1, "--data-set")
     for listing in ("--list", "--status"):
         status, output, _ = scripts.outcome("train", capsys, *lists, f"photos={pictures}", listing)
         assert status == 0 and "missing: " not in output
-    status, _, _ = scripts.outcome("train", capsys, *lists, f"photos={renamed}", "--list")
-    assert status == 0, "a listing compares settings; other pictures are refused before a training"
-    assert tasks.read_manifest(tmp_path / "data", "photos") == before, "nor does a listing"
-    (renamed / "cat").rename(renamed / "lion")
-    elsewhere = (*elsewhere[:-1], f"zoo={renamed}")
-    assert "it does not know the classes of zoo" in scripts.refusal("evaluate", capsys, *elsewhere)
+    folder = renamed_files(pictures, tmp_path / "renamed")
+    Image.new("RGB", (8, 8)).save(next(folder.glob("cat/*.png")))
+    status, _, _ = scripts.outcome("train", capsys, *lists, f"photos={folder}", "--list")
+    assert status == 0
+    assert tasks.read_manifest(tmp_path / "data", "photos") == before
 
 
 @pytest.mark.parametrize("listing", ["--list", "--status"])

@@ -50,13 +50,13 @@ def test_the_published_pixels_and_their_masks(name):
     assert np.array_equal(empty, part.labels == 0) if name == "vessels" else not empty.any()
     images, masks = part.images[~empty].astype(float), part.masks[~empty]
 
-    def explained(masks):
+    def variance_between(masks):
         inside = masks[..., None].astype(float)
         share = inside.mean(axis=(1, 2))
         covariance = (images * inside).mean(axis=(1, 2)) - images.mean(axis=(1, 2)) * share
         return (covariance**2 / (share - share**2)).sum(axis=1)
 
-    assert np.mean(explained(masks) > explained(np.roll(masks, 1, axis=0))) > 0.75
+    assert np.mean(variance_between(masks) > variance_between(np.roll(masks, 1, axis=0))) > 0.75
 
 
 def test_no_handwritten_digit_stands_in_two_splits():

@@ -61,8 +61,10 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
     assert f"| Accuracy | {recorded['accuracy']:.6f} |" in output
 
     table = pd.read_csv(tmp_path / "p.csv")
-    drawn = results.read_arrays(RESULTS / "synthetic/uncertainty/tiny/digits/pvera/seed0.json")
-    assert np.array_equal(table["label"], drawn["labels"])
+    recorded_samples = results.read_arrays(
+        RESULTS / "synthetic/uncertainty/tiny/digits/pvera/seed0.json"
+    )
+    assert np.array_equal(table["label"], recorded_samples["labels"])
     calibration = metrics.calibration_error(
         table["confidence"].to_numpy(), table["correct"].to_numpy()
     )
@@ -71,16 +73,15 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
     assert -np.log(table["label_score"]).mean() == pytest.approx(recorded["nll"], abs=1e-6)
     per_class = pd.DataFrame(numbers["classes"]).set_index("class")
     assert per_class["accuracy"].tolist() == table.groupby("label")["correct"].mean().tolist()
-    four = list(drawn["draws"]).index(4)
-    assert np.allclose(table["draws_sd"], drawn["sd"][four], atol=1e-3), (
-        "the draws of the experiment"
-    )
-    assert np.mean(table["draws_prediction"] == drawn["predicted"][four]) > 0.999
-    assert np.mean(table["draws_correct"] == drawn["accuracy"][four]) > 0.999
+    four = list(recorded_samples["draws"]).index(4)
+    # The samples are those of the experiment.
+    assert np.allclose(table["draws_sd"], recorded_samples["sd"][four], atol=1e-3)
+    assert np.mean(table["draws_prediction"] == recorded_samples["predicted"][four]) > 0.999
+    assert np.mean(table["draws_correct"] == recorded_samples["accuracy"][four]) > 0.999
 
 
 def test_evaluating_gives_the_bits_of_a_run(tmp_path):
-    """Of the head alone, and of adapters of projections and of the MLP, merged where they can be."""
+    """Of the head alone, of adapters of projections and of the MLP, merged where they can be."""
     profile = make_profile(
         tmp_path,
         ["vessels"],
@@ -104,22 +105,22 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
         assert np.array_equal(probabilities.astype(np.float16), stored), run.method
 
 
-def test_draws_follow_the_seed_of_the_run(alone, tmp_path):
+def test_samples_follow_the_seed_of_the_training(alone, tmp_path):
     """A member of a grid may have a seed of its own."""
     frozen, classes = backbones.load("tiny"), tasks.class_names("vessels")
     (split,) = inputs.load(tmp_path / "data", "vessels", frozen, ("test",))
     with pvera.load(frozen.model, alone[0]).eval() as model:
         assert model.members[0].seed == 0
         data = split.data(frozen, torch.device("cpu"))
-        drawn = {
-            seed: np.concatenate([*analyses.sample_batches(model, data, 3, seed)], 1)
-            for seed in (0, 5)
-        }
+        samples = {}
+        for seed in (0, 5):
+            samples[seed] = np.concatenate([*analyses.sample_batches(model, data, 3, seed)], axis=1)
     for seed, record in ((0, {}), (5, {"seed": 5})):
         saved = SavedAdapter(alone[0], frozen, record)
         table = predict(saved, split, classes, 3).table
-        np.testing.assert_allclose(table["draws_sd"], drawn[seed].max(2).std(0, ddof=1), rtol=1e-4)
-    assert not np.allclose(drawn[0], drawn[5])
+        expected = samples[seed].max(axis=2).std(axis=0, ddof=1)
+        np.testing.assert_allclose(table["draws_sd"], expected, rtol=1e-4)
+    assert not np.allclose(samples[0], samples[5])
 
 
 def test_a_class_without_test_images_keeps_its_row(alone, tmp_path, capsys):
@@ -133,7 +134,7 @@ def test_a_class_without_test_images_keeps_its_row(alone, tmp_path, capsys):
     assert row == {"class": name, "images": 0, "correct": 0, "accuracy": None}
 
 
-# An adapter and the record beside it
+# An adapter and its record
 
 
 @pytest.fixture
@@ -248,7 +249,7 @@ REFUSED = {
     ),  # before anything
     "record": (
         ["/none.safetensors", "--metrics", "/none.json"],
-        "would take the place of the adapter or its record",
+        "would replace the adapter or its record",
     ),
 }
 
@@ -339,7 +340,7 @@ def test_a_picture_that_cannot_be_read_is_named_and_the_rest_is_written(
     for index in (3, 7):
         Path(whole.path[index]).write_bytes(Path(whole.path[index]).read_bytes()[:100])
     table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED, "--draws", 2, status=1)
-    assert table.equals(whole.drop([3, 7]).reset_index(drop=True)), "also the draws of the others"
+    assert table.equals(whole.drop([3, 7]).reset_index(drop=True)), "also the samples of the others"
     assert errors.count("\n") == 1 and all(
         f"image {whole.path[index]} cannot be read" in errors for index in (3, 7)
     )
@@ -366,7 +367,7 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
     )
     for name, message in (
         (new, "is a folder"),
-        (adapter.with_suffix(".csv"), "the place of the adapter"),
+        (adapter.with_suffix(".csv"), "would replace the adapter"),
     ):
         assert message in scripts.refusal("predict", capsys, adapter, new, *NAMED, "--output", name)
     for wrong, message in (
@@ -400,9 +401,9 @@ def test_an_output_replaces_neither_an_input_nor_another_output(
         refused = scripts.refusal(
             "predict", capsys, adapter, source, *common, "--classes", *NAMES, "--output", output
         )
-        assert f"{output} would take the place of an input" in refused
+        assert f"{output} would replace an input" in refused
     predict_one = (linked_adapter, picture, *NAMED, "--output", record)
-    assert "the place of an input" in scripts.refusal("predict", capsys, *predict_one)
+    assert "would replace an input" in scripts.refusal("predict", capsys, *predict_one)
 
     known = (*common, "--data", data, "--data-set")
     for data_set in ("mine", f"other={source}"):
@@ -410,11 +411,11 @@ def test_an_output_replaces_neither_an_input_nor_another_output(
             refused = scripts.refusal(
                 "evaluate", capsys, adapter, *known, data_set, "--metrics", output
             )
-            assert f"{output} would take the place of an input" in refused
+            assert f"{output} would replace an input" in refused
     refused = scripts.refusal(
         "evaluate", capsys, adapter, *known, "mine", "--predictions", split_file
     )
-    assert f"{split_file} would take the place of an input" in refused
+    assert f"{split_file} would replace an input" in refused
 
     (tmp_path / "same.csv").symlink_to("one.csv")
     for other in ("one.csv", "same.csv"):

@@ -104,6 +104,7 @@ def _distances(
 
     The points are about `scale` apart.
     """
+    # One point in each cell of a grid, moved at random.
     nearest, second = np.empty((2, count, SIDE, SIDE))
     for i in range(count):
         side = np.arange(-24.0, 25.0, float(scale[i, 0, 0]))
@@ -157,6 +158,7 @@ def flowers(split: str, rng: np.random.Generator) -> Part:
     tilt = per_image(rng.uniform(0.65, 1, count))
     y = DOWN - per_image(rng.uniform(-4, 4, count))
     x = RIGHT - per_image(rng.uniform(-4, 4, count))
+    # Turned, foreshortened along one axis, and turned again.
     y, x = rotate(y, x, per_image(rng.uniform(0, 7, count)))
     y, x = rotate(y / tilt, x, per_image(rng.uniform(0, 7, count)))
     distance = np.hypot(y, x) / radius
@@ -173,6 +175,7 @@ def flowers(split: str, rng: np.random.Generator) -> Part:
     wave = np.where(per_image(rose), 0.5 + 0.5 * np.sin(2 * angle + 14 * distance), 1 - aside)
     cover = coverage((distance - outline) * radius)
     colour = rng.uniform(90, 255, (count, 3))
+    # Petals are lighter at their ends.
     shade = 0.55 + 0.3 * distance + 0.25 * wave
     images += cover[..., None] * (colour[:, None, None] * shade[..., None] - images)
 
@@ -228,6 +231,7 @@ def scenes(split: str, rng: np.random.Generator) -> Part:
     paint(images, (from_middle < 1) * is_ground * is_road, far)
     paint(images, (from_middle < 0.12) * is_ground * is_road, near)
 
+    # Two rows of what stands on the horizon, the nearer one lower.
     for colour, rise in ((far, 6.0), (near, 3.0)):
         skylines = [_skyline(SCENES[label], rise, rng) for label in labels]
         height = np.stack(skylines)[:, None]

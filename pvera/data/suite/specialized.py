@@ -54,6 +54,7 @@ def _draw_nuclei(image: np.ndarray, label: int, rng: np.random.Generator) -> np.
     count = int(rng.integers(14, 25))
     counts = np.arange(count + 1)
     limits = list(INDEX.values())[:-1]
+    # Numbers of brown nuclei whose share falls into the class.
     possible = counts[np.digitize(counts / count, limits) == label]
     brown = rng.permutation(count) < rng.choice(possible)
     centres = _spread_points(count, 4.0, rng)
@@ -62,6 +63,7 @@ def _draw_nuclei(image: np.ndarray, label: int, rng: np.random.Generator) -> np.
         short = rng.uniform(1.4, 2.2)
         angle = rng.uniform(0, np.pi)
         u, v = rotate(DOWN - y, RIGHT - x, angle)
+        # An ellipse with a soft edge.
         inside = soft_coverage(6 * (np.hypot(u / long, v / short) - 1))
         image[..., 0] += inside * rng.uniform(0.03, 0.10) * (0.5 if is_brown else 1.0)
         if is_brown:
@@ -75,7 +77,7 @@ def _spread_points(count: int, least: float, rng: np.random.Generator) -> np.nda
 
     Where none is, the farthest try counts.
     """
-    points = rng.uniform(-15, 15, (1, 2))
+    points = rng.uniform(-15, 15, (1, 2))  # row and column, from the centre
     while len(points) < count:
         tries = rng.uniform(-15, 15, (10, 2))
         distance = np.linalg.norm(tries[:, None] - points[None], axis=-1).min(axis=1)
@@ -111,9 +113,8 @@ def vessels(split: str, rng: np.random.Generator) -> Part:
             caliber = rng.uniform(low, high)
             curves.append((central, caliber))
             masks[i] = central < caliber / 2
-        others = rng.integers(0, 3)
-        if not curves:
-            others += 1
+        # Other vessels pass at a distance; without one at the centre there is at least one.
+        others = rng.integers(0, 3) if curves else rng.integers(1, 4)
         for _ in range(others):
             offset = rng.choice([-1, 1]) * rng.uniform(7, 14)
             other = _distance_to_curve(offset, rng)
@@ -122,6 +123,7 @@ def vessels(split: str, rng: np.random.Generator) -> Part:
             vessel = rng.uniform(0.5, 1.0) * soft_coverage(3 * (distance - caliber / 2))
             dark[i] = np.maximum(dark[i], vessel)
 
+    # Light falls off to one side.
     gradient = per_image(rng.uniform(0, 0.012, count))
     direction = np.cos(per_image(rng.uniform(0, 7, count)))
     shade = 1 + gradient * (direction * DOWN + RIGHT)
@@ -171,11 +173,13 @@ def _cover_land(image: np.ndarray, kind: str, rng: np.random.Generator) -> None:
             distance = np.hypot(DOWN - tree_y, RIGHT - tree_x) - rng.uniform(1, 2)
             paint(image, 0.6 * coverage(distance), colour * rng.uniform(0.5, 1.1))
     elif kind == "fields":
+        # Plots in rows, shifted against each other; each plot has a number.
         rows = np.floor(y / rng.uniform(7, 14)).astype(int)
         plots = rows * 7 + np.floor((x + 5 * rows) / rng.uniform(9, 18)).astype(int)
         for plot in np.unique(plots):
             paint(image, 0.7 * (plots == plot), colour + rng.uniform(-50, 50, 3))
     elif kind == "orchard":
+        # Trees on a grid: distances to the nearest grid point.
         step = rng.uniform(4, 6.5)
         from_row = (y + step / 2) % step - step / 2
         from_column = (x + step / 2) % step - step / 2
@@ -212,6 +216,7 @@ def blood(split: str, rng: np.random.Generator) -> Part:
     masks = np.zeros((count, SIDE, SIDE), bool)
     for i in range(count):
         masks[i] = _draw_smear(images[i], BLOOD[labels[i]], rng)
+    # The strength of a stain is an exponent of the light that passes.
     stain = rng.uniform(0.5, 1.8, (count, 1, 1, 3))
     images = 255 * (images.clip(1, 255) / 255) ** stain
     return photograph(images, labels, rng, masks, noise=5)
@@ -222,6 +227,7 @@ def _draw_smear(image: np.ndarray, kind: str, rng: np.random.Generator) -> np.nd
     for cell_y, cell_x in _spread_points(int(rng.integers(4, 9)), 8.0, rng):
         distance = np.hypot(DOWN - cell_y, RIGHT - cell_x)
         radius = rng.uniform(3.5, 4.5)
+        # Red cells are paler in their middle.
         pale = 0.5 + 0.5 * np.minimum(distance / radius, 1)
         paint(image, 0.8 * coverage(distance - radius) * pale, np.array([215, 150, 150]))
 
@@ -268,6 +274,7 @@ def _nucleus(
         lobes = 2
 
     if kind == "monocyte":
+        # A kidney: a disc without another at its edge.
         notch = 0.5 * radius - np.hypot(y, x + 0.65 * radius)
         return np.maximum(np.hypot(y, x) - 0.72 * radius, notch)
     if lobes == 1:

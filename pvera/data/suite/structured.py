@@ -62,6 +62,7 @@ def sprites(split: str, rng: np.random.Generator) -> Part:
         dy = points[:, None] - per_image(0.25 + 0.5 * down[chosen] / 31)
         dx = points - per_image(0.25 + 0.5 * across[chosen] / 31)
         u, v = rotate(dx, dy, per_image(2 * np.pi * orientation[chosen] / 39))
+        # 4 x 4 samples of each pixel.
         samples = inside(u / size, v / size).reshape(-1, SIDE, 4, SIDE, 4)
         images[chosen] = samples.mean(axis=(2, 4))
     grey = np.repeat(to_uint8(255 * images)[..., None], 3, axis=-1)
@@ -81,6 +82,7 @@ def counting(split: str, rng: np.random.Generator) -> Part:
         centres = np.empty((0, 2))
         sizes = rng.uniform(2.5, 4.5, label + 1)
         for i, size in enumerate(sizes):
+            # Another try where it would touch an earlier one.
             for _ in range(200):
                 centre = rng.uniform(-15.5 + size, 15.5 - size, 2)
                 if np.all(np.linalg.norm(centres - centre, axis=1) > sizes[:i] + size):
@@ -88,6 +90,7 @@ def counting(split: str, rng: np.random.Generator) -> Part:
             centres = np.vstack([centres, centre])
             u, v = rotate(RIGHT - centre[1], DOWN - centre[0], rng.uniform(0, 2 * np.pi))
             inside = _SHAPES[rng.integers(3)](u / size, v / size)
+            # Its colour differs from what it covers.
             behind = image[inside].mean(axis=0) if inside.any() else image.mean(axis=(0, 1))
             colour = rng.uniform(0, 255, 3)
             if np.linalg.norm(colour - behind) < 90:
@@ -121,6 +124,7 @@ def distance(split: str, rng: np.random.Generator) -> Part:
     nearest = np.exp(rng.uniform(limits[labels], limits[labels + 1]))
     masks = np.zeros(images.shape[:3], bool)
     for i in range(count):
+        # The others are farther away, and drawn first.
         far = nearest[i] * rng.uniform(1.15, 4, rng.integers(0, 4))
         for metres in [*np.sort(far)[::-1], nearest[i]]:
             cover = _draw_object(images[i], horizon[i], metres, rng)
@@ -143,6 +147,7 @@ def _draw_object(
     cone = np.maximum(-up, aside - wide * (1 - up / height))
     ball = np.hypot(up - height / 2, aside) - height / 2
     cover = coverage((box, cone, ball)[rng.integers(3)])
+    # A flat ellipse around the foot.
     shadow = coverage(np.hypot(up / 0.3, aside) - wide)
     paint(image, 0.5 * shadow, np.zeros(3))
     paint(image, cover, rng.uniform(0, 255, 3))
@@ -220,14 +225,14 @@ def _draw_view(
         enters = (-np.sign(ahead) * half + centre - origin) / ahead
         leaves = (np.sign(ahead) * half + centre - origin) / ahead
         first = enters.max(axis=-1)
+        # The ray meets the box, and nothing nearer.
         hit = (first < leaves.min(axis=-1)) & (first < depth)
-        face = enters.argmax(axis=-1)
+        face = enters.argmax(axis=-1)  # the axis of the face that it meets
         shade = 0.35 + 0.65 * np.maximum(-np.sign(ahead) * light, 0)
         picture[hit] = shade[face[hit], None] * colour * (0.6 if i == 2 else 1)
         depth[hit] = first[hit]
     seen = np.isfinite(depth)
     cover = seen.reshape(SIDE, 2, SIDE, 2).mean(axis=(1, 3))
-    sums = picture.reshape(SIDE, 2, SIDE, 2, 3).mean(axis=(1, 3))
     image *= 1 - cover[..., None]
-    image += sums
+    image += picture.reshape(SIDE, 2, SIDE, 2, 3).mean(axis=(1, 3))
     return cover > 0.5
