@@ -25,7 +25,7 @@ from pvera.data import custom, image_folders, inputs, vtab
 from pvera.data.image_folders import ImageSplit
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError, run_script
-from pvera.files import plain, write_atomically
+from pvera.files import json_value, write_atomically
 from pvera.model import Member
 from pvera.report.table import escape, markdown_table
 from pvera.study import analyses, results, training
@@ -69,7 +69,7 @@ def main() -> None:
             "metrics": evaluated.metrics,
             "classes": evaluated.classes.reset_index().to_dict("records"),
         }
-        write_atomically(options.metrics, json.dumps(plain(numbers), indent=1) + "\n")
+        write_atomically(options.metrics, json.dumps(json_value(numbers), indent=1) + "\n")
 
 
 class Evaluation(NamedTuple):

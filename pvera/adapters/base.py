@@ -262,7 +262,7 @@ def full_precision(tensor: Tensor) -> Tensor:
 
 
 def require_finite(tensors: Mapping[str, Tensor], what: str) -> None:
-    """Raise InputError where a tensor holds NaN or an infinite number.
+    """Raise InputError if a tensor holds NaN or an infinite number.
 
     Args:
         tensors: Tensors by name. Those on the meta device hold no numbers, and pass.

@@ -207,7 +207,7 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
     is_dora = isinstance(method, DoRA)
     if is_dora and method.norm == "output":
         raise InputError(
-            "PEFT's DoRA has no norms over the output dimension, as the published protocol's: use "
+            "PEFT's DoRA has no norms over the output dimension, as the official code has: use "
             'DoRA(norm="input")'
         )
     modules: dict[nn.Module, dict[str, Tensor]] = {}

@@ -35,7 +35,7 @@ import numpy as np
 
 from pvera.adapters import METHODS
 from pvera.errors import InputError, catch_os_errors
-from pvera.files import digest, plain, read_json, sha256, write_atomically
+from pvera.files import digest, json_value, read_json, sha256, write_atomically
 
 SCHEMA = 3
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
@@ -80,7 +80,7 @@ def write(
     adapter: `checkpoint.dumps` of the chosen member. arrays: those of an analysis by name, stored as they are.
     """
     path = Path(path)
-    record = plain(record)
+    record = json_value(record)
     for member in record.get("members", []):
         member["curve"] = {
             name: [None if x is None else float(f"{x:.6g}") for x in values]
