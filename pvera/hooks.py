@@ -99,6 +99,7 @@ class Router:
         names = () if projections is None else (projections,)
         if len(adapters) == 1:
             return getattr(adapters[0], hook_point)(*tensors, *names)
+        # Per member, its parts of all tensors.
         parts = zip(*(tensor.chunk(len(adapters)) for tensor in tensors), strict=True)
         changed = [
             getattr(adapter, hook_point)(*part, *names)
@@ -183,6 +184,7 @@ def _project(
     args: tuple,
     y: Tensor,
 ) -> Tensor:
+    # DeBERTa projects its position embeddings with the same layers as the tokens.
     is_input = held.tensor is None or args[0] is held.tensor
     point = "project" if is_input else "project_position_embeddings"
     y = y.unflatten(-1, (len(projections), -1))  # (n, t, p, d)
@@ -208,7 +210,7 @@ def _parallel(
     y: Tensor,
 ) -> Tensor:
     x = held.tensor
-    held.release()
+    held.release()  # else it would live until the next pass
     return call(point, x, y)
 
 

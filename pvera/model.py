@@ -184,10 +184,12 @@ class AdaptedModel(Grid, ToolSupport):
             self._router.require_layers()
             self._let_layers_checkpoint()
 
+        # One pass serves all members if no adapter changes the backbone.
         changes = any(adapter.hook_points for adapter in self.members[0].layers)
         active = self.active if changes and not self.merged else self.active[:1]
         if not isinstance(inputs, Tensor):
             return self._text_features(inputs, active)
+        # The router gives each member its part of the batch, (members · batch, 3, height, width).
         images = inputs.repeat(len(active), 1, 1, 1) if len(active) > 1 else inputs
         return encode_images(self.backbone, images).unflatten(0, (len(active), -1))
 
@@ -247,7 +249,7 @@ class AdaptedModel(Grid, ToolSupport):
         merged = self.merged
         try:
             self.eval()
-            with suppress(InputError):
+            with suppress(InputError):  # a method or weights that cannot be merged
                 self.merge_()
             with self.without_kl(), torch.inference_mode():
                 yield self
@@ -303,6 +305,7 @@ class AdaptedModel(Grid, ToolSupport):
         """Return the state as any module does, with the original weights even while merged."""
         state = super().state_dict(*args, prefix=prefix, **options)
         names = {id(parameter): name for name, parameter in self.named_parameters()}
+        # Keys are those of `named_parameters`, whose tensors `state_dict` detaches.
         for parameter, original in self._merged_weights.originals:
             state[prefix + names[id(parameter)]] = original
         return state
