@@ -16,7 +16,7 @@ from pathlib import Path
 from options import AdapterParser, require_adapter_outputs, require_outputs
 
 from pvera.errors import run_script
-from pvera.files import plain, write_atomically
+from pvera.files import json_value, write_atomically
 from pvera.report.evaluation import evaluation_tables
 from pvera.study.evaluation import Evaluation, evaluate, find_data_set, open_adapter
 
@@ -59,7 +59,7 @@ def to_json(evaluated: Evaluation) -> str:
         "metrics": evaluated.metrics,
         "classes": evaluated.classes.reset_index().to_dict("records"),
     }
-    return json.dumps(plain(numbers), indent=1) + "\n"
+    return json.dumps(json_value(numbers), indent=1) + "\n"
 
 
 if __name__ == "__main__":

@@ -66,6 +66,7 @@ def dumps(model: AdaptedModel) -> bytes:
     require_whole(model)
     _require_original_head(member)
 
+    # Random matrices that follow from the seed are not stored: `load` makes them again.
     seeded = _matrices_from_seed(member)
     matrices = dict(member.named_buffers())
     follow_from_seed = _are_equal(seeded, matrices)

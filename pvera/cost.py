@@ -53,6 +53,7 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1) -> Cost:
     """
     model = _without_numbers(vit, method, num_classes)
     (member,) = model.members
+    # On the meta device: shapes without numbers.
     image = next(model.backbone.parameters()).new_zeros(1, *input_shape(vit))
     parameters = member.count()
     head = multiply_adds(member.head, image.new_zeros(1, member.dim))

@@ -42,6 +42,7 @@ def input_shape(encoder: Any) -> tuple[int, ...]:
 
 def _image_size(encoder: Any) -> Any:
     """Return the first size of images that timm or transformers give: a number, or two."""
+    # In this order: a model made with `img_size=` has another size than its configuration.
     config = getattr(encoder, "pretrained_cfg", None) or {}
     sizes = (
         getattr(getattr(encoder, "patch_embed", None), "img_size", None),
@@ -107,6 +108,7 @@ def encode_images(encoder: nn.Module, images: Tensor) -> Tensor:
     except (AssertionError, ValueError, RuntimeError) as error:
         size = input_shape(encoder)
         given = tuple(images.shape[1:])
+        # Images of the right size fail for another reason.
         if isinstance(error, (InputError, torch.OutOfMemoryError)) or size == given:
             raise
         reason = " ".join(str(error).split())

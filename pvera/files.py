@@ -90,19 +90,19 @@ def digest(content: Any) -> str:
         value = float(text)
         return int(value) if value.is_integer() else value
 
-    canonical = json.loads(json.dumps(plain(content)), parse_float=number)
+    canonical = json.loads(json.dumps(json_value(content)), parse_float=number)
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """Return `value` in JSON's types: NumPy's as Python's, tuples as lists, NaN as None."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     if isinstance(value, (np.generic, np.ndarray)):
-        return plain(value.tolist())
+        return json_value(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

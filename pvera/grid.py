@@ -8,7 +8,6 @@ from torch import nn
 
 from pvera.adapters.stochastic import StochasticAdapter, with_settings
 from pvera.errors import InputError
-from pvera.hooks import Router
 from pvera.member import Member
 
 
@@ -17,45 +16,21 @@ class Grid(nn.Module):
 
     #: Each member has adapters and a head of its own.
     members: Sequence[Member]
-    _router: Router
-
-    @property
-    def active(self) -> list[int]:
-        """Indices of the members that a forward pass computes; all at first."""
-        return self._router.active
-
-    @active.setter
-    def active(self, members: list[int]) -> None:
-        self._router.active = members
-
-    @property
-    def merged_member(self) -> int | None:
-        """Index of the member that the frozen weights hold; None if they hold none."""
-        return self._router.merged
+    #: Indices of the members that a forward pass computes; all at first.
+    active: list[int]
+    #: Index of the member that the frozen weights hold; None if they hold none.
+    merged_member: int | None = None
+    #: Whether the adapters were removed from the backbone.
+    unloaded = False
+    #: Whether the last MLP computes the class token alone. On four layers this saves a sixth of all
+    #: multiply-adds. Logits are equal up to rounding; the backbone's other tokens lack that MLP. It
+    #: has no effect if the features depend on other tokens, or while the model is merged.
+    last_mlp_on_class_token = False
 
     @property
     def merged(self) -> bool:
         """Whether the frozen weights hold a member."""
         return self.merged_member is not None
-
-    @property
-    def unloaded(self) -> bool:
-        """Whether the adapters were removed from the backbone."""
-        return not self._router.attached
-
-    @property
-    def last_mlp_on_class_token(self) -> bool:
-        """Whether the last MLP computes the class token alone; off at first.
-
-        On four layers this saves a sixth of all multiply-adds. Logits are equal up to rounding; the
-        backbone's other tokens lack that MLP. It has no effect if the features depend on other
-        tokens, or while the model is merged.
-        """
-        return self._router.last_mlp_on_class_token
-
-    @last_mlp_on_class_token.setter
-    def last_mlp_on_class_token(self, value: bool) -> None:
-        self._router.last_mlp_on_class_token = value
 
     def only_member(self, done: str) -> Member:
         """Return the one active member. InputError if there are several: one can be `done`."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pvera.adapters.passes import Passes
 from pvera.encoders import EncoderLayer, class_name, uncompiled
 from pvera.errors import InputError
-from pvera.member import Member
+from pvera.grid import Grid
 
 #: What removes a hook.
 Remover = Callable[[], None]
@@ -28,33 +28,20 @@ class Router:
     """Gives the adapters of each active member their part of the batch, at each hook point.
 
     Args:
+        grid: The members and their settings.
         encoder: The frozen encoder.
         layers: Its layers.
-        members: The grid.
     """
 
-    def __init__(
-        self, encoder: nn.Module, layers: Sequence[EncoderLayer], members: Sequence[Member]
-    ):
+    def __init__(self, grid: Grid, encoder: nn.Module, layers: Sequence[EncoderLayer]):
+        self.grid = grid
         self.layers = layers
-        self.members = members
-        #: Indices of the members that a pass computes.
-        self.active = list(range(len(members)))
-        #: The member that the weights hold; None if they hold none.
-        self.merged: int | None = None
-        #: See `AdaptedModel`.
-        self.last_mlp_on_class_token = False
         self.passes = [Passes() for _ in layers]
-        for member in members:
+        for member in grid.members:
             for adapter, passes in zip(member.layers, self.passes, strict=True):
                 adapter.passes = passes
         self._removers: list[Remover] = []
         self._attach(encoder)
-
-    @property
-    def attached(self) -> bool:
-        """Whether the hooks are there."""
-        return bool(self._removers)
 
     def detach(self) -> None:
         """Remove the hooks."""
@@ -74,7 +61,7 @@ class Router:
         for i, layer in enumerate(self.layers):
             begin = layer.layer.register_forward_pre_hook(self.passes[i].begin)
             self._removers.append(begin.remove)
-            points = self.members[0].layers[i].hook_points
+            points = self.grid.members[0].layers[i].hook_points
             self._removers += attach(layer, points, partial(self._call, i))
 
         # A timm ViT whose features are its class token reads nothing else of the last layer.
@@ -94,7 +81,7 @@ class Router:
 
     def _spare_tokens(self, norm: nn.Module, args: tuple) -> Tensor | None:
         """Give the last MLP the class token alone, which is all that the head reads."""
-        spared = self.last_mlp_on_class_token and self.merged is None
+        spared = self.grid.last_mlp_on_class_token and not self.grid.merged
         return args[0][:, :1] if spared else None
 
     def _call(
@@ -102,16 +89,17 @@ class Router:
     ) -> Tensor:
         """Return the new value of the last tensor, (active members · batch, ...)."""
         # torch.compile sees what a hook reads, and not whether there is one: so the hooks stay.
-        if self.merged is not None:
+        if self.grid.merged:
             return tensors[-1]
-        active = self.passes[index].recall("active", lambda: list(self.active))
-        adapters = [self.members[m].layers[index] for m in active]
+        active = self.passes[index].recall("active", lambda: list(self.grid.active))
+        adapters = [self.grid.members[m].layers[index] for m in active]
         if not adapters:
             return tensors[-1]
 
         names = () if projections is None else (projections,)
         if len(adapters) == 1:
             return getattr(adapters[0], hook_point)(*tensors, *names)
+        # Per member, its parts of all tensors.
         parts = zip(*(tensor.chunk(len(adapters)) for tensor in tensors), strict=True)
         changed = [
             getattr(adapter, hook_point)(*part, *names)
@@ -196,6 +184,7 @@ def _project(
     args: tuple,
     y: Tensor,
 ) -> Tensor:
+    # DeBERTa projects its position embeddings with the same layers as the tokens.
     is_input = held.tensor is None or args[0] is held.tensor
     point = "project" if is_input else "project_position_embeddings"
     y = y.unflatten(-1, (len(projections), -1))  # (n, t, p, d)
@@ -221,7 +210,7 @@ def _parallel(
     y: Tensor,
 ) -> Tensor:
     x = held.tensor
-    held.release()
+    held.release()  # else it would live until the next pass
     return call(point, x, y)
 
 

@@ -43,8 +43,10 @@ class Member(nn.Module):
         self.layers = cast(Sequence[Adapter], nn.ModuleList(adapters))
         self.head = linear(self.dim, num_classes, seed, "head") if num_classes else nn.Identity()
 
+        # The backbone's device and precision, at least fp32.
         frozen = layers[0].projections[0][0].weight
         self.to(frozen.device, torch.promote_types(frozen.dtype, torch.float32))
+        # Of the start: a user may freeze parameters later, and save them nevertheless.
         self._trainable = {name for name, p in self.named_parameters() if p.requires_grad}
 
     def _unregister_shared(self, adapter: Adapter) -> None:
@@ -70,6 +72,7 @@ class Member(nn.Module):
 
     def classify(self, features: Tensor) -> Tensor:
         """Return the head's logits (batch, classes) of features (batch, dim)."""
+        # A head of your own may have another precision, or no parameters.
         weight = next(self.head.parameters(), features)
         return self.head(features.to(weight.dtype))
 

@@ -77,6 +77,7 @@ def calibration_error(
     confidence = np.asarray(confidence, np.float64)
     correct = np.asarray(correct)
     if adaptive:
+        # Equal confidences share their correct answers.
         _, tied = np.unique(confidence, return_inverse=True)
         shares = np.bincount(tied, correct) / np.bincount(tied)
         correct = shares[tied]
@@ -89,6 +90,7 @@ def _bins(confidence: np.ndarray, bins: int, adaptive: bool) -> np.ndarray:
     """Return the bin of each prediction (N,), see `calibration_error`."""
     if not adaptive:
         return np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence, side="right")
+    # A stable order: the result follows from the predictions alone.
     bin_of = np.empty(len(confidence), np.int64)
     for b, members in enumerate(np.array_split(np.argsort(confidence, kind="stable"), bins)):
         bin_of[members] = b
@@ -119,6 +121,7 @@ def calibrated_errors(
     rng = np.random.default_rng(0)
     errors = {name: np.empty(draws) for name in share}
     for draw in range(draws):
+        # Share of correct answers minus confidence, (values,); rounding may lift a value above 1.
         gap = rng.binomial(counts, np.minimum(values, 1)) / counts - values
         for name in share:
             errors[name][draw] = np.abs(gap @ share[name]).sum()
@@ -142,6 +145,7 @@ def brier(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean squared distance from the label's one-hot vector, in [0, 2]."""
     probabilities, labels = _check(probabilities, labels)
     true = probabilities[np.arange(len(labels)), labels]
+    # Σ (p − one-hot)² = Σ p² − 2 p_label + 1
     return float(((probabilities**2).sum(1) - 2 * true + 1).mean())
 
 

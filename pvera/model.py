@@ -113,7 +113,8 @@ class AdaptedModel(Grid, ToolSupport):
         self.members = cast(Sequence[Member], nn.ModuleList(members))
         self.backbone = encoder.requires_grad_(False)
         self._merged_weights = MergedWeights()
-        self._router = Router(encoder, layers, self.members)
+        self.active = list(range(len(members)))
+        self._router = Router(self, encoder, layers)
         _mark_adapted(encoder, True)
         self.train()
 
@@ -150,16 +151,17 @@ class AdaptedModel(Grid, ToolSupport):
             given = {name: tensor for name, tensor in text.items() if tensor is not None}
             inputs = given if pixel_values is None else pixel_values
 
-        with_kl = self.training and self.beta
-        needs_kl = labels is None or with_kl or torch.compiler.is_compiling()
+        trains_with_kl = self.training and self.beta
+        needs_kl = labels is None or trains_with_kl or torch.compiler.is_compiling()
         with nullcontext() if needs_kl else self.without_kl():
             logits = self.classify(self.features(inputs))
-        if labels is None:
-            return logits
+        return logits if labels is None else self._output(logits, labels)
+
+    def _output(self, logits: Tensor, labels: Tensor) -> Output:
         if not self.single:
             raise InputError("labels= gives one loss: compute those of a grid from its logits")
         loss = nn.functional.cross_entropy(full_precision(logits), labels)
-        if with_kl:
+        if self.training and self.beta:
             loss = total_loss(loss, self.kl_divergence(), self.beta)
         return Output(loss, logits)
 
@@ -182,10 +184,12 @@ class AdaptedModel(Grid, ToolSupport):
             self._router.require_layers()
             self._let_layers_checkpoint()
 
+        # One pass serves all members if no adapter changes the backbone.
         changes = any(adapter.hook_points for adapter in self.members[0].layers)
         active = self.active if changes and not self.merged else self.active[:1]
         if not isinstance(inputs, Tensor):
             return self._text_features(inputs, active)
+        # The router gives each member its part of the batch, (members · batch, 3, height, width).
         images = inputs.repeat(len(active), 1, 1, 1) if len(active) > 1 else inputs
         return encode_images(self.backbone, images).unflatten(0, (len(active), -1))
 
@@ -245,7 +249,7 @@ class AdaptedModel(Grid, ToolSupport):
         merged = self.merged
         try:
             self.eval()
-            with suppress(InputError):
+            with suppress(InputError):  # a method or weights that cannot be merged
                 self.merge_()
             with self.without_kl(), torch.inference_mode():
                 yield self
@@ -270,13 +274,13 @@ class AdaptedModel(Grid, ToolSupport):
         if self.merged:
             return self
         self._merged_weights.merge(self.backbone, self.encoder_layers, member)
-        self._router.merged = self.active[0]
+        self.merged_member = self.active[0]
         return self.eval()
 
     def unmerge_(self) -> "AdaptedModel":
         """Undo `merge_`."""
         self._merged_weights.undo()
-        self._router.merged = None
+        self.merged_member = None
         return self
 
     def unload(self) -> nn.Module:
@@ -287,6 +291,7 @@ class AdaptedModel(Grid, ToolSupport):
         if not self.unloaded:
             self.unmerge_()
             self._router.detach()
+            self.unloaded = True
             _mark_adapted(self.backbone, False)
         return self.backbone
 
@@ -300,6 +305,7 @@ class AdaptedModel(Grid, ToolSupport):
         """Return the state as any module does, with the original weights even while merged."""
         state = super().state_dict(*args, prefix=prefix, **options)
         names = {id(parameter): name for name, parameter in self.named_parameters()}
+        # Keys are those of `named_parameters`, whose tensors `state_dict` detaches.
         for parameter, original in self._merged_weights.originals:
             state[prefix + names[id(parameter)]] = original
         return state

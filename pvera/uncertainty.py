@@ -136,7 +136,7 @@ def summarise(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
 
     classes = np.arange(probabilities.shape[2])
     counts = (probabilities.argmax(2)[..., None] == classes).sum(0)  # (n, classes)
-    # A mean is at most one, so it decides among equal counts alone.
+    # Half a mean is below one, so it decides among equal counts alone.
     predicted = (counts + 0.5 * probabilities.mean(0)).argmax(1)
     scores = np.take_along_axis(probabilities, predicted[None, :, None], 2)[..., 0]  # (k, n)
     low, high = t_interval(scores)
@@ -162,6 +162,7 @@ def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     samples = np.asarray(samples, np.float64)
     k = len(samples)
     mean = samples.mean(0)
+    # Imported here: the library needs no SciPy.
     quantile = import_extra("scipy.stats", "study").t.ppf(0.975, k - 1)
     half = quantile * samples.std(0, ddof=1) / np.sqrt(k)
     return mean - half, mean + half

@@ -40,6 +40,18 @@ def register(cls: type[Method]) -> type[Method]:
     Raises:
         InputError: `cls` is no frozen dataclass derived from `Method`, or its key is not its own.
     """
+    _require_method(cls)
+    known = METHODS.setdefault(cls.key, cls)
+    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise InputError(
+            f"{cls.__name__}: the key {cls.key!r} is that of {known.__name__}; choose another"
+        )
+    METHODS[cls.key] = cls  # also a class that a notebook has defined again
+    return cls
+
+
+def _require_method(cls: type) -> None:
+    """Raise InputError unless `cls` is a frozen dataclass of hyperparameters with a name."""
     # The class's own dictionary: an inherited decorator would not know its fields.
     is_dataclass = "__dataclass_params__" in getattr(cls, "__dict__", ())
     if not is_dataclass or not issubclass(cls, Method):
@@ -51,13 +63,6 @@ def register(cls: type[Method]) -> type[Method]:
         if not isinstance(getattr(cls, name, None), str):
             advice = f"write {name}: ClassVar[str] = {cls.__name__.lower()!r}"
             raise InputError(f"{cls.__name__} lacks a {name}: {advice}")
-    known = METHODS.setdefault(cls.key, cls)
-    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise InputError(
-            f"{cls.__name__}: the key {cls.key!r} is that of {known.__name__}; choose another"
-        )
-    METHODS[cls.key] = cls  # also a class that a notebook has defined again
-    return cls
 
 
 #: Keys in the column order of the paper's tables.

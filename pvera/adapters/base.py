@@ -216,6 +216,7 @@ def select(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
 
 def products(x: Tensor, A: Tensor) -> Tensor:
     """Return x A (n, t, ..., r) for x (n, t, d) and A (d, ..., r), in the precision of x."""
+    # One product for all projections is faster than one for each.
     return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:])
 
 
@@ -231,7 +232,7 @@ def change_at(y: Tensor, at: list[int], change: Callable[[int, Tensor], Tensor])
     Returns:
         The new y, in its precision.
     """
-    parts = list(y.unbind(2))
+    parts = list(y.unbind(2))  # q of (n, t, d)
     for i, j in enumerate(at):
         parts[j] = change(i, parts[j]).to(y.dtype)
     return torch.stack(parts, 2) if len(parts) > 1 else parts[0].unsqueeze(2)
@@ -250,7 +251,7 @@ def add_products(y: Tensor, z: Tensor, M: Tensor, at: list[int], scale: float = 
 
     def add(i: int, part: Tensor) -> Tensor:
         rows = part.flatten(0, 1)  # (n · t, d)
-        latent = z[:, :, i].flatten(0, 1).to(y.dtype)
+        latent = z[:, :, i].flatten(0, 1).to(y.dtype)  # (n · t, r)
         return torch.addmm(rows, latent, M[i].to(y.dtype), alpha=scale).view_as(part)
 
     return change_at(y, at, add)
@@ -262,7 +263,7 @@ def full_precision(tensor: Tensor) -> Tensor:
 
 
 def require_finite(tensors: Mapping[str, Tensor], what: str) -> None:
-    """Raise InputError where a tensor holds NaN or an infinite number.
+    """Raise InputError if a tensor holds NaN or an infinite number.
 
     Args:
         tensors: Tensors by name. Those on the meta device hold no numbers, and pass.

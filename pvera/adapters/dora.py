@@ -96,7 +96,7 @@ class DoRAAdapter(Adapter):
         """Return V (p, d_out, d_in) and m / ‖V‖ (p, d) for frozen weights W."""
         V = W + self.scale * low_rank_weight(*self.factors(targets))
         norm = V.norm(dim=self.axis + 1)
-        has_direction = norm > 0
+        has_direction = norm > 0  # a row of zeros has none, and stays as it is
         ratio = select(self.m, 0, targets) / torch.where(has_direction, norm, 1)
         return V, torch.where(has_direction, ratio, 1)
 
@@ -106,8 +106,8 @@ class DoRAAdapter(Adapter):
         if not targets:
             return y
         frozen = [self.layer.projection(self.targets[i]) for i in targets]
-        W = torch.stack([weight for weight, _ in frozen])
-        b_W = torch.stack([bias for _, bias in frozen])
+        W = torch.stack([weight for weight, _ in frozen])  # (p, d_out, d_in)
+        b_W = torch.stack([bias for _, bias in frozen])  # (p, d_out)
         V, ratio = self.direction(W, targets)
 
         if self.axis == 0:  # m / ‖V‖ scales the input, so x W'ᵀ is a product of its own

@@ -60,8 +60,8 @@ class LoRAAdapter(DropoutAdapter):
         targets, at = self.matching(projections)
         if not targets:
             return y
-        A = select(self.A, 1, targets)
-        B = select(self.B, 0, targets)
+        A = select(self.A, 1, targets)  # (d, p, r)
+        B = select(self.B, 0, targets)  # (p, r, d)
         return add_products(y, products(x, A), B, at, self.scale)  # Eq. 3
 
     def merge_projection(

@@ -112,6 +112,7 @@ class PVeRAAdapter(VeRAAdapter):
         if not settings.sampling and not settings.with_kl:
             z = self.latent(x, targets)  # μ
         else:
+            # (n, t, p, r), as are σ, ε and z
             mu, log_sigma = self.distribution(x, targets)  # Eq. 5
             sigma = torch.exp(log_sigma)
             z = mu
@@ -131,17 +132,18 @@ class PVeRAAdapter(VeRAAdapter):
         fp32 holds σ up to log σ² = 177 and σ² up to 88. Beyond, the loss is infinite, and the run
         counts as diverged.
         """
-        A = select(self.shared.A, 2, self.shared.pairs(targets))
-        d = full_precision(select(self.d, 1, targets))
+        A = select(self.shared.A, 2, self.shared.pairs(targets))  # (d, halves, p or 1, r)
+        d = full_precision(select(self.d, 1, targets))  # (halves, p, r)
         # x A keeps its precision: the product with d, in fp32, has that of d.
-        halves = products(x, A).unbind(2)
+        halves = products(x, A).unbind(2)  # each (n, t, p or 1, r)
         mu = halves[0] * d[0]
         if self.method.sigma is not None:
             return mu, torch.full_like(mu, math.log(self.method.sigma))
-        return mu, halves[1] * (d[1] / 2)
+        return mu, halves[1] * (d[1] / 2)  # log σ = ½ log σ²
 
     def divergence(self, mu: Tensor, sigma: Tensor, log_sigma: Tensor) -> Tensor:
         """Return L_KL (Eq. 9) of every token, (n, t), for tensors (n, t, p, r)."""
+        # ½ Σ (μ² + σ² − 1 − log σ²), of which the last term is 2 log σ
         squares = (mu**2).sum((2, 3)) + (sigma**2 - 1).sum((2, 3))
         kl = 0.5 * squares - log_sigma.sum((2, 3))  # Σ KL(N(μ, σ²) ‖ N(0, I))
         if self.method.kl == "mean":

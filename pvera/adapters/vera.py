@@ -150,7 +150,7 @@ class VeRAAdapter(DropoutAdapter):
     def latent(self, x: Tensor, targets: list[int]) -> Tensor:
         """Return x A ⊙ d (n, t, p, r) for x (n, t, d) and the p `targets`."""
         A, d = self.mean
-        A = select(A, 1, self.shared.pairs(targets))
+        A = select(A, 1, self.shared.pairs(targets))  # (d, p or 1, r)
         return products(x, A) * select(d, 0, targets)
 
     def add_latent(self, y: Tensor, z: Tensor, targets: list[int], at: list[int]) -> Tensor:
@@ -163,10 +163,11 @@ class VeRAAdapter(DropoutAdapter):
             at: Their indices in y.
         """
         B = select(self.shared.B, 0, self.shared.pairs(targets)).to(y.dtype)
-        B = B.expand(len(targets), -1, -1)
+        B = B.expand(len(targets), -1, -1)  # (p, r, d)
         scale = (self.method.alpha * select(self.b, 0, targets)).to(y.dtype)  # α b
 
         def add(i: int, part: Tensor) -> Tensor:
+            # z B ⊙ α b, (n, t, d)
             return torch.addcmul(part, z[:, :, i].to(y.dtype) @ B[i], scale[i])
 
         return change_at(y, at, add)
@@ -178,6 +179,7 @@ class VeRAAdapter(DropoutAdapter):
         targets, at = self.matching(projections)
         A, d = self.mean
         pairs = self.shared.pairs(targets)
+        # (d, p or 1, r), (p, r), (p or 1, r, d) and (p, d)
         factors = A[:, pairs], d[targets], self.shared.B[pairs], self.b[targets]
         change = self.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", *factors)
         weight[at] += change.to(weight.dtype)

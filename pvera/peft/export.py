@@ -189,18 +189,14 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
         lambda_d[:, [i % parts for i in targets]] = d[:, targets]
         b = method.alpha * adapter.b
         zeros = b.new_zeros(len(adapted.projections), member.dim)
+        lambda_b = _rows(b[targets], adapted.at, zeros)
         modules[adapted.linear] = {
             f"{key}_lambda_d": lambda_d.flatten(),
-            f"{key}_lambda_b": _rows(b[targets], adapted.at, zeros),
+            f"{key}_lambda_b": lambda_b,
         }
-    config = {
-        "peft_type": key.upper(),
-        "r": parts * method.rank,
-        "save_projection": True,
-        # A model of PEFT has one A', B'. PEFT refuses a second adapter by this key, so it stands
-        # for their numbers.
-        "projection_prng_key": derive(weights_sha256(pair)),
-    }
+    config = {"peft_type": key.upper(), "r": parts * method.rank, "save_projection": True}
+    # PEFT refuses a second adapter with another key, so the key stands for the one A', B'.
+    config["projection_prng_key"] = derive(weights_sha256(pair))
     tensors = {f"base_model.{key}_{name}": tensor for name, tensor in pair.items()}
     return Export(config, modules, tensors)
 
@@ -211,7 +207,7 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
     is_dora = isinstance(method, DoRA)
     if is_dora and method.norm == "output":
         raise InputError(
-            "PEFT's DoRA has no norms over the output dimension, as the published protocol's: use "
+            "PEFT's DoRA has no norms over the output dimension, as the official code has: use "
             'DoRA(norm="input")'
         )
     modules: dict[nn.Module, dict[str, Tensor]] = {}

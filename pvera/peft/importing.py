@@ -34,13 +34,12 @@ def import_peft(
 ) -> AdaptedModel:
     """Adapt a backbone with PEFT's PVeRA, VeRA, LoRA, DoRA or (IA)³.
 
-    The backbone's library and the version that wrote the folder need not agree: layers count by
-    number, and modules by what they compute. Dropout is PEFT's alone. PEFT's PVeRA of a fused layer
-    samples one z for queries, keys and values together: its mean is read, which is a VeRA.
+    Layers count by number, and modules by what they compute, so the backbone may be of another
+    library. Dropout is PEFT's alone. PEFT's PVeRA of a fused layer samples one z for queries, keys
+    and values together: its mean is read, which is a VeRA.
 
     Args:
-        folder: PEFT's adapter folder. Its head is a module to save of width d, or a file of weight
-            (classes, d) and bias (classes).
+        folder: PEFT's adapter folder, with a head among its modules to save or in a file.
         backbone: The backbone, without adapters.
         num_classes: Number of classes of a new head, if the folder holds none.
         seed: Seed of the new head.
@@ -50,8 +49,8 @@ def import_peft(
         The adapted model, in evaluation mode.
 
     Raises:
-        InputError: The adapter is refused (docs/peft.md), or is one of another backbone, or the
-            folder holds no head that reads d features. The backbone is unchanged.
+        InputError: The adapter is refused (docs/peft.md), or belongs to another backbone, or the
+            folder holds no fitting head. The backbone is unchanged.
     """
     adapter = read(folder)
     layers = encoder_layers(backbone)
@@ -139,11 +138,8 @@ def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     dim = layers[0].dim
     fused = adapter.is_fused
     halves = 2 if key == "pvera" else 1
-    shapes = {
-        f"{key}_A": (halves * rank, dim),
-        f"{key}_B": (3 * dim if fused else dim, rank),
-    }
-    A, B = _matrices(adapter, shapes)
+    rows_of_B = 3 * dim if fused else dim
+    A, B = _matrices(adapter, {f"{key}_A": (halves * rank, dim), f"{key}_B": (rows_of_B, rank)})
     d = adapter.by_projection(f"{key}_lambda_d", halves * rank)
     b = adapter.by_projection(f"{key}_lambda_b", dim, rows=True)
     rows = dict(zip(b, B.unflatten(0, (3, -1)), strict=True)) if fused else dict.fromkeys(b, B)
@@ -164,21 +160,15 @@ def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
         "shared.B": torch.stack([rows[letter][:, columns[letter]].T for letter in pairs]),
     }
     for i in range(len(layers)):
-        d_of_layer = []
-        for letter in columns:
-            both = d[letter][i].unflatten(0, (-1, rank))  # (halves, R)
-            d_of_layer.append(both[half][..., columns[letter]])
-        tensors[f"layers.{i}.d"] = torch.stack(d_of_layer, -2)  # (*halves, p, r)
+        d_of_layer = {letter: d[letter][i].unflatten(0, (-1, rank))[half] for letter in columns}
+        parts = [d_of_layer[letter][..., columns[letter]] for letter in columns]
+        tensors[f"layers.{i}.d"] = torch.stack(parts, -2)  # (*halves, p, r)
         tensors[f"layers.{i}.b"] = torch.stack([b[letter][i] for letter in columns])  # (p, d)
 
     cls = PVeRA if halves == 2 else VeRA
-    method = cls(
-        rank=tensors["shared.B"].shape[1],
-        alpha=1.0,
-        targets="".join(columns),
-        pair="position" if fused else "shared",
-    )
-    return method, tensors
+    r = tensors["shared.B"].shape[1]
+    pair = "position" if fused else "shared"
+    return cls(rank=r, alpha=1.0, targets="".join(columns), pair=pair), tensors
 
 
 def _columns(

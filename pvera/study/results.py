@@ -18,7 +18,7 @@ import numpy as np
 
 from pvera.adapters import METHODS
 from pvera.errors import InputError, catch_os_errors
-from pvera.files import digest, plain, read_json, sha256, write_atomically
+from pvera.files import digest, json_value, read_json, sha256, write_atomically
 from pvera.study.records import IDENTITY, SCHEMA, Record
 
 ARRAYS, ADAPTER = ".npz", ".safetensors"
@@ -87,7 +87,7 @@ def write(
     if adapter is not None:
         contents[ADAPTER] = adapter
     hashes = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
-    text = to_json(_with_short_curves(plain({**record, "files": hashes})), path)
+    text = to_json(_with_short_curves(json_value({**record, "files": hashes})), path)
     # While the other files are replaced there is no record that they could contradict.
     with catch_os_errors(path):
         for suffix in (".json", ARRAYS, ADAPTER):

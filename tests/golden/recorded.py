@@ -1,4 +1,6 @@
-"""Small runs whose numbers are recorded in golden/runs.json: each method on images and on texts, and an analysis.
+"""Small runs whose numbers are recorded in golden/runs.json.
+
+They are each method on images and on texts, and an analysis.
 
 python tests/golden/recorded.py        records them anew, where a change of the numbers is meant
 """
@@ -64,7 +66,9 @@ def of_texts(folder: Path) -> Profile:
 
 
 def training(profile: Profile, experiment: str, method: str, root: Path) -> dict:
-    """Execute the run of a method, and return its numbers: curves of each member, and test scores."""
+    """Execute the run of a method, and return its numbers: curves of each member, and test
+    scores.
+    """
     (run,) = (run for run in list_jobs(profile, experiment, root) if run.method == method)
     replace(run, pool="first").execute()  # as the recorded numbers were made
     record = results.read_dict(run.path)
@@ -75,7 +79,9 @@ def training(profile: Profile, experiment: str, method: str, root: Path) -> dict
 
 
 def analysis(profile: Profile, root: Path) -> dict:
-    """Execute PVeRA's analysis of uncertainty after its training, and return the sum of each array."""
+    """Execute PVeRA's analysis of uncertainty after its training, and return the sum of each
+    array.
+    """
     (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
     return {

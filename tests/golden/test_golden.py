@@ -1,8 +1,8 @@
-"""The `published` protocol reproduces the numbers of the published program, per method and training.
+"""The `published` protocol reproduces the numbers of the official code, per method and training.
 
-The numbers (golden/README.md) are the program's own, in float64. Here steps run in float64 and in float32, and
-trainings in float64: in float32 they choose the same members and epochs, but after 56 epochs of rounding the scores of
-one differ by 1e-3.
+The numbers (golden/README.md) are the code's own, in float64. Here steps run in float64 and in
+float32, and trainings in float64: in float32 they choose the same members and epochs, but after 56
+epochs of rounding the scores of one differ by 1e-3.
 """
 
 import json
@@ -73,7 +73,9 @@ FROZEN = {
 
 
 def member_tensors(tensors: dict, kind: str, method: str, member: int) -> dict:
-    """Return "start" or "gradient" of a grid member, with the names and shapes of `Member.trained`."""
+    """Return "start" or "gradient" of a grid member, with the names and shapes of
+    `Member.trained`.
+    """
     named = {f"head.{name}": tensors[f"{kind}.{member}.head.{name}"] for name in ("weight", "bias")}
     for i in range(DEPTH):
         layer = LAYER[method](lambda name: tensors[f"{kind}.{member}.{i}.{name}"])

@@ -1,4 +1,6 @@
-"""The eight methods one by one: numbers, initialisation, gradients, hyperparameters, parameters and multiply-adds."""
+"""The eight methods one by one: numbers, initialisation, gradients, hyperparameters, parameters
+and multiply-adds.
+"""
 
 import pytest
 import torch
@@ -237,7 +239,9 @@ def test_counts_agree_and_leave_the_vit_as_it_was(vit, method):
     "method", [Bottleneck(), AdaptFormer(), LoRA(rank=8), VeRA(rank=8), PVeRA(rank=8)], ids=str
 )
 def test_fvcore_counts_the_same(vit, method):
-    """The paper counts with fvcore, for which a fused attention is nothing and a LayerNorm five per number."""
+    """The paper counts with fvcore, for which a fused attention is nothing and a LayerNorm five
+    per number.
+    """
     from fvcore.nn import FlopCountAnalysis
 
     for block in vit.blocks:

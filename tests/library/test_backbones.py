@@ -1,4 +1,6 @@
-"""Backbones: the packaged one, names, weights from files, and vision transformers of one's own class."""
+"""Backbones: the packaged one, names, weights from files, and vision transformers of one's own
+class.
+"""
 
 import hashlib
 import json
@@ -79,7 +81,9 @@ def test_random_weights_come_from_the_seed_and_leave_the_global_generator_alone(
 
 
 def test_dinov2_reads_weights_from_a_file(tmp_path):
-    """The published weights have 37 x 37 positions and a mask token; images of 224 pixels have 16 x 16, of 98 7 x 7."""
+    """The published weights have 37 x 37 positions and a mask token; images of 224 pixels have
+    16 x 16, of 98 7 x 7.
+    """
     small, file = backbones.load("dinov2_s", pretrained=False), tmp_path / "weights.safetensors"
     assert small.image_size == 224 and small.file_sha256 is None
     assert small.mean == (0.485, 0.456, 0.406) and small.std == (0.229, 0.224, 0.225)
@@ -121,9 +125,13 @@ def test_a_size_of_ones_own(timm_name, size, patch, monkeypatch):
 
 
 def test_unsuitable_names():
-    for name, says in (("vit_nonsense", "unknown backbone"), ("resnet18", "ResNet has layers of another form"),
-                       ("vit_base_patch14_dinov2.nonsense", "tag")):  # fmt: skip
-        assert says in refused(name, pretrained=False)
+    messages = {
+        "vit_nonsense": "unknown backbone",
+        "resnet18": "ResNet has layers of another form",
+        "vit_base_patch14_dinov2.nonsense": "tag",
+    }
+    for name, message in messages.items():
+        assert message in refused(name, pretrained=False)
 
 
 def test_download_without_network_says_what_to_get(monkeypatch):
@@ -163,7 +171,8 @@ def test_dinov3_gets_the_class_token_under_its_short_name():
     )
 
 
-# Vision transformers of one's own class: the section of docs/backbones.md runs, and what does not fit is refused
+# Vision transformers of one's own class: the section of docs/backbones.md runs, and what does
+# not fit is refused
 
 
 SECTIONS = (DOCS / "backbones.md").read_text().split("\n## ")
@@ -225,7 +234,9 @@ def test_methods(key, tmp_path):
 
 
 class VisionTransformer(nn.Module):
-    """DINOv2 of transformers, whose attention has three projections, in a class of one's own with timm's name."""
+    """DINOv2 of transformers, whose attention has three projections, in a class of one's own
+    with timm's name.
+    """
 
     img_size = 32
 

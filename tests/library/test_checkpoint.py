@@ -1,4 +1,6 @@
-"""Saved adapters, states and copies: what was trained comes back bit for bit, and other files are refused."""
+"""Saved adapters, states and copies: what was trained comes back bit for bit, and other files
+are refused.
+"""
 
 import json
 from dataclasses import asdict
@@ -130,7 +132,9 @@ def bf16_numbers(vit):
     ],
 )
 def test_one_backbone_in_several_forms(tmp_path, images, saved_on, loaded_onto):
-    """Forms that change no number, or round alone, take each other's adapters; both kinds of encoders do."""
+    """Forms that change no number, or round alone, take each other's adapters; both kinds of
+    encoders do.
+    """
     for example in (TIMM, "Dinov2Model"):
         if example == "Dinov2Model" and saved_on is block_compiled:
             continue
@@ -226,7 +230,9 @@ def test_saving_leaves_the_general_switch_in_command(path, switches):
 
 @pytest.mark.parametrize("example", ["xcit_nano_12_p8_224", "BertModel"])
 def test_a_backbone_in_training_mode(tmp_path, example):
-    """Its file is that of evaluation mode, without dropout and with the statistics that BatchNorm keeps."""
+    """Its file is that of evaluation mode, without dropout and with the statistics that
+    BatchNorm keeps.
+    """
     model = perturb(pvera.adapt(make(example), METHODS["vera"], CLASSES)).eval()
     pvera.save(model, tmp_path / "adapter.safetensors")
     backbone = make(example).train()
@@ -241,7 +247,9 @@ def test_a_backbone_in_training_mode(tmp_path, example):
 
 
 def refused(path, message, target):
-    """Check that loading raises a one-line InputError that contains `message`, and leaves the target unchanged."""
+    """Check that loading raises a one-line InputError that contains `message`, and leaves the
+    target unchanged.
+    """
     before = {n: t.clone() for n, t in target.state_dict().items()}
     flags, mode = [p.requires_grad for p in target.parameters()], target.training
     tiny.refused(lambda: pvera.load(target, path), message)
@@ -259,7 +267,9 @@ def merged_weights():
 
 
 def changed(name, *places, **values):
-    """Return an encoder, and one of equal weights in which modules at `places` have other attributes."""
+    """Return an encoder, and one of equal weights in which modules at `places` have other
+    attributes.
+    """
     plain, other = make(name), make(name)
     for place in places:
         for attribute, value in values.items():

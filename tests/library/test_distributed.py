@@ -1,4 +1,6 @@
-"""Two processes on one machine: DDP and FSDP2 train as one process does, with noise of each rank's own."""
+"""Two processes on one machine: DDP and FSDP2 train as one process does, with noise of each
+rank's own.
+"""
 
 import multiprocessing
 
@@ -57,7 +59,9 @@ def fsdp2(key, own):
 
 
 def check_noise():
-    """Ranks draw differently in training, alike from a seed of the user's, and again differently after resuming."""
+    """Ranks draw differently in training, alike from a seed of the user's, and again differently
+    after resuming.
+    """
     model = adapted("pvera").train()
 
     def on_both_ranks(logits):

@@ -1,4 +1,6 @@
-"""Adapters exchanged with PEFT through folders: outputs, draws and heads are the same; what is refused, and how."""
+"""Adapters exchanged with PEFT through folders: outputs, draws and heads are the same; what is
+refused, and how.
+"""
 
 import copy
 import json
@@ -63,7 +65,9 @@ def unscaled_queries(qkv):
 
 
 def magnitudes_of_keys(qkv):
-    """Leave of DoRA's update that of queries, and of keys the magnitudes: then these count as adapted."""
+    """Leave of DoRA's update that of queries, and of keys the magnitudes: then these count as
+    adapted.
+    """
     qkv.lora_B["default"].weight[24:] = 0
     qkv.lora_magnitude_vector["default"].weight[48:] = qkv.base_layer.weight[48:].norm(dim=1)
 
@@ -176,7 +180,9 @@ TIMM_HEADS = [
 @pytest.mark.parametrize("example", [*TIMM_HEADS, "deit_base_distilled_patch16_224"])
 @torch.no_grad()
 def test_heads_of_timm(example, tmp_path):
-    """PEFT's logits are this package's where one linear layer follows the features; a distilled DeiT has two."""
+    """PEFT's logits are this package's where one linear layer follows the features; a distilled
+    DeiT has two.
+    """
     encoder = make(example)
     weights = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     model = perturb(pvera.adapt(encoder, METHODS["pvera"], CLASSES), scale=0.03).eval()
@@ -274,7 +280,9 @@ def test_export_of_numbers_that_single_precision_does_not_hold(tmp_path):
 
 
 def refused(folder, message, backbone=None, **options):
-    """Check that the import raises a one-line InputError that contains `message`, and leaves the backbone unchanged."""
+    """Check that the import raises a one-line InputError that contains `message`, and leaves the
+    backbone unchanged.
+    """
     backbone = backbone or make_vit()
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
     tiny.refused(lambda: pvera.import_peft(folder, backbone, **options), message)
@@ -362,11 +370,20 @@ def test_contents(folder, options, removed, added, message):
 
 #: Options that change what PEFT computes, and one that this program does not know.
 OPTIONS = {
-    "alpha_pattern": {"q_proj": 4}, "alora_invocation_tokens": [1, 2], "arrow_config": {"top_k": 1},
-    "fan_in_fan_out": True, "layer_replication": [[0, 2]], "lora_bias": True, "megatron_config": {"a": 1},
-    "of_a_later_version": True, "rank_pattern": {"q_proj": 4}, "target_parameters": ["a"],
-    "trainable_token_indices": [1], "use_bdlora": {"nblocks": 2}, "use_qalora": True,
-}  # fmt: skip
+    "alpha_pattern": {"q_proj": 4},
+    "alora_invocation_tokens": [1, 2],
+    "arrow_config": {"top_k": 1},
+    "fan_in_fan_out": True,
+    "layer_replication": [[0, 2]],
+    "lora_bias": True,
+    "megatron_config": {"a": 1},
+    "of_a_later_version": True,
+    "rank_pattern": {"q_proj": 4},
+    "target_parameters": ["a"],
+    "trainable_token_indices": [1],
+    "use_bdlora": {"nblocks": 2},
+    "use_qalora": True,
+}
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -504,7 +521,9 @@ def test_text_encoders_into_encoders_of_images(tmp_path, name, images_by):
 
 
 def test_clips_text_encoder_by_the_names_of_its_modules(tmp_path):
-    """As transformers before 5 names them, and in adapters of the whole CLIP: the class tells nothing."""
+    """As transformers before 5 names them, and in adapters of the whole CLIP: the class tells
+    nothing.
+    """
     clip = OF_IMAGES["CLIPVisionModel"]
     config = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="FEATURE_EXTRACTION")
     peft.get_peft_model(clip(), config).save_pretrained(tmp_path)

@@ -113,8 +113,10 @@ def test_a_calibrated_model_has_its_floor(rounding):
     confidence = rng.uniform(0.3, 1, 400).round(rounding)
     errors = metrics.calibrated_errors(confidence, draws=1000)
     for name, adaptive in (("ece", False), ("ace", True)):
-        drawn = [metrics.calibration_error(confidence, rng.random(400) < confidence, adaptive=adaptive)
-                 for _ in range(1000)]  # fmt: skip
+        drawn = []
+        for _ in range(1000):
+            correct = rng.random(400) < confidence
+            drawn.append(metrics.calibration_error(confidence, correct, adaptive=adaptive))
         assert errors[name].mean() == pytest.approx(np.mean(drawn), rel=0.04)
         assert errors[name].std() == pytest.approx(np.std(drawn), rel=0.12)
 

@@ -292,7 +292,8 @@ def test_inference_on_a_merged_model_leaves_it_merged():
 
 # ---------------------------------------------------------------- precision
 
-#: Precision of the frozen weights -> of the trained tensors, and the largest relative error of the logits.
+#: Precision of the frozen weights -> of the trained tensors, and the largest relative error of
+#: the logits.
 PRECISIONS = {
     torch.bfloat16: (torch.float32, 0.1),
     torch.float16: (torch.float32, 0.02),

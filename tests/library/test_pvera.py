@@ -1,4 +1,6 @@
-"""PVeRA's distribution: Eq. 5-9 on plain tensors, the KL term, the noise; the last layer's latents and their maps."""
+"""PVeRA's distribution: Eq. 5-9 on plain tensors, the KL term, the noise; the last layer's
+latents and their maps.
+"""
 
 import math
 
@@ -80,7 +82,10 @@ def test_equations(targets, options, kl, dtype, tolerance):
     "encoder", ["vit_base_patch14_dinov2", "BertModel", "DebertaV2Model(share_att_key=True)"]
 )
 def test_kl_is_the_divergence_of_torch_distributions(encoder, targets, kl, training):
-    """It is Eq. 9 of the last pass, summed over layers (Eq. 8); padding and DeBERTa's positions do not count."""
+    """It is Eq. 9 of the last pass, summed over layers (Eq.
+
+    8); padding and DeBERTa's positions do not count.
+    """
     model = perturb(pvera.adapt(make(encoder), PVeRA(rank=8, targets=targets, kl=kl), 3)).train(
         training
     )
@@ -124,7 +129,10 @@ def test_kl_is_that_of_the_last_pass(images):
 
 
 def test_variance_at_the_limits():
-    """exp of a log-variance overflows fp32 above 88. Below, everything is finite; above, the KL term is infinite."""
+    """exp of a log-variance overflows fp32 above 88.
+
+    Below, everything is finite; above, the KL term is infinite.
+    """
     adapter = adapted().members[0].layers[0]
     x, y = torch.ones(1, 1, 24), torch.zeros(1, 1, 3, 24)
     column_sums = adapter.shared.A[:, 1].sum(0)
@@ -173,14 +181,16 @@ def test_noise_is_standard_normal_and_uncorrelated():
         rows = noise.movedim(axes, tuple(range(len(axes)))).flatten(0, len(axes) - 1).flatten(1)
         n, pairs = rows.shape[1], math.comb(len(rows), 2)
         correlation = torch.corrcoef(rows) - torch.eye(len(rows))
-        # √n ρ is nearly standard normal for independent rows; the bound fails once in a million over all pairs.
+        # √n ρ is nearly standard normal for independent rows; the bound fails once in a million
+        # over all pairs.
         assert correlation.abs().max() < stats.norm.isf(0.5e-6 / pairs) / n**0.5, axes
 
 
 @pytest.mark.parametrize(
     "start, seeds",
     [
-        # Of "3/noise/0" and "3/noise/1", the first 8 bytes that sha256sum prints, from last to first, halved.
+        # Of "3/noise/0" and "3/noise/1", the first 8 bytes that sha256sum prints, from last to
+        # first, halved.
         (lambda member: None, (5151373772390472493, 284546072201018067)),
         # Of "7/sample/3/0" and "7/sample/3/1".
         (lambda member: member.seed_noise(7), (3616317664316104457, 8561410219770384731)),

@@ -1,4 +1,6 @@
-"""Input that is refused, in one line and with nothing changed; how errors, files and scripts end."""
+"""Input that is refused, in one line and with nothing changed; how errors, files and scripts
+end.
+"""
 
 import io
 import math
@@ -349,7 +351,9 @@ def test_several_processes_write_one_file(tmp_path):
 @pytest.mark.parametrize("exists", [True, False])
 @pytest.mark.parametrize("links", [["target"], ["second", "target"], ["folder/target"]])
 def test_a_link_is_followed(tmp_path, links, exists):
-    """Also a link to a link, one through a folder that is a link, and one to what is not there yet."""
+    """Also a link to a link, one through a folder that is a link, and one to what is not there
+    yet.
+    """
     (tmp_path / "real").mkdir()
     (tmp_path / "folder").symlink_to("real")
     names = ["link", *links]
@@ -419,7 +423,8 @@ def test_files_are_closed_before_they_are_replaced_or_removed(tmp_path, monkeypa
 @pytest.mark.parametrize("count, end", [(1, "0"), (10**5, "0"), (1, "exit(1)")])
 def test_a_reader_that_leaves_early_ends_a_script_quietly(count, end):
     """As `head` does: on the last flush, and in between."""
-    code = "import runpy; run_script = runpy.run_path('pvera/errors.py')['run_script']\n"  # without importing torch
+    # Without importing torch.
+    code = "import runpy; run_script = runpy.run_path('pvera/errors.py')['run_script']\n"
     code += f"run_script(lambda: ([print('line') for _ in range({count})], {end}))"
     buffered = os.environ | {"PYTHONUNBUFFERED": ""}
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -99,7 +99,9 @@ def test_merged_model_has_neither_noise_nor_kl(images):
 
 @pytest.mark.parametrize("method", DROPPED, ids=["lora", "vera", "vera, latent"])
 def test_the_adapter_reads_what_the_mask_leaves(method, monkeypatch):
-    """Eq. 3 and 4 hold with x ⊙ m / (1 − p) instead of x, or z ⊙ m / (1 − p) instead of z = x A ⊙ d."""
+    """Eq. 3 and 4 hold with x ⊙ m / (1 − p) instead of x, or z ⊙ m / (1 − p) instead of z = x A
+    ⊙ d.
+    """
     adapter = (
         perturb(pvera.adapt(make_vit(), method, CLASSES), scale=0.3).members[0].layers[0].train()
     )

@@ -185,7 +185,8 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
 
 #: Lines of the original files.
 LINES = {
-    "cola": b"gj04\t1\t\tOur friends won't buy this analysis.\ngj04\t0\t*\tThe \"more pseudo they.\n",
+    "cola": b"gj04\t1\t\tOur friends won't buy this analysis.\n"
+    b'gj04\t0\t*\tThe "more pseudo they.\n',
     "mrpc": b"\xef\xbb\xbfQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
     b'1\t1\t2\tHe said " no " .\t" No , " he said .\r\n0\t3\t4\tA " quote .\tCaf\xc3\xa9 .',
     "rte": b"index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tIt is dry.\tnot_entailment\n"
@@ -243,7 +244,8 @@ BAD = {
     "word": (
         "rte",
         b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tyes\n",
-        "line 2: expected 4 columns, with entailment or not_entailment in column 4, not ['0', 'a', 'b', 'yes']",
+        "line 2: expected 4 columns, with entailment or not_entailment in column 4, "
+        "not ['0', 'a', 'b', 'yes']",
     ),
     "header": ("rte", b"0\ta\tb\tentailment\n", "line 1: expected the header index, sentence1"),
     "empty": ("cola", b"", "is empty"),

@@ -1,4 +1,6 @@
-"""An adapted model in the tools of the field: states, noise, names that they expect, gradient checkpointing."""
+"""An adapted model in the tools of the field: states, noise, names that they expect, gradient
+checkpointing.
+"""
 
 import copy
 from functools import partial

@@ -1,4 +1,6 @@
-"""docs/training-loops.md: its recipes run as they stand; tools and methods work together or are refused as it says."""
+"""docs/training-loops.md: its recipes run as they stand; tools and methods work together or are
+refused as it says.
+"""
 
 import copy
 import pickle
@@ -91,7 +93,9 @@ def test_recipe(name, tmp_path, monkeypatch):
 
 
 def check_plain(names: dict, recipe: str) -> None:
-    """Resume the finished run, whose adapter is the saved one, and one that ended after an epoch: the same numbers."""
+    """Resume the finished run, whose adapter is the saved one, and one that ended after an
+    epoch: the same numbers.
+    """
     logits = names["model"](names["images"])
     states = torch.load("run.pt")
     assert states["epoch"] == 2
@@ -111,7 +115,9 @@ TOOLS: dict = {}
 
 
 def tool(name: str):
-    """Register the check of a tool: it gets a method's key, and raises InputError where the library refuses."""
+    """Register the check of a tool: it gets a method's key, and raises InputError where the
+    library refuses.
+    """
 
     def register(check):
         TOOLS[name] = check
