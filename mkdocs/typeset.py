@@ -1,4 +1,4 @@
-"""MkDocs hooks: links to notebooks lead to their pages, formulas become MathML, and numbers with ± are not broken."""
+"""MkDocs hooks: links to notebooks, formulas as MathML, and numbers with ± on one line."""
 
 import html
 import re
@@ -19,6 +19,7 @@ def on_page_content(content: str, **_) -> str:
 
 
 def to_mathml(formula: re.Match) -> str:
+    """Return a formula that pymdownx.arithmatex has marked as MathML."""
     tag, opening, latex = formula.groups()
     display = "block" if opening == "[" else "inline"
     return (

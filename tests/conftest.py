@@ -1,4 +1,5 @@
-"""Fixtures that several test files share. One thread: the models are tiny, and runs are then bit-equal."""
+"""Fixtures that several test files share. One thread: the models are tiny, and runs are then
+bit-equal."""
 
 import gc
 
@@ -21,7 +22,8 @@ torch.set_num_threads(1)
 # On a busy machine an example may take longer than hypothesis' 200 ms.
 settings.register_profile("without deadline", deadline=None)
 settings.load_profile("without deadline")
-# Thousands of tests and large packages stay in memory: collecting garbage among them takes a fifth of the start.
+# Thousands of tests and large packages stay in memory: collecting garbage among them takes a
+# fifth of the start.
 gc.disable()
 
 

@@ -1,4 +1,5 @@
-"""Small encoders of many families with random weights, and the checks of every method on each of them."""
+"""Small encoders of many families with random weights, and the checks of every method on each
+of them."""
 
 import copy
 import warnings
@@ -69,7 +70,8 @@ POOLING = (transformers.CLIPVisionModel, transformers.SiglipVisionModel)
 
 
 def make(example: str, seed: int = 0) -> nn.Module:
-    """Make a small model of the example's class; its weights are large enough that every part matters."""
+    """Make a small model of the example's class; its weights are large enough that every part
+    matters."""
     name, options = example.split("(")[0], (OPTIONS | VARIANTS).get(example)
     kind = getattr(transformers, name, None)
     with torch.random.fork_rng(devices=[]):
@@ -100,16 +102,18 @@ def features_of(encoder: nn.Module, inputs) -> Tensor:
     return encoder.forward_head(encoder.forward_features(inputs), pre_logits=True)
 
 
-# ---------------------------------------------------------------- layers, located without the library
+# ---------------------------------------- layers, located without the library
 
 
 @dataclass
 class Layer:
     """Places in one encoder layer.
 
-    projections: in the order q, k, v, or one fused projection. attention, mlp: submodules whose outputs join the
-    residual stream. between: the submodule that reads the stream between attention and MLP. biases: separate ones of q
-    and v."""
+    projections: in the order q, k, v, or one fused projection.
+    attention, mlp: submodules whose outputs join the residual stream.
+    between: the submodule that reads the stream between attention and MLP.
+    biases: separate ones of q and v.
+    """
 
     block: nn.Module
     projections: list[nn.Linear]
@@ -162,7 +166,7 @@ def layer_of(block: nn.Module) -> Layer:
     )
 
 
-# ---------------------------------------------------------------- the methods, without the library's hooks
+# ---------------------------------------- the methods, without the library's hooks
 
 
 @torch.no_grad()
@@ -230,7 +234,8 @@ def with_method(plain: nn.Module, member: nn.Module) -> nn.Module:
 
 
 class Case:
-    """One method, or the small one of a key, on one small encoder; `model()` is the same each time."""
+    """One method, or the small one of a key, on one small encoder; `model()` is the same each
+    time."""
 
     def __init__(self, example: str, method):
         self.example, self.method = example, METHODS[method] if isinstance(method, str) else method
@@ -248,7 +253,8 @@ class Case:
 
 
 def gradients(case: Case, model) -> dict[str, Tensor]:
-    """Return the loss and gradients of one training step with two passes; equal models draw the same noise."""
+    """Return the loss and gradients of one training step with two passes; equal models draw the
+    same noise."""
     model.train()
     losses = [model(case.inputs).square().mean() + 1e-3 * model.kl_divergence() for _ in range(2)]
     sum(losses).backward()
@@ -258,7 +264,8 @@ def gradients(case: Case, model) -> dict[str, Tensor]:
 
 
 def check_reference(case: Case):
-    """The features equal those of an encoder that computes the method without the library, in fp64."""
+    """The features equal those of an encoder that computes the method without the library, in
+    fp64."""
     plain, model, inputs = case.plain().double(), case.model().double(), case.inputs
     inputs = inputs.double() if isinstance(inputs, Tensor) else inputs
     with torch.no_grad():
@@ -305,7 +312,8 @@ def check_merging(case: Case):
 
 @torch.no_grad()
 def check_exchange(case: Case, tmp_path):
-    """PEFT computes the exported adapter, unmerged and merged; it comes back, with targets and rank where it can."""
+    """PEFT computes the exported adapter, unmerged and merged; it comes back, with targets and
+    rank where it can."""
     if case.method.key not in MERGEABLE - {"linear"} or case.example in BIASES_APART:
         return
     bare, model = (
@@ -355,7 +363,8 @@ def hooks(model: nn.Module) -> int:
 
 
 def refused(encoder: nn.Module, **arguments) -> str:
-    """Check that `adapt` gives the reason in one line, leaves the encoder unchanged, and return the reason."""
+    """Check that `adapt` gives the reason in one line, leaves the encoder unchanged, and return
+    the reason."""
 
     def state() -> tuple:
         return hooks(encoder), encoder.training, [p.requires_grad for p in encoder.parameters()]

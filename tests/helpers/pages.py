@@ -11,7 +11,8 @@ def section(page: str, heading: str) -> str:
 
 
 def table(page: str, heading: str) -> list[list[str]]:
-    """Return the cells of the table below a heading of docs/`page`.md, row by row; the first row has the titles."""
+    """Return the cells of the table below a heading of docs/`page`.md, row by row; the first
+    row has the titles."""
     lines = [line for line in section(page, heading).splitlines() if line.startswith("|")]
     titles, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [titles, *rows]

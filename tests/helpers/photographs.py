@@ -1,4 +1,5 @@
-"""Folders of real photographs: crops of those that scikit-image carries, in the file modes that cameras and editors
+"""Folders of real photographs: crops of those that scikit-image carries, in the file modes that
+cameras and editors
 write."""
 
 import shutil

@@ -1,4 +1,5 @@
-"""The scripts of experiments/, in this process without a new import of torch, or in one of their own."""
+"""The scripts of experiments/, in this process without a new import of torch, or in one of
+their own."""
 
 import runpy
 import signal
@@ -41,7 +42,8 @@ def outcome(name: str, capsys, *arguments) -> tuple[int, str, str]:
 
 
 def refusal(name: str, capsys, *arguments) -> str:
-    """Run the script, check that it ends with one line of errors and exit status 2, and return the line."""
+    """Run the script, check that it ends with one line of errors and exit status 2, and return
+    the line."""
     status, _, errors = outcome(name, capsys, *arguments)
     assert status == 2 and errors.startswith("error: ") and errors.count("\n") == 1, (
         status,
@@ -51,7 +53,8 @@ def refusal(name: str, capsys, *arguments) -> str:
 
 
 def start(name: str, *arguments, **options) -> subprocess.Popen:
-    """Start the script in a process of its own. It takes Ctrl-C, which jobs in the background ignore."""
+    """Start the script in a process of its own. It takes Ctrl-C, which jobs in the background
+    ignore."""
     return subprocess.Popen(
         [sys.executable, str(EXPERIMENTS / f"{name}.py"), *map(str, arguments)],
         stdout=subprocess.PIPE,

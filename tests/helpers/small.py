@@ -39,7 +39,8 @@ PROFILE = {
 
 
 def write(folder: Path) -> Path:
-    """Write a small data set named like one of the demonstration suite, and a profile that reads it."""
+    """Write a small data set named like one of the demonstration suite, and a profile that
+    reads it."""
     trained.make_data(folder / "data", "vessels", train=64, validation=32)
     profile_with(folder)
     return folder

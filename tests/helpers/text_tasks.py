@@ -1,4 +1,5 @@
-"""Small text tasks in the layouts of GLUE's, and a small encoder with a tokenizer of their words."""
+"""Small text tasks in the layouts of GLUE's, and a small encoder with a tokenizer of their
+words."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +32,8 @@ WORDS = [
 
 
 def make(name: str, split: str) -> pd.DataFrame:
-    """Return 60 training or 40 test texts of random words; the label says whether the first word is "the"."""
+    """Return 60 training or 40 test texts of random words; the label says whether the first
+    word is "the"."""
     source = np.random.default_rng([len(split), *name.encode()])
     parts, labels = glue.GLUE[name].texts, np.arange(60 if split == "train" else 40) % 2
     texts = [

@@ -1,4 +1,5 @@
-"""A vision transformer small enough for tests, with weights large enough that every branch of it matters."""
+"""A vision transformer small enough for tests, with weights large enough that every branch of
+it matters."""
 
 import pytest
 import torch
@@ -26,7 +27,8 @@ METHODS = {
 
 
 def make_vit(seed: int = 0, dim: int = 24, depth: int = 2, **options) -> VisionTransformer:
-    """Make a ViT with 16 patches, a class token, two heads and DINOv2's layer scale; `seed` draws all weights."""
+    """Make a ViT with 16 patches, a class token, two heads and DINOv2's layer scale; `seed`
+    draws all weights."""
     options = {"img_size": 32, "patch_size": 8, "init_values": 1.0, "num_classes": 0} | options
     return randomise(
         VisionTransformer(embed_dim=dim, depth=depth, num_heads=2, **options), seed
@@ -54,7 +56,8 @@ def make_images(count: int = 3, seed: int = 0, size: int = 32) -> torch.Tensor:
 
 @torch.no_grad()
 def perturb(model: nn.Module, seed: int = 0, scale: float = 0.1) -> nn.Module:
-    """Add normal noise to every trained tensor, away from zeros, ones and symmetry; return the model."""
+    """Add normal noise to every trained tensor, away from zeros, ones and symmetry; return the
+    model."""
     source = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -67,7 +70,8 @@ def close(actual, expected, tolerance=1e-5):
 
 
 def refused(call, message: str) -> str:
-    """Check that `call` raises a one-line InputError that contains `message`, and return its text."""
+    """Check that `call` raises a one-line InputError that contains `message`, and return its
+    text."""
     with pytest.raises(InputError) as error:
         call()
     assert message in str(error.value) and "\n" not in str(error.value)
@@ -75,7 +79,8 @@ def refused(call, message: str) -> str:
 
 
 def adapted(method="pvera", seed=0, **vit) -> pvera.AdaptedModel:
-    """Adapt a small ViT of these options with a method or grid, or the small one of a key, and perturb what trains."""
+    """Adapt a small ViT of these options with a method or grid, or the small one of a key, and
+    perturb what trains."""
     method = METHODS[method] if isinstance(method, str) else method
     return perturb(
         pvera.adapt(make_vit(**vit), method, CLASSES, seed), seed if isinstance(seed, int) else 0

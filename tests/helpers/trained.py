@@ -17,7 +17,8 @@ IMAGES = 40
 
 
 def make_data(root, *names, train=4, validation=4):
-    """Write data sets below `root` with `IMAGES` test images and few others; classes differ in brightness."""
+    """Write data sets below `root` with `IMAGES` test images and few others; classes differ in
+    brightness."""
     for name in names:
         source = np.random.default_rng(list(name.encode()))
         (root / name / "images").mkdir(parents=True)
@@ -32,7 +33,8 @@ def make_data(root, *names, train=4, validation=4):
 
 
 def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -> Profile:
-    """Make a profile on the small backbone, with data in `folder`/data unless `changes` name another place."""
+    """Make a profile on the small backbone, with data in `folder`/data unless `changes` name
+    another place."""
     if "data" not in changes:
         make_data(folder / "data", *datasets)
     settings = dict(
@@ -48,7 +50,8 @@ def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -
 
 
 def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None:
-    """Write a record, predictions and a random adapter for every run of an experiment of `profile`."""
+    """Write a record, predictions and a random adapter for every run of an experiment of
+    `profile`."""
     frozen = backbones.load("tiny")
     for run in list_jobs(profile, experiment, root):
         task = tasks.find_task(run.dataset)
