@@ -40,7 +40,9 @@ def trained(seed=0, method=METHODS["pvera"]):
 def content(path):
     """Return the tensors and description of an adapter file."""
     with safe_open(path, "pt") as file:
-        return {n: file.get_tensor(n) for n in file.keys()}, json.loads(file.metadata()["pvera"])  # noqa: SIM118  it cannot be iterated
+        names = file.keys()
+        tensors = {name: file.get_tensor(name) for name in names}
+        return tensors, json.loads(file.metadata()["pvera"])
 
 
 @pytest.fixture
