@@ -174,10 +174,19 @@ class Run(Job):
         scores: dict[str, Any] | None = None
         files: dict[str, Any] = {}
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
-            # The head reads no other token. Set for training and test alike, which rounds alike.
+            # The head reads the class token alone, so the last MLP skips the others; training and
+            # test must agree in rounding.
             model.last_mlp_on_class_token = True
-            settings = (self.members, self.training, self.protocol, self.seed)
-            histories = training.fit(model, train, validation, *settings, on_step)
+            histories = training.fit(
+                model,
+                train,
+                validation,
+                members=self.members,
+                config=self.training,
+                protocol=self.protocol,
+                seed=self.seed,
+                on_step=on_step,
+            )
             best = training.choose(histories, self.protocol)
             members = self._describe_members(model, histories)
             if best is not None:
