@@ -106,12 +106,12 @@ class Topic:
     place: str
     #: The notebook that shows them.
     notebook: str
-    #: The command that makes the results.
-    command: str
     #: Returns what the claims compare.
     load: Callable[[ResultFiles], Results]
     #: The claims.
     claims: tuple[Claim, ...]
+    #: The command that makes the results.
+    command: str = "train.py"
 
 
 #: The place of a claim that is not the paper's.
@@ -138,7 +138,6 @@ ACCURACY = Topic(
     name="Accuracy",
     place="Table 1",
     notebook="components",
-    command="train.py",
     load=load_accuracy,
     claims=(
         about("pvera", place=""),
@@ -154,7 +153,6 @@ CALIBRATION = Topic(
     name="Calibration",
     place="Section 4.3, Figure 4",
     notebook="calibration",
-    command="train.py",
     load=load_calibration,
     claims=(
         Claim(

@@ -192,7 +192,6 @@ class Run(Job):
             if best is not None:
                 scores, files = self._test(model, best, histories[best], test, is_text)
 
-        package = "transformers" if is_text else "timm"
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
@@ -201,10 +200,7 @@ class Run(Job):
             "members": members,
             "chosen": self._describe_choice(best, histories),
             "test": scores,
-            "environment": {
-                "weights_file_sha256": frozen.file_sha256,
-                package: importlib.metadata.version(package),
-            },
+            "environment": _made_from(frozen.file_sha256, "transformers" if is_text else "timm"),
         }
         return record, files if self.keep else {}
 
@@ -256,6 +252,14 @@ class Run(Job):
         if is_text:  # GLUE reports it for some tasks
             scores["matthews"] = metrics.matthews(probabilities, labels)
         return scores, {"probabilities": probabilities, "labels": labels, "adapter": adapter}
+
+
+def _made_from(file_sha256: str | None, package: str) -> dict[str, Any]:
+    """Return the hash of the weights' file, and the version of the package that read it."""
+    return {
+        "weights_file_sha256": file_sha256,
+        package: importlib.metadata.version(package),
+    }
 
 
 def environment(device: str) -> dict:

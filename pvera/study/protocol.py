@@ -44,8 +44,6 @@ PUBLISHED = Protocol(
     },
 )
 
-PROTOCOLS = {protocol.name: protocol for protocol in (CORRECTED, PUBLISHED)}
-
 REFERENCE, GRID_REFERENCE = REFERENCES = ("corrected", "corrected_grid")
 
 

@@ -66,7 +66,7 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
             _contrast(ax, frames[name])
             if frames is first:
                 ax.set_title(_in_lines(name), fontsize=7)
-            if i % columns == 0:
+            if others and i % columns == 0:
                 _block_title(ax, heading)
     for ax in axes[-columns:]:
         ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)

@@ -1,4 +1,4 @@
-"""Figures of the methods' trainings: accuracy, accuracy against cost, and calibration."""
+"""Figures of the methods: accuracy against cost, and calibration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
