@@ -291,7 +291,7 @@ def test_tasks_that_lora_has_not_learned_are_left_out():
         "majority": [52.0, 52, 52, 0, 0, 0],
     }
     scores = pd.DataFrame(columns, rows)
-    differences = language.ahead(scores)
+    differences = language.ahead(scores, ["lora", "vera"])
     assert list(differences) == ["PVeRA − LoRA", "PVeRA − VeRA"]
     assert differences["PVeRA − LoRA"].tolist() == [1, 2, 0]
     assert differences["PVeRA − VeRA"].tolist() == [3, 4, -1]

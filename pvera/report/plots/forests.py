@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -45,14 +46,12 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
     # A panel is as high as its forest has lines.
-    lines = []
-    for frames in settings.values():
-        lines += [len(frames[names[0]])] * rows
+    lines = np.repeat([len(frames[names[0]]) for frames in settings.values()], rows)
     figure, axes = panels(
         len(names) * len(settings),
         columns,
         PAGE,
-        0.5 + 0.12 * sum(lines) / len(lines),
+        0.5 + 0.12 * lines.mean(),
         extra=0.6,
         sharex="all",
         sharey="row",

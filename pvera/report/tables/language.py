@@ -127,11 +127,11 @@ def _above_zero(differences: pd.Series) -> bool:
     return bool(np.isnan(half_width) or half_width < differences.mean())
 
 
-def ahead(scores: pd.DataFrame, others: Sequence[str] = ()) -> dict[str, pd.Series]:
+def ahead(scores: pd.DataFrame, others: Sequence[str]) -> dict[str, pd.Series]:
     """Return PVeRA's leads (points of the reported score) on `learned_tasks`.
 
     Args:
         scores: As there.
-        others: The other methods, by default all of the paper.
+        others: The other methods.
     """
     return lead(learned_tasks(scores).dropna(axis=1, how="all"), others=others)

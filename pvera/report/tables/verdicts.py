@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import PAPER_METHODS
 from pvera.report.statistics import Effect, Interval, weakest_contrast
 from pvera.report.table import fixed, signed, title
 
@@ -225,20 +224,17 @@ def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
     return CONTRADICTED if high < 0 else INCONCLUSIVE
 
 
-def lead(scores: pd.DataFrame, others: Sequence[str] = ()) -> dict[str, pd.Series]:
+def lead(scores: pd.DataFrame, others: Sequence[str]) -> dict[str, pd.Series]:
     """Return how far PVeRA lies above other methods.
 
     Args:
         scores: Rows (category, dataset, seed), columns methods.
-        others: The others; by default all methods of the paper that have scores.
+        others: The others.
 
     Raises:
-        Untestable: A named method has no scores, or there is no other one.
+        Untestable: A method has no scores.
     """
-    others = others or [name for name in PAPER_METHODS if name in scores and name != "pvera"]
     for name in ("pvera", *others):
         if name not in scores:
             raise Untestable(f"no runs of {title(name)}")
-    if not others:
-        raise Untestable("no other method than PVeRA")
     return {f"PVeRA − {title(name)}": scores["pvera"] - scores[name] for name in others}
