@@ -82,26 +82,29 @@ SIZES = {
 }
 
 
-def main() -> None:
-    """Measure what the command line asks for, and print all ratios."""
+def make_parser() -> Parser:
+    """Return the command line's parser."""
     parser = Parser(__doc__)
-    several: dict[str, Any] = {"nargs": "+"}
     parser.add_argument(
-        "--backbones", **several, default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)"
+        "--backbones", nargs="+", default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)"
     )
     parser.add_argument(
-        "--precisions", **several, choices=PRECISIONS, default=list(PRECISIONS), help="(both)"
+        "--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS), help="(both)"
     )
     default = ["step", "evaluate", "sample"]
     parser.add_argument(
-        "--parts", **several, choices=PARTS, default=default, help="(the first three)"
+        "--parts", nargs="+", choices=PARTS, default=default, help="(the first three)"
     )
     parser.device("cpu")
     parser.count("--repeats", default=5, help="timed pairs (%(default)s)")
     output = RESULTS / "performance"
     parser.add_argument("--output", type=Path, default=output, help="(%(default)s)")
-    options = parser.parse_args()
+    return parser
 
+
+def main() -> None:
+    """Measure what the command line asks for, and print all ratios."""
+    options = make_parser().parse_args()
     require_writable(options.output)
     machine = environment(options.device)
     device = re.sub(r"\W+", "_", machine["device"].lower()).strip("_")

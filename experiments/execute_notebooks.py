@@ -70,9 +70,9 @@ def execute(root: Path, profile: str | None = None) -> None:
         if not (tables.exists() and has_stamp(executed, stamp)):
             stale.append((path, executed, {STAMP: stamp}))
     if stale:
-        from pvera.report.execution import Job, execute_all  # takes seconds to import
+        from pvera.report.execution import NotebookJob, execute_all  # takes seconds to import
 
-        execute_all([Job(*job) for job in stale], profile)
+        execute_all([NotebookJob(*job) for job in stale], profile)
 
 
 def require_results(results: Path, profile: str) -> None:

@@ -8,8 +8,10 @@ results/.
 """
 
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 from options import RESULTS, ROOT, Parser
@@ -17,12 +19,14 @@ from options import RESULTS, ROOT, Parser
 from pvera.adapters import PAPER_METHODS
 from pvera.errors import run_script
 from pvera.files import write_atomically
-from pvera.report import audit, published
+from pvera.report import audit, claims, published
 from pvera.report.settings import read_profiles, read_report
-from pvera.report.table import fixed, markdown_table, title
-from pvera.report.tables.components import TITLES, VARIANTS
+from pvera.report.table import NOTHING, fixed, markdown_table, title
+from pvera.report.tables.components import CONTRASTS, Contrast, method_of, titles
+from pvera.report.tables.verdicts import CONTRADICTED, SUPPORTED
 from pvera.study.profiles import Profile
 
+T = TypeVar("T")
 PAGES = [ROOT / "README.md", ROOT / "docs/findings.md", ROOT / "PROTOCOL.md"]
 TABLES = RESULTS / "tables"
 MARK = re.compile(r"(<!-- program: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -31,19 +35,9 @@ NOT_RUN = "not run"
 OTHERS = [name for name in PAPER_METHODS if name != "pvera"]
 POINTS = "Points of accuracy"
 
-#: Claim of the notebook `components` -> the difference behind it.
-DIFFERENCES = {
-    "PVeRA is more accurate than VeRA": "PVeRA − VeRA",
-    "The noise makes PVeRA more accurate (β = 0)": "PVeRA with noise − without (β = 0)",
-    "PVeRA is more accurate than VeRA with latent dropout": "PVeRA − VeRA with latent dropout",
-    "Learning σ makes PVeRA more accurate than a fixed noise scale, σ = 1 (β = 0)": (
-        "σ learned − σ = 1 (β = 0)"
-    ),
-    "VeRA is more accurate with latent dropout": "VeRA with latent dropout − VeRA",
-    "The KL term makes PVeRA more accurate": "with KL term − without",
-}
-#: Those of the front page.
-MAIN = list(DIFFERENCES)[:3]
+#: The contrasts whose claims are judged, and those of the front page.
+JUDGED = [contrast for contrast in CONTRASTS.values() if contrast.claim]
+MAIN = JUDGED[:3]
 
 
 def main() -> None:
@@ -71,111 +65,105 @@ def table(name: str) -> str:
 
 
 @cache
-def settings() -> list[Profile]:
+def compared_profiles() -> list[Profile]:
     """Return the profiles of the report that compare components, in its order."""
     profiles = read_profiles(ROOT, read_report(ROOT).profiles)
     return [profile for profile in profiles if (TABLES / f"components_{profile.name}.csv").exists()]
 
 
 def heading(profile: Profile) -> str:
-    """Return the title of a setting without its remark in brackets."""
+    """Return the title of a profile without its remark in brackets."""
     return (profile.title or profile.name).partition(" (")[0]
 
 
 @cache
 def numbers(name: str) -> pd.DataFrame:
-    """Return the CSV file of a table."""
-    return pd.read_csv(TABLES / f"{name}.csv")
+    """Return the CSV file of a table; its first column labels the rows."""
+    return pd.read_csv(TABLES / f"{name}.csv", index_col=0)
 
 
-# From Markdown, so that pages print what the tables print: the six digits of a CSV file, rounded
-# again, can give another last digit.
 @cache
-def cells(name: str) -> dict[str, list[str]]:
-    """Return the rows of a Markdown table as label -> other cells; of two panels, the first."""
+def printed(name: str) -> dict[str, list[str]]:
+    """Return the rows of a Markdown table as label -> other cells; of two panels, the first.
+
+    Pages print these: the six digits of a CSV file, rounded again, can give another last digit.
+    Whether an interval contains a tie is judged by `numbers`, before rounding.
+    """
     lines = (TABLES / f"{name}.md").read_text().splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     return {label: others for label, *others in reversed(rows)}
 
 
-def brackets(cell: str) -> str:
-    """Return the interval of a cell."""
-    return "".join(re.findall(r"\[.*\]", cell))
+def contains(row: pd.Series, interval: str, tie: float) -> bool:
+    """Return whether an interval, the columns <interval>low and <interval>high, contains a tie."""
+    return bool(row[f"{interval}low"] <= tie <= row[f"{interval}high"])
 
 
-def is_level(cell: str, tie: float = 0.0) -> bool:
-    """Return whether a cell has an interval, as printed, that contains a tie."""
-    bounds = [float(bound) for bound in re.findall(r"-?[\d.]+", brackets(cell).replace("−", "-"))]
-    return bool(bounds) and bounds[0] <= tie <= bounds[1]
-
-
-def lead(profile: str, name: str) -> str:
-    """Return the cell of PVeRA minus another component; empty where that was not run."""
-    return cells(f"differences_{profile}").get(f"PVeRA − {TITLES[name]}", [""])[-1]
-
-
-def claimed(profile: Profile, claim: str) -> tuple[str, str, str]:
-    """Return the effect of a claim on components, and its cells over seeds and data sets."""
-    effect, over_seeds, over_datasets, _ = cells(f"claims_components_{profile.name}")[claim]
-    return effect.removesuffix(" points"), over_seeds, over_datasets
+def is_level(profile: Profile, component: str) -> bool:
+    """Return whether the interval over seeds of PVeRA minus a component contains zero."""
+    rows = numbers(f"differences_{profile.name}")
+    label = f"PVeRA − {titles(profile)[component]}"
+    return label in rows.index and contains(rows.loc[label], "", 0)
 
 
 # Writing tables
 
 
-def cell(value: float, is_best: bool, is_level: bool) -> str:
-    """Return a number, bold where it is the best, with ≈ where it is level with PVeRA's."""
-    text = fixed(value, 1)
+def marked(text: str, is_best: bool = False, is_level: bool = False) -> str:
+    """Return a cell, bold where it is the best, with ≈ where it is level with PVeRA's."""
     if is_best:
         text = f"**{text}**"
     return f"{text} ≈" if is_level else text
 
 
-def by_setting(corner: str, rows: dict[str, list[str]]) -> str:
-    """Return a table with a column for each setting.
+def by_profile(corner: str, rows: dict[str, T], cell: Callable[[Profile, T], str]) -> str:
+    """Return a table with a column for each profile.
 
     Args:
         corner: Title of the first column.
-        rows: Label -> a cell per setting.
+        rows: Label -> what `cell` shows in each column.
+        cell: Returns the text.
     """
-    titles = [heading(profile) for profile in settings()]
-    body = [[label, *texts] for label, texts in rows.items()]
-    return markdown_table([corner, *titles], body, "l" + "c" * len(titles))
+    profiles = compared_profiles()
+    body = [[label, *(cell(profile, row) for profile in profiles)] for label, row in rows.items()]
+    header = [corner, *(heading(profile) for profile in profiles)]
+    return markdown_table(header, body, "l" + "c" * len(profiles))
 
 
 def methods() -> str:
     """Return the accuracies of all methods, with their parameters on DINOv2 ViT-B/14."""
-    header = ["Method", "Parameters (thousands)", "Merges"]
-    accuracies = {}
-    for profile in settings():
-        components = numbers(f"components_{profile.name}")
+    header = ["Method", "Parameters on ViT-B/14 (thousands)", "Merges"]
+    accuracies = []
+    for profile in compared_profiles():
+        components = pd.read_csv(TABLES / f"components_{profile.name}.csv")
         shown = components[components["component"].isin([*PAPER_METHODS, "latent_dropout"])]
-        accuracies[profile.name] = shown.groupby("component")["mean"].mean()
+        accuracies.append(shown.groupby("component")["mean"].mean())
         seeds = _range(shown["runs"].min(), shown["runs"].max())
         datasets = shown["dataset"].nunique()
         header.append(f"{heading(profile)}: {datasets} data sets, {seeds} seeds")
 
+    first, *_ = compared_profiles()
     rows = []
-    by_first = next(iter(accuracies.values())).sort_values(ascending=False)
-    for name in by_first.index:
-        row = [TITLES[name], *_costs(name)]
-        for key, means in accuracies.items():
+    for name in accuracies[0].sort_values(ascending=False).index:
+        row = [titles(first)[name], *_costs(method_of(first, name))]
+        for profile, means in zip(compared_profiles(), accuracies, strict=True):
             text = NOT_RUN
             if name in means:
-                is_best = means[name] == means.max()
-                text = cell(means[name], is_best, is_level(lead(key, name)))
+                text = fixed(means[name], 1)
+                text = marked(text, means[name] == means.max(), is_level(profile, name))
             row.append(text)
         rows.append(row)
     return markdown_table(header, rows, "l" + "c" * (len(header) - 1))
 
 
-def _costs(component: str) -> tuple[str, str]:
-    """Return the trainable parameters (thousands) of a component, and whether it merges."""
-    method = VARIANTS[component][0] if component in VARIANTS else component
-    costs = numbers("cost").query("profile == 'paper' and backbone == 'dinov2_b'")
-    costs = costs[costs["method"] == method]
+def _costs(method: str) -> tuple[str, str]:
+    """Return the trainable parameters (thousands) of a method, and whether it merges."""
+    costs = pd.read_csv(TABLES / "cost.csv")
+    costs = costs.query("profile == 'paper' and backbone == 'dinov2_b' and method == @method")
     sizes = costs["adapter_parameters"] / 1000
     merges = "yes" if costs["merged"].notna().all() else "no"
+    if not sizes.any():
+        merges = NOTHING
     return _range(f"{sizes.min():,.0f}", f"{sizes.max():,.0f}"), merges
 
 
@@ -184,86 +172,54 @@ def _range(least: object, most: object) -> str:
     return str(least) if least == most else f"{least}–{most}"
 
 
-def differences() -> str:
-    """Return the main differences with their intervals over seeds.
+def difference(profile: Profile, contrast: Contrast, with_datasets: bool = False) -> str:
+    """Return a difference with its interval over seeds, and over data sets if asked for.
 
-    They are bold where the interval over data sets leaves out zero.
+    It is bold where the interval over data sets leaves out zero.
     """
-    rows = {
-        DIFFERENCES[claim]: [_difference(profile, claim) for profile in settings()]
-        for claim in MAIN
-    }
-    return by_setting(POINTS, rows)
+    name = f"claims_components_{profile.name}"
+    effect, over_seeds, over_datasets, _ = printed(name)[contrast.claim]
+    text = effect_text(effect, over_seeds + over_datasets if with_datasets else over_seeds)
+    established = numbers(name).at[contrast.claim, "tasks_verdict"] in (SUPPORTED, CONTRADICTED)
+    return marked(text, established)
 
 
-def _difference(profile: Profile, claim: str) -> str:
-    effect, over_seeds, over_datasets = claimed(profile, claim)
-    text = f"{effect} {brackets(over_seeds)}"
-    is_open = over_datasets.startswith("inconclusive") or is_level(over_datasets)
-    return text if is_open else f"**{text}**"
+def effect_text(effect: str, verdicts: str) -> str:
+    """Return the effect of a claim in points, with the intervals of its verdicts."""
+    points = effect.rpartition(": ")[2].removesuffix(" points")
+    return " ".join([points, *re.findall(r"\[.*?\]", verdicts)])
 
 
-def gain() -> str:
-    """Return the differences of all components, with both intervals."""
-    rows = {
-        label: [_with_both_intervals(profile, claim) for profile in settings()]
-        for claim, label in DIFFERENCES.items()
-    }
-    return by_setting(POINTS, rows)
+def lead(profile: Profile, method: str) -> str:
+    """Return PVeRA minus another method with its interval over seeds."""
+    row = printed(f"differences_{profile.name}").get(f"PVeRA − {title(method)}")
+    return marked(row[-1], is_level=is_level(profile, method)) if row else NOT_RUN
 
 
-def _with_both_intervals(profile: Profile, claim: str) -> str:
-    effect, over_seeds, over_datasets = claimed(profile, claim)
-    return f"{effect} {brackets(over_seeds)} {brackets(over_datasets)}".strip()
-
-
-def leads() -> str:
-    """Return PVeRA minus each other method over seeds, and the methods that are level with it."""
-    profiles = [profile.name for profile in settings()]
-    rows = {
-        f"PVeRA − {TITLES[name]}": [lead(profile, name) or NOT_RUN for profile in profiles]
-        for name in OTHERS
-    }
-    ties = []
-    for profile in settings():
-        level = [TITLES[name] for name in OTHERS if is_level(lead(profile.name, name))]
-        ties.append(f"on *{heading(profile)}* with {', '.join(level) or 'none'}")
-    notes = f"An interval that contains zero is a tie. PVeRA is level {'; '.join(ties)}."
-    return f"{by_setting(POINTS, rows)}\n\n{notes}"
-
-
-def calibration() -> str:
-    """Return ACE of all methods; ≈ where the interval of the ratio to PVeRA's contains one."""
-    rows: dict[str, list[str]] = {title(name): [] for name in PAPER_METHODS}
-    for profile in settings():
-        ratios = cells(f"calibration_{profile.name}")
-        table = numbers(f"calibration_{profile.name}").set_index("method")
-        means = 100 * table["ace_mean"]
-        for name in PAPER_METHODS:
-            text = NOT_RUN
-            if name in means:
-                is_best = means[name] == means.min()
-                text = cell(means[name], is_best, is_level(ratios[title(name)][2], tie=1))
-            rows[title(name)].append(text)
-    return by_setting("ACE (%)", rows)
+def calibration_error(profile: Profile, method: str) -> str:
+    """Return ACE; ≈ where the interval of the ratio to PVeRA's contains one."""
+    rows = numbers(f"calibration_{profile.name}")
+    if method not in rows.index:
+        return NOT_RUN
+    row = rows.loc[method]
+    is_tie = method != "pvera" and contains(row, "ace_ratio_", 1)
+    is_best = row["ace_mean"] == rows["ace_mean"].min()
+    return marked(fixed(100 * row["ace_mean"], 1), is_best, is_tie)
 
 
 def official() -> str:
     """Return PVeRA − VeRA under both protocols."""
+    (claim,) = claims.OFFICIAL.claims
     header = ["PVeRA − VeRA, points"]
     corrected = ["Corrected protocol, equal tuning"]
     official = ["Official protocol, the paper's tuning"]
-    for profile in settings():
+    for profile in compared_profiles():
         if not (TABLES / f"claims_protocol_{profile.name}.md").exists():
             continue
         header.append(heading(profile))
-        effect, over_seeds, _ = claimed(profile, "PVeRA is more accurate than VeRA")
-        corrected.append(f"{effect} {brackets(over_seeds)}")
-
-        claims = cells(f"claims_protocol_{profile.name}")
-        ((effect, over_seeds, *_),) = (row for claim, row in claims.items() if "official" in claim)
-        effect = effect.removeprefix("PVeRA − VeRA: ").removesuffix(" points")
-        official.append(f"{effect} {brackets(over_seeds)}")
+        corrected.append(difference(profile, CONTRASTS["pvera"]).strip("*"))
+        effect, over_seeds, *_ = printed(f"claims_protocol_{profile.name}")[claim.text]
+        official.append(effect_text(effect, over_seeds))
     return markdown_table(header, [corrected, official], "lcc")
 
 
@@ -281,10 +237,10 @@ def contradictions() -> str:
 def trainings() -> str:
     """Return how long the trainings of the main experiments took."""
     runs = pd.read_csv(RESULTS / "runs.csv")
-    runs = runs[runs["experiment"].isin(["benchmark", *VARIANTS])]
     rows = []
-    for profile in settings():
-        part = runs[runs["profile"] == profile.name]
+    for profile in compared_profiles():
+        main = runs["experiment"].isin(["benchmark", *profile.variants])
+        part = runs[main & (runs["profile"] == profile.name)]
         hours = part["seconds"].sum() / 3600
         devices = ", ".join(device.removeprefix("cpu: ") for device in sorted(set(part["device"])))
         rows.append([heading(profile), f"{len(part):,}", fixed(hours, 1), devices])
@@ -302,10 +258,16 @@ def rows_of(name: str, label: str = "") -> str:
 #: Name of a mark -> the function that returns its table.
 VIEWS = {
     "methods": methods,
-    "differences": differences,
-    "leads": leads,
-    "gain": gain,
-    "calibration": calibration,
+    "differences": lambda: by_profile(POINTS, {each.label: each for each in MAIN}, difference),
+    "leads": lambda: by_profile(POINTS, {f"PVeRA − {title(name)}": name for name in OTHERS}, lead),
+    "gain": lambda: by_profile(
+        POINTS,
+        {each.label: each for each in JUDGED},
+        partial(difference, with_datasets=True),
+    ),
+    "calibration": lambda: by_profile(
+        "ACE (%)", {title(name): name for name in PAPER_METHODS}, calibration_error
+    ),
     "rivals": lambda: rows_of("rivals_vtab_tiny"),
     "official": official,
     "rank": lambda: rows_of("rank_vtab_tiny", "Loss"),

@@ -3,14 +3,11 @@
 from collections.abc import Iterable
 
 from pvera.data import vtab
-from pvera.report.scores import reached_max_epochs, record_of, score_frame
+from pvera.report.scores import reached_max_epochs, record_of
 from pvera.report.table import title
 
 #: More data sets are counted instead of named.
 NAMED_DATASETS = 6
-
-#: Method, data set and seed of a run.
-Cell = tuple[str, str, int]
 
 
 def caption_source(results: Iterable) -> str:
@@ -21,8 +18,8 @@ def caption_source(results: Iterable) -> str:
             begin with one.
 
     Returns:
-        Sentences: profile, protocol, seeds, data sets and limits; then which runs
-        are missing or diverged.
+        Sentences: profile, protocol, seeds, data sets and limits; then how many
+        runs are missing or diverged.
     """
     records = [record_of(result) for result in results]
     first = records[0]
@@ -36,12 +33,17 @@ def caption_source(results: Iterable) -> str:
 
     # An analysis has no members and no scores.
     is_training = "members" in first
-    missing, diverged = _without_score(records) if is_training else ([], [])
+    missing = diverged = expected = 0
+    if is_training:
+        runs = {(record["method"], record["dataset"], record["seed"]) for record in records}
+        expected = _expected(records)
+        missing = expected - len(runs)
+        diverged = sum(not record["test"] for record in records)
     sentences = [
         "; ".join(facts),
         f"{len(records)} runs" if len(records) > 1 else "1 run",
-        f"Missing: {_listed(missing)}" if missing else "",
-        f"Diverged and left out: {_listed(diverged)}" if diverged else "",
+        f"Missing: {missing} of {expected}" if missing else "",
+        f"Diverged and left out: {diverged}" if diverged else "",
     ]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
@@ -85,28 +87,11 @@ def _data(records: list[dict]) -> list[str]:
     return phrases
 
 
-def _without_score(records: list[dict]) -> tuple[list[Cell], list[Cell]]:
-    """Return the runs that are missing, and those that diverged.
-
-    A method that has no run on a data set, or with a seed, was not asked there:
-    none is missing.
-    """
-    scores = score_frame(records)
-    recorded = {(record["method"], record["dataset"], record["seed"]) for record in records}
-    on_dataset = {(method, dataset) for method, dataset, _ in recorded}
-    with_seed = {(method, seed) for method, _, seed in recorded}
-
-    missing, diverged = [], []
-    for method in scores:
-        for _, dataset, seed in scores.index[scores[method].isna()]:
-            if (method, dataset, seed) in recorded:
-                diverged.append((method, dataset, seed))
-            elif (method, dataset) in on_dataset and (method, seed) in with_seed:
-                missing.append((method, dataset, seed))
-    return missing, diverged
-
-
-def _listed(cells: list[Cell]) -> str:
-    return ", ".join(
-        f"{title(method)} on {title(dataset)} (seed {seed})" for method, dataset, seed in cells
-    )
+def _expected(records: list[dict]) -> int:
+    """Return the number of runs where each method has all its seeds on all its data sets."""
+    seeds: dict[str, set[int]] = {}
+    datasets: dict[str, set[str]] = {}
+    for record in records:
+        seeds.setdefault(record["method"], set()).add(record["seed"])
+        datasets.setdefault(record["method"], set()).add(record["dataset"])
+    return sum(len(seeds[method]) * len(datasets[method]) for method in seeds)

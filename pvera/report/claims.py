@@ -1,7 +1,8 @@
 """The registry of claims, the paper's and our own, and their verdicts on a report's results."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pvera.files import write_atomically
 from pvera.report import analyses
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
-from pvera.report.table import NOTHING, Table, markdown_table, pivot_text
+from pvera.report.table import NOTHING, Table, interval, markdown_table, pivot_text
 from pvera.report.tables import ablations, components, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as samples
@@ -28,7 +29,7 @@ from pvera.report.tables.verdicts import (
     not_tested,
 )
 
-#: What contrasts compare, by setting.
+#: What claims compare, by setting.
 Results = Mapping[Setting, Any]
 
 # What claims are judged on
@@ -37,13 +38,13 @@ Results = Mapping[Setting, Any]
 def load_accuracy(files: ResultFiles) -> Results:
     """Return test accuracies (%) per component."""
     loaded = components.load(files)
-    return {setting: components.values(runs) for setting, runs in loaded.items()}
+    return {setting: components.values(each.runs) for setting, each in loaded.items()}
 
 
 def load_calibration(files: ResultFiles) -> Results:
     """Return ACE (points) per component with a minus sign: the higher, the better."""
     loaded = components.load(files)
-    return {setting: -components.values(runs, "ace") for setting, runs in loaded.items()}
+    return {setting: -components.values(each.runs, "ace") for setting, each in loaded.items()}
 
 
 def load_official(files: ResultFiles) -> Results:
@@ -55,12 +56,6 @@ def load_position(files: ResultFiles) -> Results:
     """Return the best validation losses of each choice of target projections."""
     loaded = ablations.read(files, "targets")
     return {setting: ablations.losses(runs, "targets") for setting, runs in loaded.items()}
-
-
-def load_tasks(files: ResultFiles) -> Results:
-    """Return how well the samples find the errors of each data set."""
-    loaded = files.read("uncertainty", analyses.load_analyses)
-    return {setting: samples.by_task(analysed) for setting, analysed in loaded.items()}
 
 
 def load_samples(files: ResultFiles) -> Results:
@@ -111,12 +106,12 @@ class Topic:
     place: str
     #: The notebook that shows them.
     notebook: str
-    #: The command that makes the results.
-    command: str
-    #: Returns what contrasts compare.
+    #: Returns what the claims compare.
     load: Callable[[ResultFiles], Results]
     #: The claims.
     claims: tuple[Claim, ...]
+    #: The command that makes the results.
+    command: str = "train.py"
 
 
 #: The place of a claim that is not the paper's.
@@ -132,74 +127,42 @@ ABOVE_CHANCE = Measure("AUROC − ½: {signed}", digits=3)
 #: Differences of logarithms read as ratios.
 RATIO = Measure("{size} times as wide", digits=2, convert=lambda log: float(np.exp(log)))
 
+
+def about(key: str, place: str = OURS, **options: Any) -> Claim:
+    """Return the claim on a contrast of accuracies; options: of `Claim`."""
+    compare = partial(components.difference, key=key)
+    return Claim(components.CONTRASTS[key].claim, compare, POINTS, place=place, **options)
+
+
 ACCURACY = Topic(
     name="Accuracy",
     place="Table 1",
     notebook="components",
-    command="train.py",
     load=load_accuracy,
     claims=(
-        Claim(
-            "PVeRA is more accurate than VeRA",
-            components.difference("PVeRA − VeRA"),
-            POINTS,
-        ),
-        Claim(
-            "The noise makes PVeRA more accurate (β = 0)",
-            components.difference("noise − no noise (β = 0)"),
-            POINTS,
-            place=OURS,
-        ),
-        Claim(
-            "PVeRA is more accurate than VeRA with latent dropout",
-            components.difference("PVeRA − VeRA with latent dropout"),
-            POINTS,
-            margin=1,
-            place=OURS,
-        ),
-        Claim(
-            "VeRA is more accurate with latent dropout",
-            components.difference("VeRA with latent dropout − VeRA"),
-            POINTS,
-            place=OURS,
-            page=False,
-        ),
-        Claim(
-            "Learning σ makes PVeRA more accurate than a fixed noise scale, σ = 1 (β = 0)",
-            components.difference("σ learned − σ = 1 (β = 0)"),
-            POINTS,
-            margin=1,
-            place=OURS,
-        ),
-        Claim(
-            "The KL term makes PVeRA more accurate",
-            components.difference("with KL term − without"),
-            POINTS,
-            margin=1,
-            place=OURS,
-        ),
-        Claim(
-            "PVeRA has the highest average",
-            lead("pvera", *OTHERS),
-            POINTS,
-        ),
+        about("pvera", place=""),
+        about("noise"),
+        about("latent_dropout", margin=1),
+        about("dropout", page=False),
+        about("learned_sigma", margin=1),
+        about("kl", margin=1),
+        Claim("PVeRA has the highest average", partial(lead, others=OTHERS), POINTS),
     ),
 )
 CALIBRATION = Topic(
     name="Calibration",
     place="Section 4.3, Figure 4",
     notebook="calibration",
-    command="train.py",
     load=load_calibration,
     claims=(
         Claim(
             "PVeRA is better calibrated than VeRA",
-            components.difference("PVeRA − VeRA"),
+            partial(components.difference, key="pvera"),
             ACE,
         ),
         Claim(
             "PVeRA is better calibrated than VeRA with latent dropout",
-            components.difference("PVeRA − VeRA with latent dropout"),
+            partial(components.difference, key="latent_dropout"),
             ACE,
             place=OURS,
         ),
@@ -214,7 +177,7 @@ OFFICIAL = Topic(
     claims=(
         Claim(
             "PVeRA is more accurate than VeRA under the official protocol",
-            lead("pvera", "vera"),
+            partial(lead, others=["vera"]),
             POINTS,
         ),
     ),
@@ -228,21 +191,8 @@ POSITION = Topic(
     claims=(
         Claim(
             "QV has the lowest loss",
-            ablations.lower("targets", "qv"),
+            partial(ablations.lower, hyperparameter="targets", value="qv"),
             NATS,
-        ),
-    ),
-)
-UNCERTAINTY_BY_TASK = Topic(
-    name="Uncertainty by task",
-    place="Section 4.3, Figure 5",
-    notebook="uncertainty",
-    command="analyse.py --experiments uncertainty",
-    load=load_tasks,
-    claims=(
-        Claim(
-            "The predictive standard deviation of 16 samples marks errors",
-            samples.marks_errors,
         ),
     ),
 )
@@ -255,7 +205,7 @@ UNCERTAINTY = Topic(
     claims=(
         Claim(
             "16 samples find incorrect predictions better than the score of one pass",
-            samples.gain(16),
+            partial(samples.gain, k=16),
             AUROC,
             place=OURS,
         ),
@@ -271,7 +221,7 @@ INTERVALS = Topic(
         Claim(
             "Over all images, incorrect predictions have the wider intervals, 16 samples "
             "(paper: 2.65 times as wide)",
-            samples.times_as_wide(16),
+            partial(samples.times_as_wide, k=16),
             RATIO,
             units="seeds",
             page=False,
@@ -287,13 +237,13 @@ OUT_OF_DISTRIBUTION = Topic(
     claims=(
         Claim(
             "PVeRA's values are lower in distribution (norm)",
-            ood.separation("norm"),
+            partial(ood.separation, kind="norm"),
             ABOVE_CHANCE,
             units="models",
         ),
         Claim(
             "PVeRA's values separate better than VeRA's (norm)",
-            ood.separation("norm", "vera"),
+            partial(ood.separation, kind="norm", over="vera"),
             AUROC,
             units="models",
             page=False,
@@ -309,7 +259,7 @@ LATENTS = Topic(
     claims=(
         Claim(
             "PVeRA's latents focus more on the object in an image than VeRA's",
-            latents.more_focused("vera"),
+            partial(latents.more_focused, than="vera"),
             AUROC,
         ),
     ),
@@ -323,7 +273,7 @@ TEXT = Topic(
     claims=(
         Claim(
             "PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
-            language.ahead("vera"),
+            partial(language.ahead, others=["vera"]),
             POINTS,
             page=False,
         ),
@@ -335,7 +285,6 @@ TOPICS = (
     CALIBRATION,
     OFFICIAL,
     POSITION,
-    UNCERTAINTY_BY_TASK,
     UNCERTAINTY,
     INTERVALS,
     OUT_OF_DISTRIBUTION,
@@ -345,17 +294,12 @@ TOPICS = (
 
 # Judging and showing them
 
-#: Column of the rows of `judged` -> its title in a notebook.
-SHOWN = {
-    "reading": "Effect",
-    "fixed_tasks": "Fixed tasks",
-    "random_tasks": "Random tasks",
-    "scale": "Scale",
-}
+#: Scope of a verdict -> its title.
+SCOPES = {"seeds": "Fixed tasks", "tasks": "Random tasks"}
 #: Columns of a topic, before those of a judgement, in claims.csv.
 TOPIC_COLUMNS = ["topic", "place", "notebook", "setting"]
-#: Further columns of `judged` that no CSV file has.
-TEXT_COLUMNS = ["page", "fixed_tasks", "random_tasks"]
+#: Columns of `judged` that say how a claim is shown; no CSV file has them.
+SHOWN_AS = ["page", "digits"]
 
 
 def judged(files: ResultFiles, *notebooks: str) -> pd.DataFrame:
@@ -366,9 +310,9 @@ def judged(files: ResultFiles, *notebooks: str) -> pd.DataFrame:
         notebooks: Names of those whose claims are judged; without any, all.
 
     Returns:
-        A row per claim and setting: `TOPIC_COLUMNS` (setting None without results), the columns of
-        `Judgement.row`, and `TEXT_COLUMNS`. A claim without results is not tested; its reading has
-        the command that makes them.
+        A row per claim and setting: `TOPIC_COLUMNS` (setting None without results), the fields of
+        `Judgement`, and `SHOWN_AS`. A claim without results is not tested; its reading has the
+        command that makes them.
     """
     rows = []
     for topic in TOPICS:
@@ -376,25 +320,34 @@ def judged(files: ResultFiles, *notebooks: str) -> pd.DataFrame:
             continue
         results = topic.load(files)
         for setting, data in results.items():
-            rows += [_row(topic, setting, judge(claim, data)) for claim in topic.claims]
+            rows += [_row(topic, setting, claim, judge(claim, data)) for claim in topic.claims]
         if not results:
             reason = f"no results: python experiments/{topic.command}"
-            rows += [_row(topic, None, not_tested(claim, reason)) for claim in topic.claims]
+            for claim in topic.claims:
+                rows.append(_row(topic, None, claim, not_tested(claim, reason)))
     return pd.DataFrame(rows)
 
 
-def _row(topic: Topic, setting: Setting | None, judgement: Judgement) -> dict[str, Any]:
-    claim = judgement.claim
+def _row(
+    topic: Topic, setting: Setting | None, claim: Claim, judgement: Judgement
+) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "place": claim.place or topic.place,
         "notebook": topic.notebook,
         "setting": setting,
-        **judgement.row(),
+        **asdict(judgement),
         "page": claim.page,
-        "fixed_tasks": judgement.fixed_tasks.write(claim.measure.digits),
-        "random_tasks": judgement.random_tasks.write(claim.measure.digits),
+        "digits": claim.measure.digits,
     }
+
+
+def scope_text(row: pd.Series, scope: str) -> str:
+    """Return the verdict in a scope of `SCOPES` with its interval."""
+    word, low, high = (row[f"{scope}_{name}"] for name in ("verdict", "low", "high"))
+    if pd.isna(word):
+        return NOTHING
+    return word if np.isnan(low) else f"{word} {interval(None, low, high, row['digits'])}"
 
 
 def tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
@@ -404,12 +357,15 @@ def tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
     built = {}
     for setting in dict.fromkeys(rows["setting"]):
         part = rows[rows["setting"] == setting]
-        cells = part.set_index("claim")[list(SHOWN)].rename(columns=SHOWN)
+        cells = {"Effect": part["reading"]}
+        for scope, heading in SCOPES.items():
+            cells[heading] = part.apply(scope_text, axis=1, scope=scope)
+        cells["Scale"] = part["scale"].replace("", NOTHING)
         built[setting] = Table(
             f"claims_{notebook}",
             "The claims, judged. docs/synthetic.md says how intervals and verdicts are made.",
-            {"": cells.replace("", NOTHING)},
-            data=part.drop(columns=[*TOPIC_COLUMNS, *TEXT_COLUMNS]),
+            pd.DataFrame(cells).set_axis(part["claim"]),
+            data=part.drop(columns=[*TOPIC_COLUMNS, *SHOWN_AS]),
         )
     return built
 
@@ -446,9 +402,10 @@ def _cell(row: pd.Series) -> str:
     if row["seeds_verdict"] == UNTESTABLE:
         return f"{UNTESTABLE}: {row['reading']}"
     lines = [f"{row['reading']} ({row['scale']})"]
-    for scope in ("fixed_tasks", "random_tasks"):
-        if row[scope] != NOTHING:
-            lines.append(f"{SHOWN[scope].lower()}: {row[scope]}")
+    for scope, heading in SCOPES.items():
+        text = scope_text(row, scope)
+        if text != NOTHING:
+            lines.append(f"{heading.lower()}: {text}")
     return "<br>".join(lines)
 
 
@@ -464,6 +421,6 @@ def write(rows: pd.DataFrame, columns: list[str], folder: Path, notebooks: str) 
     write_atomically(folder / "claims.md", f"# The claims\n\n{page(rows, columns, notebooks)}")
 
     titles = [setting.title if setting else "" for setting in rows["setting"]]
-    data = rows.assign(setting=titles).drop(columns=TEXT_COLUMNS)
+    data = rows.assign(setting=titles).drop(columns=SHOWN_AS)
     numbers = data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     write_atomically(folder / "claims.csv", numbers)

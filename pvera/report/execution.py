@@ -23,7 +23,7 @@ RESET = nbformat.v4.new_code_cell("%reset -f")
 
 
 @dataclass(frozen=True)
-class Job:
+class NotebookJob:
     """A notebook to execute."""
 
     #: The notebook.
@@ -34,7 +34,7 @@ class Job:
     metadata: dict
 
 
-def execute_all(jobs: Sequence[Job], profile: str | None) -> None:
+def execute_all(jobs: Sequence[NotebookJob], profile: str | None) -> None:
     """Execute notebooks that lie in one folder.
 
     Args:
@@ -68,7 +68,7 @@ async def _end(kernel: AsyncKernelManager) -> None:
 
 
 def _execute_waiting(
-    kernel: AsyncKernelManager, options: dict, waiting: Iterator[Job], bar: tqdm
+    kernel: AsyncKernelManager, options: dict, waiting: Iterator[NotebookJob], bar: tqdm
 ) -> None:
     """Execute one waiting notebook after the other in `kernel`, which the first one starts."""
     client = NotebookClient(
@@ -79,7 +79,7 @@ def _execute_waiting(
         bar.update()
 
 
-def _execute(client: NotebookClient, options: dict, job: Job) -> None:
+def _execute(client: NotebookClient, options: dict, job: NotebookJob) -> None:
     notebook = nbformat.read(job.path, as_version=4)
     client.nb = notebook.copy()
     client.nb.cells = [*notebook.cells, RESET]

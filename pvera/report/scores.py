@@ -100,17 +100,6 @@ def mean_over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
     return scores.groupby(level=["category", "dataset"], sort=False).mean()
 
 
-def means_by_seed(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return each method's mean over data sets, in the shape that `plots.forest` draws.
-
-    Returns:
-        Rows methods; columns mean, over all seeds, and seed<k>. NaN where a run is
-        missing.
-    """
-    seeds = scores.groupby(level="seed").mean(skipna=False).T.add_prefix("seed")
-    return seeds.assign(mean=mean_over_seeds(scores).mean(skipna=False))
-
-
 def complete(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the data sets on which every method has a run.
 

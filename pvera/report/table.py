@@ -59,11 +59,12 @@ class Table:
     name: str
     #: What the table shows. Its first sentence stands above the table, the others below.
     caption: str
-    #: Title -> frame, whose index holds row labels: keys of methods or data sets, or texts.
-    panels: Mapping[str, pd.DataFrame]
+    #: A frame, or several by their titles. Its index holds row labels: keys of methods or data
+    #: sets, or texts.
+    panels: pd.DataFrame | Mapping[str, pd.DataFrame]
     #: The columns that are shown, of the frames that have them. Without it, frames hold Markdown.
     columns: Mapping[str, Column] = field(default_factory=dict)
-    #: The rows of the CSV file, by default those of the one panel.
+    #: The rows of the CSV file, by default those of the one frame.
     data: pd.DataFrame | None = None
     #: The runs behind the table, see `caption_source`.
     source: str = ""
@@ -73,12 +74,15 @@ class Table:
     def printed_panels(self) -> dict[str, pd.DataFrame]:
         """Return the panels as they are printed: titles, row labels, and cells in Markdown."""
         printed = {}
+        panels = self.panels
+        if isinstance(panels, pd.DataFrame):
+            panels = {"": panels}
         # Panels have letters if there are several.
-        for letter, (heading, frame) in zip(ascii_lowercase, self.panels.items(), strict=False):
+        for letter, (heading, frame) in zip(ascii_lowercase, panels.items(), strict=False):
             cells = format_frame(frame, self.columns) if self.columns else frame
             cells = cells.rename(index=title, columns=title).rename_axis(index=None)
             cells = cells.rename_axis([None] * cells.columns.nlevels, axis=1)
-            number = f"({letter}) " if len(self.panels) > 1 else ""
+            number = f"({letter}) " if len(panels) > 1 else ""
             printed[number + heading] = cells
         return printed
 
@@ -129,8 +133,8 @@ class Table:
         """Return `data` as CSV, with six significant digits."""
         data = self.data
         if data is None:
-            (panel,) = self.panels.values()
-            data = panel.reset_index()
+            assert isinstance(self.panels, pd.DataFrame)
+            data = self.panels.reset_index()
         return data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
     def write(self, folder: Path) -> None:
@@ -318,7 +322,6 @@ LATEX = str.maketrans(
         "−": "$-$",
         "×": r"$\times$",
         "β": r"$\beta$",
-        "τ": r"$\tau$",
         "<": "$<$",
         "*": "$^*$",
     }

@@ -174,16 +174,24 @@ class Run(Job):
         scores: dict[str, Any] | None = None
         files: dict[str, Any] = {}
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
-            # The head reads no other token. Set for training and test alike, which rounds alike.
+            # The head reads the class token alone, so the last MLP skips the others; training and
+            # test must agree in rounding.
             model.last_mlp_on_class_token = True
-            settings = (self.members, self.training, self.protocol, self.seed)
-            histories = training.fit(model, train, validation, *settings, on_step)
+            histories = training.fit(
+                model,
+                train,
+                validation,
+                members=self.members,
+                config=self.training,
+                protocol=self.protocol,
+                seed=self.seed,
+                on_step=on_step,
+            )
             best = training.choose(histories, self.protocol)
             members = self._describe_members(model, histories)
             if best is not None:
                 scores, files = self._test(model, best, histories[best], test, is_text)
 
-        package = "transformers" if is_text else "timm"
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
@@ -192,10 +200,7 @@ class Run(Job):
             "members": members,
             "chosen": self._describe_choice(best, histories),
             "test": scores,
-            "environment": {
-                "weights_file_sha256": frozen.file_sha256,
-                package: importlib.metadata.version(package),
-            },
+            "environment": _made_from(frozen.file_sha256, "transformers" if is_text else "timm"),
         }
         return record, files if self.keep else {}
 
@@ -247,6 +252,14 @@ class Run(Job):
         if is_text:  # GLUE reports it for some tasks
             scores["matthews"] = metrics.matthews(probabilities, labels)
         return scores, {"probabilities": probabilities, "labels": labels, "adapter": adapter}
+
+
+def _made_from(file_sha256: str | None, package: str) -> dict[str, Any]:
+    """Return the hash of the weights' file, and the version of the package that read it."""
+    return {
+        "weights_file_sha256": file_sha256,
+        package: importlib.metadata.version(package),
+    }
 
 
 def environment(device: str) -> dict:

@@ -97,7 +97,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
 # Analyses. Each function lists those of one kind that can start, of the runs of an experiment.
 
 
-def uncertainty(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+def list_uncertainty(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, Appendix C)."""
     settings: dict[str, Any] = {"draws": SAMPLE_COUNTS, "pictures": profile.pictures}
     return [
@@ -106,7 +106,7 @@ def uncertainty(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     ]
 
 
-def out_of_distribution(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+def list_out_of_distribution(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List adapters, each on the test images of several data sets (Section 4.4).
 
     By default they are the first data set of each category: the paper has three, and does not
@@ -124,7 +124,7 @@ def out_of_distribution(profile: Profile, runs: list[Run], name: str) -> list[An
     ]
 
 
-def latent_maps(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+def list_latent_maps(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List latent maps on the first data set with the first seed (Section 4.4).
 
     The first data set of the paper's profile is the paper's.
@@ -139,7 +139,7 @@ def latent_maps(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     ]
 
 
-def focus(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+def list_focus(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List adapters of synthetic tasks with objects, whose pixels are known (Section 4.4)."""
     return [
         analysis_of([run], name, analyses.focus)
@@ -148,7 +148,7 @@ def focus(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     ]
 
 
-def predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+def list_predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List one analysis per data set of all seeds' adapters, for methods that can sample.
 
     It can start once all these trainings have ended.
@@ -197,9 +197,9 @@ Listing = Callable[[Profile, list[Run], str], list[Analysis]]
 #: Per analysis its listing, and the experiment whose adapters it reads unless the profile names
 #: others.
 ANALYSES: dict[str, tuple[Listing, str]] = {
-    "uncertainty": (uncertainty, "benchmark"),
-    "out_of_distribution": (out_of_distribution, "benchmark"),
-    "latents": (latent_maps, "benchmark"),
-    "focus": (focus, "benchmark"),
-    "predictors": (predictor_scores, "benchmark"),
+    "uncertainty": (list_uncertainty, "benchmark"),
+    "out_of_distribution": (list_out_of_distribution, "benchmark"),
+    "latents": (list_latent_maps, "benchmark"),
+    "focus": (list_focus, "benchmark"),
+    "predictors": (list_predictor_scores, "benchmark"),
 }

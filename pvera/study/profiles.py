@@ -128,7 +128,6 @@ PRECISIONS = get_args(Precision)
 
 #: Each seed searches a grid, or the first one for all.
 Chooser = Literal["each_seed", "first_seed"]
-CHOOSERS = get_args(Chooser)
 
 #: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is
 #: the data set's β in `protocol.PUBLISHED_BETA`.
@@ -164,8 +163,8 @@ class Experiment(Settings):
     protocol: Text | None = None
     #: Hyperparameters of all runs, instead of the profile's.
     set: Hyperparameters = {}
-    #: Experiments whose first seed has searched hyperparameters of the method on the data set.
-    #: Their choice replaces the profile's values; `set` and `grid` replace the choice.
+    #: Use the values that these experiments chose with their first seed. They replace the
+    #: profile's; `set` and `grid` replace them.
     inherit: list[Name] = []
     #: One hyperparameter, or "protocol", with its values. The results of each value lie in the
     #: folder "<experiment>_<value>".
@@ -175,9 +174,8 @@ class Experiment(Settings):
     grid: dict[Text, Several[Any]] = {}
     #: Otherwise the method's `default` replaces its grid.
     search: bool = True
-    #: Who chooses from the grid: "each_seed" for itself, the "first_seed" for all, or the first
-    #: seed of another experiment; by default as the profile says.
-    choose: Name | None = None
+    #: By default as the profile says.
+    choose: Chooser | None = None
     #: Of the results, by default the experiment's name. Experiments may share one.
     folder: Name | None = None
     #: Predictions and adapters are kept with the records.
@@ -236,7 +234,7 @@ class Profile(Settings):
     precision: Precision = "float32"
     #: Backbones on which the methods' grids are not searched.
     fixed_grid: list[Name] = []
-    #: See `Experiment`.
+    #: Who chooses from a grid.
     choose: Chooser = "each_seed"
     #: The trainings by name; by default the one named "benchmark", which trains all methods.
     experiments: dict[Name, Experiment] = {"benchmark": Experiment(keep=True)}
@@ -288,8 +286,8 @@ class Profile(Settings):
                 raise ValueError(f"datasets: {name!r} is a data set of {kind}")
 
     def _check_experiment(self, name: str, experiment: Experiment) -> None:
-        for other in (*experiment.inherit, experiment.choose or CHOOSERS[0]):
-            require_known("experiment", other, (*CHOOSERS, *self.experiments))
+        for other in experiment.inherit:
+            require_known("experiment", other, self.experiments)
         searched = dict(experiment.vary)
         searched.pop("protocol", None)
         searched |= experiment.grid

@@ -1,8 +1,7 @@
 """The two protocols: what the paper describes, and what its official code does.
 
 `CORRECTED` follows the paper, or what is right where the paper leaves it open; `PUBLISHED` follows
-the program that produced the paper's numbers. Each field is one difference, and can be switched
-alone.
+the official code. Each field is one difference, and can be switched alone.
 """
 
 from dataclasses import dataclass, field, replace
@@ -44,8 +43,6 @@ PUBLISHED = Protocol(
         "pvera": {"init": "uniform", "kl": "mean"},
     },
 )
-
-PROTOCOLS = {protocol.name: protocol for protocol in (CORRECTED, PUBLISHED)}
 
 REFERENCE, GRID_REFERENCE = REFERENCES = ("corrected", "corrected_grid")
 

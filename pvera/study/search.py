@@ -20,7 +20,7 @@ from pvera.study.training import MemberConfig
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedRun:
     """One training of an experiment, before its settings are resolved."""
 
     #: The experiment's name in the profile.
@@ -44,11 +44,11 @@ def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
         root: Folder of the results, which say what searches have chosen.
         name: Of the experiment.
     """
-    runs = [resolve(profile, root, cell) for cell in expand(profile, name)]
+    runs = [resolve(profile, root, planned) for planned in expand(profile, name)]
     return [run for run in runs if run is not None]
 
 
-def expand(profile: Profile, name: str) -> Iterator[Cell]:
+def expand(profile: Profile, name: str) -> Iterator[PlannedRun]:
     """Yield all trainings of an experiment."""
     experiment = profile.experiments[name]
     backbones = _selected(profile.backbones, experiment.backbones)
@@ -63,92 +63,89 @@ def expand(profile: Profile, name: str) -> Iterator[Cell]:
         protocol = varied.pop("protocol", experiment.protocol or profile.protocol)
         variant = VARIANTS[protocol]
         if variant.method in (None, method):
-            yield Cell(name, folder, backbone, dataset, method, seed, varied, variant)
+            yield PlannedRun(name, folder, backbone, dataset, method, seed, varied, variant)
 
 
 def _selected(names: list[str], selection: list[str] | None) -> list[str]:
     return [name for name in names if selection is None or name in selection]
 
 
-def resolve(profile: Profile, root: str | Path, cell: Cell) -> Run | None:
+def resolve(profile: Profile, root: str | Path, run: PlannedRun) -> Run | None:
     """Return a training with its settings; None while a search that it needs has not ended."""
-    experiment = profile.experiments[cell.experiment]
-    inherited = _inherited(profile, root, cell)
-    grid = _grid(profile, root, cell)
+    experiment = profile.experiments[run.experiment]
+    inherited = _inherited(profile, root, run)
+    grid = _grid(profile, root, run)
     if inherited is None or not grid:
         return None
 
-    fixed = inherited | experiment.set | cell.varied
-    protocol = cell.variant.protocol
+    fixed = inherited | experiment.set | run.varied
+    protocol = run.variant.protocol
     members = [
-        build_member(profile, cell.method, protocol, cell.dataset, fixed, values) for values in grid
+        build_member(profile, run.method, protocol, run.dataset, fixed, values) for values in grid
     ]
     return Run(
         profile=profile.name,
-        experiment=cell.folder,
-        backbone=cell.backbone,
-        dataset=cell.dataset,
-        method=cell.method,
-        seed=cell.seed,
+        experiment=run.folder,
+        backbone=run.backbone,
+        dataset=run.dataset,
+        method=run.method,
+        seed=run.seed,
         members=tuple(members),
         training=profile.training,
         protocol=protocol,
         precision=profile.precision,
         data_root=profile.data,
         results_root=str(root),
-        weights=profile.weights.get(cell.backbone),
+        weights=profile.weights.get(run.backbone),
         image_size=profile.image_size,
         images=None if experiment.all_images else profile.images,
-        pool=text_encoders.pool(cell.backbone) if profile.text else "first",
+        pool=text_encoders.pool(run.backbone) if profile.text else "first",
         keep=experiment.keep,
     )
 
 
-def _inherited(profile: Profile, root: str | Path, cell: Cell) -> Hyperparameters | None:
+def _inherited(profile: Profile, root: str | Path, run: PlannedRun) -> Hyperparameters | None:
     """Return what searches elsewhere chose for the method; None while one has not ended."""
     inherited: Hyperparameters = {}
-    for name in profile.experiments[cell.experiment].inherit:
+    for name in profile.experiments[run.experiment].inherit:
         other = profile.experiments[name]
-        if cell.method not in (other.methods or profile.methods):
+        if run.method not in (other.methods or profile.methods):
             continue
-        choice = chosen_values(profile, root, cell, name)
+        choice = chosen_values(profile, root, run, name)
         if choice is None:
             return None
         inherited |= choice
     return inherited
 
 
-def _grid(profile: Profile, root: str | Path, cell: Cell) -> list[Hyperparameters]:
+def _grid(profile: Profile, root: str | Path, run: PlannedRun) -> list[Hyperparameters]:
     """Return the values in which the members of a training differ.
 
     They are the whole grid, or what another seed chose from it: nothing while it has not chosen.
     """
-    experiment = profile.experiments[cell.experiment]
-    is_fixed = cell.backbone in profile.fixed_grid and not experiment.grid
+    experiment = profile.experiments[run.experiment]
+    is_fixed = run.backbone in profile.fixed_grid and not experiment.grid
     if is_fixed or not experiment.search:
-        return [default_values(profile, cell.method)]
+        return [default_values(profile, run.method)]
 
-    grid = combinations(experiment.grid or profile.methods[cell.method].get("grid", {}))
+    grid = combinations(experiment.grid or profile.methods[run.method].get("grid", {}))
     chooser = experiment.choose or profile.choose
-    is_first = cell.seed == _first_seed(profile, experiment)
-    if len(grid) == 1 or chooser == "each_seed" or (chooser == "first_seed" and is_first):
+    is_first = run.seed == _first_seed(profile, experiment)
+    if len(grid) == 1 or chooser == "each_seed" or is_first:
         return grid
-    if chooser == "first_seed":
-        choice = chosen_values(profile, root, cell, cell.experiment, cell.folder)
-    else:
-        choice = chosen_values(profile, root, cell, chooser)
+    choice = chosen_values(profile, root, run, run.experiment, run.folder)
     return [values for values in grid if values == choice]
 
 
 def chosen_values(
-    profile: Profile, root: str | Path, cell: Cell, name: str, folder: str | None = None
+    profile: Profile, root: str | Path, run: PlannedRun, name: str, folder: str | None = None
 ) -> Hyperparameters | None:
     """Return what the first seed of an experiment chose for a method on a data set.
 
     Args:
         profile: Has the experiment.
         root: Folder of the results.
-        cell: Names backbone, data set and method.
+        run: Names backbone, data set and method.
         name: Of the experiment.
         folder: Of the experiment's results, by default its own or its name.
 
@@ -161,9 +158,9 @@ def chosen_values(
         {
             "profile": profile.name,
             "experiment": folder or experiment.folder or name,
-            "backbone": cell.backbone,
-            "dataset": cell.dataset,
-            "method": cell.method,
+            "backbone": run.backbone,
+            "dataset": run.dataset,
+            "method": run.method,
             "seed": _first_seed(profile, experiment),
         },
     )

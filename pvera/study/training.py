@@ -310,7 +310,7 @@ def step(
     forward: Callable[..., Tensor],
     inputs: Any,
     labels: Tensor,
-    beta: list[float],
+    betas: list[float],
     optimizers: Sequence[torch.optim.Optimizer],
     protocol: Protocol,
 ) -> Tensor:
@@ -321,11 +321,11 @@ def step(
     """
     loss = classification_loss(forward(inputs), labels, protocol)
     terms = [
-        model.members[m].kl_divergence() if b else 0.0
-        for m, b in zip(model.active, beta, strict=True)
+        model.members[m].kl_divergence() if beta else 0.0
+        for m, beta in zip(model.active, betas, strict=True)
     ]
     kl = scalars(terms, loss)
-    objective = total_loss(loss, kl, scalars(beta, loss))
+    objective = total_loss(loss, kl, scalars(betas, loss))
     objective.sum().backward()
     for m in model.active:
         optimizers[m].step()
@@ -394,32 +394,32 @@ class Replay:
         self.active: list[int] = []
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, inputs: Tensor, labels: Tensor, beta: list[float]) -> Tensor:
+    def __call__(self, inputs: Tensor, labels: Tensor, betas: list[float]) -> Tensor:
         """Take a step; see `step`."""
         if len(labels) != self.batch_size:
-            return self.take_step(inputs, labels, beta)
+            return self.take_step(inputs, labels, betas)
         if self.active != self.model.active:
             self.active = list(self.model.active)
             self.graph = None
-            return self._first(inputs, labels, beta)
+            return self._first(inputs, labels, betas)
 
         if self.graph is None:
-            self.graph = self._record(inputs, labels, beta)
+            self.graph = self._record(inputs, labels, betas)
         self.inputs.copy_(inputs)
         self.labels.copy_(labels)
         self.graph.replay()
         return self.losses
 
-    def _first(self, inputs: Tensor, labels: Tensor, beta: list[float]) -> Tensor:
+    def _first(self, inputs: Tensor, labels: Tensor, betas: list[float]) -> Tensor:
         """Compute a step on the stream that records: it makes generators and optimizer states."""
         outside = torch.cuda.current_stream(self.stream.device)
         self.stream.wait_stream(outside)
         with torch.cuda.stream(self.stream):
-            losses = self.take_step(inputs, labels, beta)
+            losses = self.take_step(inputs, labels, betas)
         outside.wait_stream(self.stream)
         return losses
 
-    def _record(self, inputs: Tensor, labels: Tensor, beta: list[float]) -> torch.cuda.CUDAGraph:
+    def _record(self, inputs: Tensor, labels: Tensor, betas: list[float]) -> torch.cuda.CUDAGraph:
         """Record a step on tensors that later batches are copied to; it is not computed yet."""
         graph = torch.cuda.CUDAGraph()
         self.inputs = inputs.clone()
@@ -428,7 +428,7 @@ class Replay:
             for adapter in self.model.members[m].stochastic_layers:
                 graph.register_generator_state(adapter.source.generator(labels.device))
         with torch.cuda.graph(graph, stream=self.stream):
-            self.losses = self.take_step(self.inputs, self.labels, beta)
+            self.losses = self.take_step(self.inputs, self.labels, betas)
         return graph
 
 

@@ -24,6 +24,15 @@ CATEGORIES = {
 CATEGORIES |= {"cifar": "natural", "kitti": "structured"}
 
 
+#: Experiments that change one part of VeRA or PVeRA.
+VARIANTS = {
+    "latent_dropout": "VeRA, latent dropout (p = 0.5)",
+    "no_noise": "PVeRA, z = μ, β = 0",
+    "fixed_sigma": "PVeRA, fixed noise scale (σ = 1), β = 0",
+    "no_kl": "PVeRA, σ learned, β = 0",
+}
+
+
 def make_record(
     method="pvera", dataset="digits", seed=0, correct=5, images=10, chosen=0, grid=None, **changes
 ):
@@ -97,5 +106,9 @@ def result_files(root, *names):
         "protocol": "corrected",
     }
     settings["methods"] = {"vera": {}, "pvera": {}}
+    varied = {"latent_dropout": "vera", "no_noise": "pvera", "fixed_sigma": "pvera"}
+    varied["no_kl"] = "pvera"
+    settings["experiments"] = {name: {"methods": [method]} for name, method in varied.items()}
+    settings["variants"] = VARIANTS
     profiles = [Profile.build(settings | {"name": name}) for name in names or ("mine",)]
     return ResultFiles(Path(root), tuple(profiles))

@@ -1,5 +1,7 @@
 """Components, task screening, claims and samples, of records with known numbers."""
 
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +12,9 @@ from records import make_record, result_files
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from pvera.errors import InputError
 from pvera.report import claims, published
 from pvera.report.analyses import Example, Uncertainty
 from pvera.report.plots import uncertainty as plots
-from pvera.report.settings import ResultFiles
 from pvera.report.tables import components, uncertainty, verdicts
 from pvera.study import results
 from pvera.study.profiles import Profile
@@ -42,9 +42,6 @@ def root(tmp_path):
                     method, dataset, seed, correct + seed, 100, 1, RATES, experiment=experiment
                 )
                 record["test"]["ace"] = 0.1 if method == "vera" else 0.08
-                for i, member in enumerate(record["members"]):
-                    best = correct / 100 + 0.02 * i  # in the chosen epoch
-                    member["curve"]["validation_accuracy"] = [0.1, 0.2, 0.3, best, 0]
                 records.append(record)
     for record in records:
         predictions = (
@@ -67,7 +64,9 @@ def left_out(root):
 
 def test_a_data_set_at_chance_or_saturated_is_left_out_and_named(root):
     assert left_out(root) == {"sprites": "chance"}
-    assert all("sprites" not in {run["dataset"] for run in runs} for runs in load(root).values())
+    assert all(
+        "sprites" not in {run["dataset"] for run in runs} for runs in load(root).runs.values()
+    )
     scores = components.screening(root, results.load_runs(root, "mine", "benchmark"))
     text = components.screening_table(scores).markdown()
     assert "| Sprites | 10.0 | 12.0 | 12.0 | 12.0 | chance |" in text
@@ -85,8 +84,8 @@ def test_the_screening_of_one_profile_leaves_another_alone(root, tmp_path_factor
             results.path_of(root, better), better, np.zeros((100, 10)), np.arange(100) % 10
         )
     mine, other = components.load(result_files(root, "mine", "other")).values()
-    assert "sprites" not in {run["dataset"] for run in mine["pvera"]}
-    assert "sprites" in {run["dataset"] for run in other["pvera"]}
+    assert "sprites" not in {run["dataset"] for run in mine.runs["pvera"]}
+    assert "sprites" in {run["dataset"] for run in other.runs["pvera"]}
 
 
 def test_saturated_is_judged_by_the_worst_of_the_three(root, monkeypatch):
@@ -118,18 +117,8 @@ def test_edges_of_the_searches_are_counted(root):
 
 def test_a_benchmark_that_searches_no_rate_has_no_choice_of_one():
     runs = {"lora": [make_record("lora")], "vera": [make_record("vera")]}
-    assert components.choices(runs, {}).data["searched"].tolist() == ["VeRA"]
-
-
-def test_choosing_by_accuracy_is_compared_with_choosing_by_loss(root):
-    """The chosen epoch has 45 and 50 %, the last one more: the loss does not read it."""
-    runs = load(root)
-    for run in runs["pvera"]:
-        for member in run["members"]:
-            member["curve"]["validation_accuracy"].append(0.99)
-        run["members"][2]["curve"]["validation_accuracy"][0] = 0.999
-    text = components.by_accuracy(runs)
-    assert "is +7.5 points where the loss chooses epoch and rate, and +55.9 where" in text
+    loaded = components.Components(runs, {"lora": "LoRA", "vera": "VeRA"})
+    assert components.choices(loaded, {}).data["searched"].tolist() == ["VeRA"]
 
 
 def test_claims_about_components(root):
@@ -158,8 +147,8 @@ def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
     gaps = pd.DataFrame({0: [1.0, 4.0, 6.0, 3.0], 1: [1.2, 4.1, 5.9, 2.8]}, names).rename_axis(
         columns="seed"
     )
-    claim = verdicts.Claim("better", lambda data: {"": gaps.stack()})
-    row = verdicts.judge(claim, None).row()
+    claim = verdicts.Claim("better", lambda data: gaps.stack())
+    row = asdict(verdicts.judge(claim, None))
     means = [1.1, 5.0, 2.9]
     low, high = stats.t.interval(0.95, 2, sum(means) / 3, stats.sem(means))
     assert (row["tasks_low"], row["tasks_high"]) == pytest.approx((low, high))
@@ -234,14 +223,13 @@ WIDER = [np.log(0.5 / 3 / 0.22), np.log(0.35 / 0.15)]
 @pytest.mark.parametrize(
     "contrast, expected",
     [
-        (uncertainty.times_as_wide(4), WIDER),
+        (partial(uncertainty.times_as_wide, k=4), WIDER),
         # One pass has the samples' scores from the last image to the first: .375, 0 and 1.
-        (uncertainty.gain(4), [0.625 - 0.375, 1, -1]),
+        (partial(uncertainty.gain, k=4), [0.625 - 0.375, 1, -1]),
     ],
 )
 def test_contrasts_of_samples_by_hand(contrast, expected):
-    (differences,) = contrast(HAND).values()
-    assert differences.tolist() == pytest.approx(expected)
+    assert contrast(HAND).tolist() == pytest.approx(expected)
 
 
 def test_means_of_samples_by_hand():
@@ -269,7 +257,7 @@ def test_standard_deviations_are_split_by_most_samples_and_widths_by_the_predict
 def test_each_predictor_is_judged_on_its_own_predictions():
     """Samples are incorrect on images 2 and 3, one pass on image 0, where its score is lowest."""
     run = adapter(sd=(0.1, 0.2, 0.3, 0.4))._replace(single_correct=np.array([0, 1, 1, 1]) > 0)
-    aurocs = uncertainty.detection([run]).set_index(["way", "draws"])["auroc"]
+    aurocs = uncertainty.detection([run]).set_index(["predictor", "samples"])["auroc"]
     predictors = [(uncertainty.SINGLE, 0)]
     for name in (uncertainty.SD, uncertainty.SCORE):
         predictors += [(name, 4), (name, 16)]
@@ -277,38 +265,28 @@ def test_each_predictor_is_judged_on_its_own_predictions():
 
 
 def sampled(dataset, seed, sd, wrong):
-    """Return the record and arrays of an analysis with 16 samples."""
+    """Return an adapter with 16 samples."""
     wrong = np.array(wrong, bool)
-    arrays = {
-        name: np.zeros((1, len(wrong)), np.float16) for name in ("accuracy", "centre", "width")
-    }
-    arrays |= {"draws": np.array([16]), "labels": np.zeros(len(wrong), np.int16)}
-    arrays |= {"sd": np.array([sd], np.float16), "predicted": wrong[None].astype(np.int16)}
-    return make_record("pvera", dataset, seed), arrays
+    return adapter(dataset, seed, right=~wrong, sd=2 * np.array(sd))
 
 
 def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
-    """On Digits the errors have the higher values with both seeds, on Vessels the lower ones."""
+    """On Digits the errors have the higher values with some seeds, on Vessels the lower ones."""
     source = np.random.default_rng(0)
-    digits = [
-        sampled("digits", seed, source.permutation(8) / 8, [0, 0, 0, 0, 0, 0, 1, 1])
-        for seed in range(3)
-    ]
-    vessels = [
-        sampled("vessels", 0, [0.4, 0.3, 0.2, 0.1], [0, 0, 1, 1]),
-        sampled("vessels", 1, [0.4, 0.3, 0.2, 0.1], [0, 0, 1, 1]),
-    ]
+    wrong = [0, 0, 0, 0, 0, 0, 1, 1]
+    values = [source.permutation(8) / 8 for _ in range(3)]
+    digits = [sampled("digits", seed, sd, wrong) for seed, sd in enumerate(values)]
+    vessels = [sampled("vessels", seed, [0.4, 0.3, 0.2, 0.1], [0, 0, 1, 1]) for seed in (0, 1)]
     tasks = uncertainty.by_task([*vessels, *digits])
     assert tasks.index.tolist() == ["digits", "vessels"] and tasks["error"].tolist() == [25, 50]
-    aurocs = [roc_auc_score([0] * 6 + [1] * 2, arrays["sd"][0]) for _, arrays in digits]
+    aurocs = [roc_auc_score(wrong, sd) for sd in values]
     low, high = stats.t.interval(0.95, 2, np.mean(aurocs), stats.sem(aurocs))
     assert tasks.loc["digits", ["mean", "low", "high"]].tolist() == pytest.approx(
         [np.mean(aurocs), low, high]
     )
-    assert tasks.loc["vessels", "mean"] == 0 and uncertainty.count_decided(tasks)[1] == 1
-    answer = uncertainty.marks_errors(tasks)
-    assert answer.verdict == verdicts.INCONCLUSIVE and "below on 1" in answer.reading
-    assert uncertainty.marks_errors(tasks.loc[["vessels"]]).verdict == verdicts.CONTRADICTED
+    assert tasks.loc["vessels", "mean"] == 0
+    caption = uncertainty.by_task_table(tasks).caption
+    assert "Of 2 data sets 0 have an interval above 0.5, and 1 below." in caption
 
 
 def test_predictors_are_averaged_over_seeds_on_the_data_sets_that_all_have():
@@ -364,14 +342,13 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert not recwarn.list
 
 
-def test_the_tables_know_the_variants_of_the_profiles(tmp_path):
-    """Those of the committed ones; another name or title is refused."""
-    names = ("synthetic", "vtab_tiny", "vtab_small")
+def test_titles_are_those_of_the_profile(tmp_path):
+    """Every committed profile has a variant for each contrast."""
     folder = Path(__file__).resolve().parents[2] / "experiments/profiles"
-    profiles = tuple(Profile.read(folder / f"{name}.yaml") for name in names)
-    assert all(profile.variants.keys() == components.VARIANTS.keys() for profile in profiles)
-    components.require_known_variants(ResultFiles(tmp_path, profiles))
-
-    wrong = profiles[0].with_(variants={"no_noise": "z = 0"})
-    with pytest.raises(InputError, match="^profile synthetic: variants.no_noise: is none of"):
-        components.load(ResultFiles(tmp_path, (wrong,)))
+    for name in ("synthetic", "vtab_tiny", "vtab_small"):
+        profile = Profile.read(folder / f"{name}.yaml")
+        titles = components.titles(profile)
+        assert list(titles)[-1] == "pvera" and titles["no_kl"] == "PVeRA, σ learned, β = 0"
+        for contrast in components.CONTRASTS.values():
+            assert {contrast.first, contrast.second} <= set(titles)
+        assert components.method_of(profile, "latent_dropout") == "vera"

@@ -1,6 +1,7 @@
 """Statistics against scipy, simulations and cases by hand; verdicts, names and colours."""
 
 import math
+from dataclasses import asdict
 
 import matplotlib.colors
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.stats import binom, mannwhitneyu, nct, sem, t, ttest_1samp, ttest_ind
 from pvera.adapters import METHODS
 from pvera.backbones import NAMES
 from pvera.metrics import auroc
-from pvera.report.plots import forests, style, uncertainty
+from pvera.report.plots import style, uncertainty
 from pvera.report.statistics import (
     LEVEL,
     binomial_p_value,
@@ -183,7 +184,7 @@ def judged(differences, convert=float, **options):
         series[name] = frame.stack(future_stack=True)
     measure = Measure("{signed} points", convert=convert)
     claim = Claim("It leads", lambda data: data, measure, **options)
-    return judge(claim, series).row()
+    return asdict(judge(claim, series))
 
 
 @pytest.mark.parametrize(
@@ -272,11 +273,6 @@ def test_a_claim_about_many_differences_needs_all_of_them():
 
 def test_every_backbone_and_encoder_has_a_full_name():
     assert all(title(key) != key for key in (*NAMES, *TEXT_ENCODERS))
-
-
-def test_a_switch_has_the_colour_of_its_method():
-    assert forests.look("shuffle").colour == "black"
-    assert forests.look("vera_init").colour == style("vera").colour
 
 
 def test_colours_of_methods_mean_methods_alone():

@@ -15,6 +15,7 @@ from families import make
 from torch.nn.functional import cross_entropy
 
 import pvera
+from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -181,6 +182,17 @@ def test_tables_are_those_of_the_script(page):
     text = page.read_text()
     assert text.count("<!-- program: ") == text.count("<!-- end -->") > 0
     assert fill_pages.filled(text) == text, "python experiments/fill_pages.py"
+
+
+def test_ties_are_judged_before_rounding(monkeypatch):
+    """An interval of [0.016, 1.07] prints as [0.0, 1.1] and leaves out zero."""
+    profile = Profile.read(ROOT / "experiments/profiles/vtab_tiny.yaml")
+    rows = {"PVeRA − DoRA": {"low": 0.016, "high": 1.07}, "PVeRA − LoRA": {"low": 0, "high": 1}}
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    monkeypatch.setattr(fill_pages, "numbers", lambda name: frame)
+    monkeypatch.setattr(fill_pages, "printed", lambda name: dict.fromkeys(rows, ["0.5 [0.0, 1.1]"]))
+    cells = [fill_pages.lead(profile, method) for method in ("dora", "lora", "vera")]
+    assert cells == ["0.5 [0.0, 1.1]", "0.5 [0.0, 1.1] ≈", "not run"]
 
 
 def numbers(text: str) -> set[str]:

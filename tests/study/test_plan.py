@@ -189,7 +189,7 @@ def test_what_was_chosen_elsewhere_is_inherited(tmp_path):
     }
 
 
-@pytest.mark.parametrize("chooser", ["each_seed", "first_seed", "benchmark"])
+@pytest.mark.parametrize("chooser", ["each_seed", "first_seed"])
 def test_who_chooses_from_a_grid(chooser, tmp_path):
     described = profile(mine={"methods": ["lora", "vera"], "choose": chooser})
 
@@ -201,9 +201,9 @@ def test_who_chooses_from_a_grid(chooser, tmp_path):
         ]
 
     assert seeds("lora") == [1, 0], "LoRA has no grid"
-    searching = {"each_seed": [1, 0], "first_seed": [1], "benchmark": []}[chooser]
+    searching = {"each_seed": [1, 0], "first_seed": [1]}[chooser]
     assert seeds("vera") == searching
-    for run in list_jobs(described, "mine" if chooser != "benchmark" else chooser, tmp_path):
+    for run in list_jobs(described, "mine", tmp_path):
         if run.seed == 1:
             finish(run, len(run.members) - 1)
     assert seeds("vera") == [1, 0]

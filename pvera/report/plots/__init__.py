@@ -1,6 +1,6 @@
 """Figures of numbers that `pvera.report.tables` computed.
 
-Most are forests: a row per method, data set or switch, and one shape of frame, see
+Most are forests: a row per method or data set, and one shape of frame, see
 `forest`. Functions that take Axes draw on them; `save` writes PNG and PDF.
 """
 

@@ -1,18 +1,15 @@
-"""Figures that are forests: differences of methods and variants, effects of the protocols."""
+"""Forests of the differences between methods and variants."""
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from pvera.report.plots import PAGE, Style, entry, forest, key, note, panels, style
 from pvera.report.table import title
 from pvera.report.tables.components import MEAN
-from pvera.report.tables.protocol import METRICS
-from pvera.study.protocol import VARIANTS
 
 PVERA = style("pvera")
 #: The looks of data sets.
@@ -49,14 +46,12 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
     # A panel is as high as its forest has lines.
-    lines = []
-    for frames in settings.values():
-        lines += [len(frames[names[0]])] * rows
+    lines = np.repeat([len(frames[names[0]]) for frames in settings.values()], rows)
     figure, axes = panels(
         len(names) * len(settings),
         columns,
         PAGE,
-        0.5 + 0.12 * sum(lines) / len(lines),
+        0.5 + 0.12 * lines.mean(),
         extra=0.6,
         sharex="all",
         sharey="row",
@@ -70,7 +65,7 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
             _contrast(ax, frames[name])
             if frames is first:
                 ax.set_title(_in_lines(name), fontsize=7)
-            if i % columns == 0:
+            if others and i % columns == 0:
                 _block_title(ax, heading)
     for ax in axes[-columns:]:
         ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)
@@ -108,41 +103,3 @@ def _block_title(ax: Axes, heading: str) -> None:
         fontsize=6.5,
         fontweight="bold",
     )
-
-
-def look(switch: str) -> Style:
-    """Return the looks of a switch of the protocols: black where it concerns all methods."""
-    method = VARIANTS[switch].method
-    return Style("", style(method).colour if method else "black", "D")
-
-
-def effects(frames: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw the effects of the protocols' switches: a panel per metric.
-
-    Dots are pairs of data set and seed, averaged over methods. A loss on another
-    scale is left out.
-
-    Args:
-        frames: Of `protocol.effect_frames`.
-    """
-    switches = max(len(frame) for frame in frames.values())
-    figure, axes = panels(len(frames), len(frames), PAGE, 0.16 * switches, 1.0, sharey=True)
-    for ax, (name, frame) in zip(axes, frames.items(), strict=True):
-        metric, chance = METRICS[name], frame["noise"]
-        # Without this the axes would end where a bar ends.
-        ax.use_sticky_edges = False
-        rows = range(len(frame))
-        ax.barh(rows, 2 * chance, left=-chance, height=0.7, color="0.9", zorder=0.5)
-        forest(ax, frame, look).set_title(f"{metric.title} ({metric.unit})", fontsize=7)
-        ax.axvline(0, color="0.4", linewidth=0.6, zorder=1)
-        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    figure.supxlabel(
-        "Official code minus corrected; colour: of the one method concerned", fontsize=7
-    )
-    entries = [
-        entry("one data set and seed", "o", colour="black", markersize=2),
-        entry("mean over them", "D", colour="black"),
-        Patch(color="0.9", label="chance"),
-    ]
-    key(figure, entries)
-    return figure

@@ -1,4 +1,4 @@
-"""Figures of the methods' trainings: accuracy, accuracy against cost, and calibration."""
+"""Figures of the methods: accuracy against cost, and calibration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,24 +25,6 @@ from pvera.report.plots import (
 )
 
 MEGA = 10**6
-
-
-def accuracies(frames: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw average accuracies, over all data sets and per category: a `forest` each.
-
-    Args:
-        frames: Of `benchmark.average_frames`. A seed with a missing run has no dot,
-            a method with a missing data set no mean.
-    """
-    methods = max(len(frame) for frame in frames.values())
-    figure, axes = panels(len(frames), 2, COLUMN, 0.4 + 0.14 * methods, 0.4, sharey=True)
-    for ax, (heading, frame) in zip(axes, frames.items(), strict=True):
-        forest(ax, frame).set_title(heading)
-        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
-        ax.margins(x=0.1)
-    figure.supxlabel("Test accuracy (%)")
-    key(figure, [SEED, entry("mean", "o"), PVERA_MEAN])
-    return figure
 
 
 # Accuracy against cost (Figure 3)

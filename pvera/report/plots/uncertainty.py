@@ -37,10 +37,10 @@ def correct_and_incorrect(
         label: What the values are.
         definition: When an image counts as correct.
     """
-    tests = comparison[comparison["group"] == ALL].set_index("draws")
+    tests = comparison[comparison["group"] == ALL].set_index("samples")
     figure, axes = panels(len(tests), len(tests), COLUMN, 2.5, 0, sharey=True)
     for ax, (k, test) in zip(axes, tests.iterrows(), strict=True):
-        groups = split_by_correct(images[images["draws"] == k])
+        groups = split_by_correct(images[images["samples"] == k])
         violins(ax, groups, ("Correct", "Incorrect"), (CORRECT, INCORRECT))
         ax.set_title(f"{k} samples", pad=14)
         if np.isfinite(test["p_value"]):
@@ -74,11 +74,11 @@ def detection(aurocs: pd.DataFrame) -> Figure:
         aurocs: Of `tables.uncertainty.detection`; lines are means, bands the range
             of seeds.
     """
-    seeds = aurocs.groupby(["way", "draws", "seed"])["auroc"].mean()
+    seeds = aurocs.groupby(["predictor", "samples", "seed"])["auroc"].mean()
     figure, (ax,) = panels(1, 1, COLUMN, 2.1, 0)
     pvera = style("pvera").colour
     for predictor, colour, marker in ((SCORE, "0.25", "s"), (SD, pvera, "o")):
-        by_count = seeds[predictor].groupby("draws").agg(["min", "mean", "max"])
+        by_count = seeds[predictor].groupby("samples").agg(["min", "mean", "max"])
         ax.fill_between(by_count.index, by_count["min"], by_count["max"], color=colour, alpha=0.2)
         ax.plot(
             by_count["mean"],
@@ -97,7 +97,7 @@ def detection(aurocs: pd.DataFrame) -> Figure:
 
     # Numbers of samples are powers of two.
     ax.set_xscale("log", base=2)
-    counts = list(seeds[SD].index.unique("draws"))
+    counts = list(seeds[SD].index.unique("samples"))
     ax.set_xticks(counts, [str(k) for k in counts])
     ax.minorticks_off()
     ax.grid(axis="y")

@@ -4,7 +4,7 @@ All values train on the same data sets with the same seeds, so differences are t
 within a data set and seed. Their intervals are those of a mean over data sets.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from pvera.report.scores import Records, score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import over_datasets
 from pvera.report.table import Column, Table, format_frame, interval, thousands
-from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast
+from pvera.report.tables.verdicts import Untestable
 from pvera.study import results
 
 #: Of the loss of equal scores for all classes; a training above it learned nothing.
@@ -180,7 +180,7 @@ def ablation(records: Records, hyperparameter: str, paper: pd.DataFrame) -> Tabl
         )
     source = caption_source(records)
     name = EXPERIMENTS[hyperparameter]
-    return Table(name, caption, {"": panel}, data=data, source=source, in_paper=True)
+    return Table(name, caption, panel, data=data, source=source, in_paper=True)
 
 
 def ablation_data(
@@ -231,8 +231,9 @@ def _caption(ours: pd.DataFrame, best: str) -> str:
     return caption
 
 
-@contrast
-def lower(values: pd.DataFrame, hyperparameter: str, value: Any, *others: Any) -> PairedDifferences:
+def lower(
+    values: pd.DataFrame, hyperparameter: str, value: Any, others: Sequence[Any] = ()
+) -> dict[str, pd.Series]:
     """Return how far a value lies below others; all are values of the paper.
 
     Args:

@@ -8,26 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import kendalltau
 
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.captions import caption_source
-from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
-from pvera.report.scores import Records, mean_over_seeds, means_by_seed, score_frame
-from pvera.report.statistics import LEVEL, binomial_p_value, over_datasets
+from pvera.report.published import BACKBONES, DATASETS, Published
+from pvera.report.scores import Records, mean_over_seeds, score_frame
+from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import (
-    NOTHING,
     STAR,
     Column,
     Table,
     fixed,
     format_frame,
     grid_value,
-    interval,
     pivot_text,
-    signed,
     title,
 )
 from pvera.study.results import CATEGORIES
@@ -71,18 +67,6 @@ def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     table = means.T.rename_axis(index="method", columns=None)
     category = {dataset: name for name, dataset, _ in scores.index}
     return table.join(averages(table, category))
-
-
-def average_frames(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return averages (%) in the shape that `plots.forest` draws.
-
-    Returns:
-        "Average", over all data sets, and each category -> `means_by_seed`.
-    """
-    frames = {"Average": 100 * means_by_seed(scores)}
-    for name, part in scores.groupby("category", sort=False):
-        frames[name.capitalize()] = 100 * means_by_seed(part)
-    return frames
 
 
 def comparisons(
@@ -200,7 +184,7 @@ def main(records: Records) -> Table:
         "share a mark."
     )
     source = caption_source(records)
-    return Table("main", caption, {"": values}, columns, source=source, in_paper=True)
+    return Table("main", caption, values, columns, source=source, in_paper=True)
 
 
 def detailed(records: Records) -> Table:
@@ -217,7 +201,7 @@ def detailed(records: Records) -> Table:
         f"p < {LEVEL}, uncorrected)."
     )
     source = caption_source(records)
-    return Table("detailed", caption, {"": cells}, data=data, source=source, in_paper=True)
+    return Table("detailed", caption, cells, data=data, source=source, in_paper=True)
 
 
 def mean_and_std(mean: float, std: float, star: bool = False) -> str:
@@ -293,7 +277,7 @@ def compare_with_paper(records: Records, paper: Published) -> Table:
     # A row per method and column of the table.
     stacked = {name: frame.stack(future_stack=True) for name, frame in frames.items()}
     data = pd.DataFrame(stacked).rename_axis(["method", "column"]).reset_index()
-    caption = _comparison_caption(here, in_paper, backbone, shared, by_cell)
+    caption = _comparison_caption(backbone, shared, by_cell)
     panels = _comparison_panels(here, in_paper)
     return Table("main_paper", caption, panels, data=data, source=caption_source(records))
 
@@ -324,19 +308,8 @@ def _comparison_panels(here: pd.DataFrame, in_paper: pd.DataFrame) -> dict[str, 
     }
 
 
-def _comparison_caption(
-    here: pd.DataFrame,
-    in_paper: pd.DataFrame,
-    backbone: str,
-    shared: Sequence[str],
-    by_cell: bool,
-) -> str:
-    """Return the caption of `compare_with_paper`, with the agreement of the two orders."""
-    agreement = NOTHING
-    if len(here) > 1 and here["average"].notna().all():
-        tau = kendalltau(here["average"], in_paper["average"]).statistic
-        agreement = signed(float(tau), 2)
-
+def _comparison_caption(backbone: str, shared: Sequence[str], by_cell: bool) -> str:
+    """Return the caption of `compare_with_paper`."""
     count = len(shared or DATASETS)
     same = ", the same as here" if shared else ""
     caption = (
@@ -348,30 +321,7 @@ def _comparison_caption(
         caption += (
             " Backbone and images differ here, so the differences do not test the paper's numbers."
         )
-    return f"{caption} Agreement of the two orders by average: Kendall's τ = {agreement}."
-
-
-def published_leads(paper: Published) -> Table:
-    """Build the table of PVeRA's leads in the paper's detailed tables, with intervals."""
-    leads = {}
-    for backbone in TABLES:
-        scores = pd.concat({0: paper.accuracies(backbone).T}, names=["seed", "dataset"])
-        # The paper prints means over seeds, which count as one seed.
-        others = scores.drop(columns=REFERENCE)
-        leads[backbone] = over_datasets(-others.sub(scores[REFERENCE], axis=0))
-    data = pd.concat(leads, names=["backbone", "method"]).rename(columns={"mean": "lead"})
-    data = data.reset_index()
-
-    def cell(row: pd.Series) -> str:
-        return interval(row["lead"], row["low"], row["high"])
-
-    cells = pivot_text(data, "method", "backbone", cell).rename(columns=BACKBONES)
-    caption = (
-        "PVeRA's lead in average accuracy (points) over each method, in the paper's tables. "
-        f"Brackets: 95 % interval if the {len(DATASETS)} data sets were a random sample of tasks, "
-        "by Student's t."
-    )
-    return Table("published_leads", caption, {"": cells}, data=data)
+    return caption
 
 
 def published_grid(paper: Published) -> Table:

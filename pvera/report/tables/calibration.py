@@ -104,4 +104,4 @@ def calibration(records: Records) -> Table:
     if shared < every:
         caption += f" Over the {shared} of {every} data sets of which every method has a run."
     source = caption_source(records)
-    return Table("calibration", caption, {"": panel}, COLUMNS, data.reset_index(), source)
+    return Table("calibration", caption, panel, COLUMNS, data.reset_index(), source)

@@ -5,13 +5,14 @@ set and seed.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.errors import InputError
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, largest_class, reached_max_epochs, score_frame
 from pvera.report.settings import ResultFiles, Setting
@@ -27,95 +28,119 @@ from pvera.report.table import (
     title,
 )
 from pvera.report.tables.benchmark import mean_and_std
-from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast, pooled
+from pvera.report.tables.verdicts import Untestable, pooled
 from pvera.study import results
-
-#: Experiment -> its method and title: VeRA with noise, and PVeRA without one of its parts.
-VARIANTS = {
-    "latent_dropout": ("vera", "VeRA, latent dropout (p = 0.5)"),
-    "no_noise": ("pvera", "PVeRA, z = μ, β = 0"),
-    "fixed_sigma": ("pvera", "PVeRA, fixed noise scale (σ = 1), β = 0"),
-    "no_kl": ("pvera", "PVeRA, σ learned, β = 0"),
-}
-
-#: Component -> its title: the other methods, then VeRA, the variants, and PVeRA.
-TITLES = {
-    **{name: title(name) for name in PAPER_METHODS if name not in ("vera", "pvera")},
-    "vera": "VeRA",
-    **{name: heading for name, (_, heading) in VARIANTS.items()},
-    "pvera": "PVeRA",
-}
-
-#: Name of a contrast -> (component, the one that it is compared with). With z = μ and β = 0, PVeRA
-#: is VeRA with other random matrices and an A that is smaller by √2, as its variance, 2 / columns,
-#: counts the columns of both halves.
-CONTRASTS = {
-    "PVeRA − VeRA": ("pvera", "vera"),
-    "PVeRA − VeRA with latent dropout": ("pvera", "latent_dropout"),
-    "VeRA with latent dropout − VeRA": ("latent_dropout", "vera"),
-    "z = μ − VeRA": ("no_noise", "vera"),
-    "noise − no noise (β = 0)": ("no_kl", "no_noise"),
-    "σ = 1 − no noise (β = 0)": ("fixed_sigma", "no_noise"),
-    "σ learned − σ = 1 (β = 0)": ("no_kl", "fixed_sigma"),
-    "with KL term − without": ("pvera", "no_kl"),
-}
-
-#: The rows of the table of differences: the first component minus the second.
-COMPARED = [
-    *(("pvera", name) for name in TITLES if name != "pvera"),
-    ("latent_dropout", "vera"),
-    ("no_noise", "vera"),
-    ("no_kl", "latent_dropout"),
-    ("no_kl", "no_noise"),
-    ("fixed_sigma", "vera"),
-    ("fixed_sigma", "no_noise"),
-    ("fixed_sigma", "latent_dropout"),
-]
-
-#: The row of the mean over data sets.
-MEAN = "Mean"
+from pvera.study.profiles import Profile
 
 #: Component -> records.
 Runs = Mapping[str, list[dict]]
 
 
-def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
+@dataclass(frozen=True)
+class Components:
+    """The trainings of one setting: the other methods, then VeRA, the variants, and PVeRA."""
+
+    runs: Runs
+    #: Component -> its title, in this order, also of those without runs.
+    titles: Mapping[str, str]
+
+    @property
+    def source(self) -> str:
+        """The runs, for a caption."""
+        return caption_source(record for records in self.runs.values() for record in records)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The scores of one component minus those of another, paired by data set and seed."""
+
+    first: str
+    second: str
+    #: In figures and on pages.
+    label: str
+    #: The claim that it lies above zero, where that is judged.
+    claim: str = ""
+
+
+#: With z = μ and β = 0, PVeRA is VeRA with other random matrices and an A that is smaller by √2, as
+#: its variance, 2 / columns, counts the columns of both halves.
+CONTRASTS = {
+    "pvera": Contrast("pvera", "vera", "PVeRA − VeRA", "PVeRA is more accurate than VeRA"),
+    "noise": Contrast(
+        "no_kl",
+        "no_noise",
+        "PVeRA with noise − without (β = 0)",
+        "The noise makes PVeRA more accurate (β = 0)",
+    ),
+    "latent_dropout": Contrast(
+        "pvera",
+        "latent_dropout",
+        "PVeRA − VeRA with latent dropout",
+        "PVeRA is more accurate than VeRA with latent dropout",
+    ),
+    "learned_sigma": Contrast(
+        "no_kl",
+        "fixed_sigma",
+        "σ learned − σ = 1 (β = 0)",
+        "Learning σ makes PVeRA more accurate than a fixed noise scale, σ = 1 (β = 0)",
+    ),
+    "dropout": Contrast(
+        "latent_dropout",
+        "vera",
+        "VeRA with latent dropout − VeRA",
+        "VeRA is more accurate with latent dropout",
+    ),
+    "kl": Contrast(
+        "pvera", "no_kl", "with KL term − without", "The KL term makes PVeRA more accurate"
+    ),
+    "matrices": Contrast("no_noise", "vera", "z = μ − VeRA"),
+    "fixed_noise": Contrast("fixed_sigma", "no_noise", "σ = 1 − no noise (β = 0)"),
+}
+
+#: The row of the mean over data sets.
+MEAN = "Mean"
+
+
+def titles(profile: Profile) -> dict[str, str]:
+    """Return component -> title: the other methods, VeRA, the profile's variants, and PVeRA."""
+    others = [name for name in PAPER_METHODS if name not in ("vera", "pvera")]
+    headings = {name: title(name) for name in (*others, "vera")}
+    return headings | profile.variants | {"pvera": title("pvera")}
+
+
+def method_of(profile: Profile, component: str) -> str:
+    """Return the method that a component trains."""
+    if component not in profile.variants:
+        return component
+    # A profile is checked to name one.
+    methods = profile.experiments[component].methods or [component]
+    return methods[0]
+
+
+def load(files: ResultFiles) -> dict[Setting, Components]:
     """Load the components in every setting with VeRA and PVeRA, without screened-out data sets."""
-    require_known_variants(files)
-    variants = {name: files.read(name) for name in VARIANTS}
+    profiles = {profile.name: profile for profile in files.profiles}
+    names = {name for profile in files.profiles for name in profile.variants}
+    variants = {name: files.read(name) for name in names}
     components = {}
     for setting, benchmark in files.read("benchmark").items():
-        groups = {name: list[dict]() for name in TITLES}
-        for record in benchmark:
-            if record["method"] in groups:
-                groups[record["method"]].append(record)
-        for name, (method, _) in VARIANTS.items():
-            records = variants[name].get(setting, [])
-            groups[name] = [record for record in records if record["method"] == method]
-
         # Where methods cannot be told apart, differences would only shrink the mean.
         reasons = screening(files.root, benchmark)["left out"]
         left_out = set(reasons[reasons != ""].index)
-        kept = {}
-        for name, records in groups.items():
-            kept[name] = [record for record in records if record["dataset"] not in left_out]
-        kept = {name: records for name, records in kept.items() if records}
-        if {"vera", "pvera"} <= set(kept):
-            components[setting] = kept
+
+        profile = profiles[setting.profile]
+        headings = titles(profile)
+        runs = {}
+        for name in headings:
+            method = method_of(profile, name)
+            records = variants[name].get(setting, []) if name in profile.variants else benchmark
+            records = [record for record in records if record["method"] == method]
+            kept = [record for record in records if record["dataset"] not in left_out]
+            if kept:
+                runs[name] = kept
+        if {"vera", "pvera"} <= set(runs):
+            components[setting] = Components(runs, headings)
     return components
-
-
-def require_known_variants(files: ResultFiles) -> None:
-    """Check that the profiles' variants have the names and titles of the tables.
-
-    Raises:
-        InputError: A variant has another name or title.
-    """
-    for profile in files.profiles:
-        for name, heading in profile.variants.items():
-            if name not in VARIANTS or TITLES[name] != heading:
-                known = "; ".join(f"{each}: {TITLES[each]}" for each in VARIANTS)
-                raise InputError(f"profile {profile.name}: variants.{name}: is none of {known}")
 
 
 def values(runs: Runs, metric: str = "accuracy") -> pd.DataFrame:
@@ -131,50 +156,54 @@ def values(runs: Runs, metric: str = "accuracy") -> pd.DataFrame:
     return pd.concat(columns, axis=1, sort=False)
 
 
-def are_different(runs: Runs, first: str, second: str) -> bool:
-    """Return whether both components have runs, and other ones.
-
-    They share their runs where β is 0 already: there PVeRA is "no_kl".
-    """
-    return first in runs and second in runs and runs[first] != runs[second]
-
-
-@contrast
-def difference(accuracies: pd.DataFrame, name: str) -> PairedDifferences:
-    """Return the contrast `name` of `CONTRASTS` on `values`.
+def paired(accuracies: pd.DataFrame, first: str, second: str) -> pd.Series:
+    """Return the differences of two components on `values`, NaN where one has no run.
 
     Raises:
-        Untestable: A component has no runs, or both have the same.
+        Untestable: A component has no runs, or both have the same: where β is 0
+            already, PVeRA is "no_kl".
     """
-    first, second = CONTRASTS[name]
     for component in (first, second):
         if component not in accuracies:
-            raise Untestable(f"no runs of {TITLES[component]}")
+            raise Untestable(f"no runs of {title(component)}")
     if accuracies[first].equals(accuracies[second]):
         raise Untestable("both are the same trainings")
-    return {"": accuracies[first] - accuracies[second]}
+    return accuracies[first] - accuracies[second]
 
 
-def contrast_frames(runs: Runs, names: Iterable[str] = CONTRASTS) -> dict[str, pd.DataFrame]:
+def all_paired(
+    accuracies: pd.DataFrame, pairs: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], pd.DataFrame]:
+    """Return `paired` as (data sets, seeds), for pairs that have runs of their own."""
+    frames = {}
+    for pair in pairs:
+        with suppress(Untestable):
+            frames[pair] = paired(accuracies, *pair).unstack("seed", sort=False)
+    return frames
+
+
+def difference(accuracies: pd.DataFrame, key: str) -> pd.Series:
+    """Return the differences of the contrast `key` of `CONTRASTS`, for a claim."""
+    return paired(accuracies, CONTRASTS[key].first, CONTRASTS[key].second)
+
+
+def contrast_frames(
+    components: Components, keys: Iterable[str] = CONTRASTS
+) -> dict[str, pd.DataFrame]:
     """Return the differences of contrasts (points) in the shape that `plots.forest` draws.
 
     Args:
-        runs: The components.
-        names: Of `CONTRASTS`; those without runs are left out.
+        components: Of one setting.
+        keys: Of `CONTRASTS`; those without runs are left out.
 
     Returns:
-        Contrast -> rows data sets, then `MEAN`; columns mean, low, high and
-        seed<k>. low, high: the interval over seeds, of `MEAN` alone; low_tasks,
-        high_tasks: the one over data sets, if they are three or more.
+        Label -> rows data sets, then `MEAN`; columns mean, low, high and seed<k>.
+        low, high: the interval over seeds, of `MEAN` alone; low_tasks, high_tasks:
+        the one over data sets, if they are three or more.
     """
-    accuracies = values(runs)
+    labels = {(CONTRASTS[key].first, CONTRASTS[key].second): CONTRASTS[key].label for key in keys}
     frames = {}
-    for name in names:
-        first, second = CONTRASTS[name]
-        if not are_different(runs, first, second):
-            continue
-        # (data sets, seeds), as in the table of differences.
-        differences = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
+    for pair, differences in all_paired(values(components.runs), labels).items():
         seeds = differences.droplevel("category").add_prefix("seed")
         mean = mean_interval(differences, half_width_over_seeds)
 
@@ -183,12 +212,13 @@ def contrast_frames(runs: Runs, names: Iterable[str] = CONTRASTS) -> dict[str, p
             sample = mean_interval(units)
             mean |= {"low_tasks": sample["low"], "high_tasks": sample["high"]}
         datasets = seeds.assign(mean=differences.mean(axis=1).to_numpy())
-        frames[name] = pd.concat([datasets, pd.DataFrame(mean, [MEAN])])
+        frames[labels[pair]] = pd.concat([datasets, pd.DataFrame(mean, [MEAN])])
     return frames
 
 
-def table(runs: Runs) -> Table:
+def table(components: Components) -> Table:
     """Build the table of accuracies: a row per component, a column per data set."""
+    runs = components.runs
     by_dataset = values(runs).groupby(level="dataset", sort=False)
     aces = values(runs, "ace").groupby(level="dataset", sort=False).mean()
     statistics = {
@@ -217,8 +247,8 @@ def table(runs: Runs) -> Table:
         "mean over data sets. Epoch: median of the chosen ones. At the limit: chosen trainings "
         "that reached the limit on epochs."
     )
-    source = caption_source(record for records in groups for record in records)
-    return Table("components", caption, {"": cells.rename(TITLES)}, data=data, source=source)
+    cells = cells.rename(components.titles)
+    return Table("components", caption, cells, data=data, source=components.source)
 
 
 def _median_epoch(records: Records) -> float:
@@ -226,17 +256,21 @@ def _median_epoch(records: Records) -> float:
     return np.median([record["chosen"]["epoch"] + 1 for record in records if record["chosen"]])
 
 
-def differences_table(runs: Runs) -> Table:
-    """Build the table of the differences `COMPARED`: a column per data set, and their mean."""
-    accuracies = values(runs).droplevel("category")
-    rows: dict[str, dict] = {}
-    for first, second in COMPARED:
-        if are_different(runs, first, second):
-            # (data sets, seeds), NaN where one of the two has no run.
-            pairs = (accuracies[first] - accuracies[second]).unstack("seed", sort=False)
-            by_dataset = pairs.mean(axis=1).to_dict()
-            name = f"{TITLES[first]} − {TITLES[second]}"
-            rows[name] = by_dataset | mean_interval(pairs, half_width_over_seeds)
+def differences_table(components: Components) -> Table:
+    """Build the table of PVeRA minus each component, and of the other `CONTRASTS`.
+
+    It has a column per data set, and one of their mean.
+    """
+    titles = components.titles
+    accuracies = values(components.runs).droplevel("category")
+    pairs = [("pvera", name) for name in titles if name != "pvera"]
+    contrasts = CONTRASTS.values()
+    pairs += [(each.first, each.second) for each in contrasts if each.first != "pvera"]
+    rows = {}
+    for (first, second), differences in all_paired(accuracies, pairs).items():
+        by_dataset = differences.mean(axis=1).to_dict()
+        name = f"{titles[first]} − {titles[second]}"
+        rows[name] = by_dataset | mean_interval(differences, half_width_over_seeds)
     data = pd.DataFrame(rows).T.rename_axis("difference")
 
     columns = {
@@ -250,8 +284,7 @@ def differences_table(runs: Runs) -> Table:
         "Differences of test accuracy (points) on the seeds that both have, and their mean with "
         "its 95 % interval over seeds."
     )
-    source = caption_source(record for records in runs.values() for record in records)
-    return Table("differences", caption, {"": data}, columns, source=source)
+    return Table("differences", caption, data, columns, source=components.source)
 
 
 # Task screening
@@ -310,7 +343,7 @@ def screening_table(scores: pd.DataFrame) -> Table:
         f"data set is left out at chance, where the best is less than {CHANCE} points above that "
         f"share, and saturated, where the worst is above {SATURATED} %."
     )
-    return Table("screening", caption, {"": scores}, columns)
+    return Table("screening", caption, scores, columns)
 
 
 # What the searches chose
@@ -319,14 +352,15 @@ def screening_table(scores: pd.DataFrame) -> Table:
 OWN = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
 
 
-def choices(runs: Runs, own: Mapping[str, list[dict]]) -> Table:
+def choices(components: Components, own: Mapping[str, list[dict]]) -> Table:
     """Build the table of what seed 0 chose: learning rates, then hyperparameters of a method's own.
 
     Args:
-        runs: The components.
+        components: Of one setting.
         own: Hyperparameter -> the records of its search.
     """
-    searches = [(TITLES[name], "learning_rate", records) for name, records in runs.items()]
+    titles = components.titles
+    searches = [(titles[name], "learning_rate", found) for name, found in components.runs.items()]
     searches += [(OWN[key], key, records) for key, records in own.items()]
     # A row per search of a data set; other seeds inherit the choice of seed 0.
     rows = []
@@ -349,27 +383,7 @@ def choices(runs: Runs, own: Mapping[str, list[dict]]) -> Table:
         "What seed 0 chose by its validation loss: learning rates, α and β. The last columns count "
         "how often it is the lowest or the highest tried."
     )
-    return Table("choices", caption, {"": cells}, data=data)
-
-
-def by_accuracy(runs: Runs) -> str:
-    """Say what PVeRA − VeRA is on validation images if loss, or accuracy, chooses."""
-    columns = {}
-    for record in [*runs["vera"], *runs["pvera"]]:
-        if record["seed"] == 0 and record["chosen"]:
-            curves = [member["curve"]["validation_accuracy"] for member in record["members"]]
-            chosen = record["chosen"]
-            by_loss = curves[chosen["member"]][chosen["epoch"]]
-            # Over all epochs of all learning rates.
-            best = max(max(curve) for curve in curves)
-            columns[record["method"], record["dataset"]] = {"loss": by_loss, "accuracy": best}
-    accuracies = 100 * pd.DataFrame(columns)
-    lead = (accuracies["pvera"] - accuracies["vera"]).mean(axis=1)
-    return (
-        f"On the validation images of seed 0, PVeRA − VeRA is {signed(lead['loss'], 1)} points "
-        "where the loss chooses epoch and rate, and "
-        f"{signed(lead['accuracy'], 1)} where the accuracy chooses."
-    )
+    return Table("choices", caption, cells, data=data)
 
 
 # Equal tuning and the paper's
@@ -399,4 +413,4 @@ def compare_tunings(equal: Records, paper: Records) -> Table:
     # The CSV file has one header: "Equal tuning Average".
     data = panel.set_axis([" ".join(key) for key in panel], axis=1)
     data = data.rename_axis("method").reset_index()
-    return Table("paper_tuning", caption, {"": panel}, columns, data, caption_source(paper))
+    return Table("paper_tuning", caption, panel, columns, data, caption_source(paper))

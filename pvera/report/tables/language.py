@@ -1,5 +1,6 @@
 """The language table (Appendix D): our scores and the paper's."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from pvera.report.scores import Records, largest_class, score_frame
 from pvera.report.statistics import half_width_over_seeds
 from pvera.report.table import MARKED, Table, fixed, marks, pivot_text
 from pvera.report.tables.benchmark import comparisons, mean_and_std
-from pvera.report.tables.verdicts import Contrast, Untestable, lead
+from pvera.report.tables.verdicts import Untestable, lead
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
@@ -126,11 +127,11 @@ def _above_zero(differences: pd.Series) -> bool:
     return bool(np.isnan(half_width) or half_width < differences.mean())
 
 
-def ahead(*others: str) -> Contrast:
-    """Return the contrast of PVeRA's leads (points of the reported score) on `learned_tasks`.
+def ahead(scores: pd.DataFrame, others: Sequence[str]) -> dict[str, pd.Series]:
+    """Return PVeRA's leads (points of the reported score) on `learned_tasks`.
 
     Args:
-        others: The other methods, by default all of the paper.
+        scores: As there.
+        others: The other methods.
     """
-    leads = lead("pvera", *others)
-    return lambda scores: leads(learned_tasks(scores).dropna(axis=1, how="all"))
+    return lead(learned_tasks(scores).dropna(axis=1, how="all"), others=others)

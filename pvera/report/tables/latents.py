@@ -12,7 +12,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.captions import caption_source
 from pvera.report.table import Column, Table, fixed, title
-from pvera.report.tables.verdicts import PairedDifferences, Untestable, contrast
+from pvera.report.tables.verdicts import Untestable
 
 #: Records and arrays of `analyses.load_analyses`.
 Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]
@@ -44,7 +44,7 @@ def latents_table(latents: Latents) -> Table:
         "with the mean, over the patches of an image."
     )
     panel = data.set_index("method")
-    return Table("latents", caption, {"": panel}, columns, data, caption_source(latents))
+    return Table("latents", caption, panel, columns, data, caption_source(latents))
 
 
 def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
@@ -106,13 +106,12 @@ def focus_table(analyses: Latents) -> Table:
         "the object covers a tenth of it or more; patches that it touches less are left out. For "
         "VeRA, μ_q is x A ⊙ d. The last column has no adapter: the frozen backbone's x A."
     )
-    return Table("focus", caption, {"": means.rename(title)}, columns, data.reset_index())
+    return Table("focus", caption, means.rename(title), columns, data.reset_index())
 
 
-@contrast
-def more_focused(analyses: Latents, than: str) -> PairedDifferences:
+def more_focused(analyses: Latents, than: str) -> pd.Series:
     """Return PVeRA's AUROC above that of "vera" or `FROZEN`."""
     data = focus(analyses)
     if not {"pvera", "vera"} <= set(data):
         raise Untestable("no runs of VeRA and PVeRA")
-    return {"": data["pvera"] - data[than]}
+    return data["pvera"] - data[than]

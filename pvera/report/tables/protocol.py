@@ -180,32 +180,6 @@ def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
     return groups.agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
 
 
-def effect_frames(pairs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the effects on each metric in the shape that `plots.forest` draws.
-
-    Args:
-        pairs: The `differences`.
-
-    Returns:
-        Metric -> rows switches, those of all methods first. Columns mean; seed<k>,
-        of one data set and seed; noise, as in `summary`. Mean and seeds are NaN on
-        another scale.
-    """
-    rows = summary(pairs)
-    switches = sorted(pairs["switch"].unique(), key=lambda name: VARIANTS[name].method is not None)
-    frames = {}
-    for metric in METRICS:
-        effects = rows[rows["metric"] == metric].set_index("switch").loc[switches]
-        by_switch = {
-            name: pd.Series(per_pair(pairs[pairs["switch"] == name], metric)) for name in switches
-        }
-        # A column per pair of data set and seed; switches may have different numbers of them.
-        frame = pd.DataFrame(by_switch).T.add_prefix("seed").assign(mean=effects["mean"])
-        frame[~effects["comparable"]] = np.nan
-        frames[metric] = frame.assign(noise=effects["noise"])
-    return frames
-
-
 def switches(runs: Runs) -> Table:
     """Build the table of mean effects of each switch on each metric.
 
@@ -231,7 +205,7 @@ def switches(runs: Runs) -> Table:
     )
     panel = cells.rename("`{}`".format)
     source = caption_source(record for records in runs.values() for record in records)
-    return Table("protocol", caption, {"": panel}, data=data, source=source)
+    return Table("protocol", caption, panel, data=data, source=source)
 
 
 def _cell(row: pd.Series) -> str:

@@ -64,7 +64,7 @@ def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
         "test."
     )
     source = f"Profile {profile}: {len(data)} runs."
-    return Table(f"spent_{profile}", caption, {"": panel}, columns, data, source)
+    return Table(f"spent_{profile}", caption, panel, columns, data, source)
 
 
 def ratio_table(record: Path) -> Table:
@@ -82,4 +82,4 @@ def ratio_table(record: Path) -> Table:
     columns["ratio"] = Column("Ratio", 3)
     columns["low"] = Column("Lower quartile", 3)
     columns["high"] = Column("Upper quartile", 3)
-    return Table(record.stem, caption, {"": rows.set_index("what")}, columns)
+    return Table(record.stem, caption, rows.set_index("what"), columns)

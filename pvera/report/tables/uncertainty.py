@@ -12,20 +12,11 @@ import pandas as pd
 
 from pvera.metrics import auroc
 from pvera.report.analyses import Example, Uncertainty
-from pvera.report.analyses import estimates as estimates_of
 from pvera.report.captions import caption_source
 from pvera.report.published import Published
 from pvera.report.scores import dataset_order
 from pvera.report.statistics import half_width_over_seeds, mean_interval, rank_sum
 from pvera.report.table import Column, Table, fixed, interval, signed, title
-from pvera.report.tables.verdicts import (
-    CONTRADICTED,
-    INCONCLUSIVE,
-    SUPPORTED,
-    Answer,
-    PairedDifferences,
-    contrast,
-)
 
 ALL = "All data sets"
 #: The numbers of samples of the paper's figure.
@@ -33,6 +24,9 @@ SAMPLE_COUNTS = (4, 16)
 
 #: For captions of tables that pool adapters.
 ONCE_PER_SEED = "An image counts once per seed, so the values are not independent."
+
+#: Column -> its name in CSV files.
+CSV_NAMES = {"predictor": "way", "samples": "draws"}
 
 Runs = Sequence[Uncertainty]
 
@@ -61,7 +55,7 @@ def predictive_sds(runs: Runs) -> pd.DataFrame:
     """Return the predictive standard deviation of each image.
 
     Returns:
-        A row per image, adapter and number of samples (draws): dataset, seed,
+        A row per image, adapter and number of samples: dataset, seed,
         value, and correct: whether most samples are.
     """
     return _image_values(runs, "sd", "most_are_correct")
@@ -71,7 +65,7 @@ def interval_widths(runs: Runs) -> pd.DataFrame:
     """Return the width of the 95 % interval of each image's mean score.
 
     Returns:
-        A row per image, adapter and number of samples (draws): dataset, seed,
+        A row per image, adapter and number of samples: dataset, seed,
         value, and correct: whether the class that most samples predict is the
         label.
     """
@@ -83,7 +77,7 @@ def _image_values(runs: Runs, value: str, correct: str) -> pd.DataFrame:
     for run in ordered(runs):
         for k, estimates in run.estimates.items():
             columns = {
-                "draws": k,
+                "samples": k,
                 "dataset": run.record["dataset"],
                 "seed": run.record["seed"],
                 "value": getattr(estimates, value),
@@ -111,18 +105,18 @@ def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
         images: Of `predictive_sds` or `interval_widths`.
 
     Returns:
-        A row per number of samples (draws) and group, all data sets or one: right
+        A row per number of samples and group, all data sets or one: right
         and wrong, the mean values of correct and of incorrect images, and the
         rank-sum test between them.
     """
     rows = []
     for k in SAMPLE_COUNTS:
-        every = images[images["draws"] == k]
+        every = images[images["samples"] == k]
         for name, part in [(ALL, every), *every.groupby("dataset", sort=False)]:
             correct, incorrect = split_by_correct(part)
             test = rank_sum(incorrect, correct)
             row = {
-                "draws": k,
+                "samples": k,
                 "group": title(name),
                 "wrong_percent": 100 * len(incorrect) / len(part),
                 "right": correct.mean(),
@@ -153,7 +147,7 @@ COMPARISON = {
 
 
 def _panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    return {f"{k} samples": part.set_index("group") for k, part in data.groupby("draws")}
+    return {f"{k} samples": part.set_index("group") for k, part in data.groupby("samples")}
 
 
 def spread(runs: Runs) -> Table:
@@ -166,7 +160,7 @@ def spread(runs: Runs) -> Table:
         "of pairs in which the incorrect image has the higher value, minus the share in which the "
         f"correct one has it; 0 is no effect. {ONCE_PER_SEED}"
     )
-    numbers = data.drop(columns="by_seed")
+    numbers = data.drop(columns="by_seed").rename(columns=CSV_NAMES)
     source = caption_source(runs)
     return Table("uncertainty", caption, _panels(data), COMPARISON, numbers, source)
 
@@ -176,7 +170,7 @@ def widths(runs: Runs, paper: Published) -> Table:
     data = compare_correct(interval_widths(runs))
     right, wrong = (float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect"))
     published = pd.DataFrame({"right": [right], "wrong": [wrong]}, ["Paper"])
-    here = data[data["group"] == ALL].set_index("draws")[["right", "wrong"]]
+    here = data[data["group"] == ALL].set_index("samples")[["right", "wrong"]]
     panel = pd.concat([published, here.rename("Here, {} samples".format)])
     # Intervals of equal samples have no width.
     panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
@@ -188,7 +182,11 @@ def widths(runs: Runs, paper: Published) -> Table:
         f"that it does not state, so they are no test of ours. {ONCE_PER_SEED}"
     )
     panels = {"Here and in the paper": panel} | _panels(data)
-    numbers = data.drop(columns="by_seed").assign(published_right=right, published_wrong=wrong)
+    numbers = (
+        data.drop(columns="by_seed")
+        .rename(columns=CSV_NAMES)
+        .assign(published_right=right, published_wrong=wrong)
+    )
     return Table("intervals", caption, panels, COMPARISON, numbers, caption_source(runs))
 
 
@@ -206,19 +204,19 @@ def detection(runs: Runs) -> pd.DataFrame:
     samples predict, or that of one pass with the mean.
 
     Returns:
-        One row per adapter, predictor (way: `SD`, `SCORE` or `SINGLE`) and number
-        of samples (draws; 0 for one pass).
+        One row per adapter, predictor (`SD`, `SCORE` or `SINGLE`) and number of
+        samples (0 for one pass).
     """
     rows = []
     for run in runs:
         adapter = {"dataset": run.record["dataset"], "seed": run.record["seed"]}
         single = auroc(1 - run.single_pass, ~run.single_correct)
-        rows.append(adapter | {"way": SINGLE, "draws": 0, "auroc": single})
+        rows.append(adapter | {"predictor": SINGLE, "samples": 0, "auroc": single})
         for k, estimates in run.estimates.items():
             incorrect = ~estimates.predicts_label
             for predictor, values in {SD: estimates.sd, SCORE: 1 - estimates.centre}.items():
                 area = auroc(values, incorrect)
-                rows.append(adapter | {"way": predictor, "draws": k, "auroc": area})
+                rows.append(adapter | {"predictor": predictor, "samples": k, "auroc": area})
     return pd.DataFrame(rows)
 
 
@@ -227,9 +225,9 @@ def detection_table(runs: Runs) -> Table:
     data = detection(runs)
     counts = list(runs[0].estimates)
     shown = [*((SD, k) for k in counts), (SCORE, max(counts)), (SINGLE, 0)]
-    means = data.groupby(["dataset", "way", "draws"])["auroc"].mean()
+    means = data.groupby(["dataset", "predictor", "samples"])["auroc"].mean()
     # (data sets, predictors with their numbers of samples).
-    means = means.unstack(["way", "draws"])[shown]
+    means = means.unstack(["predictor", "samples"])[shown]
     means.columns = [f"{name}, {k} samples" if k else name for name, k in shown]
 
     # Data sets count equally, then each has its row.
@@ -242,40 +240,37 @@ def detection_table(runs: Runs) -> Table:
         "mean and without samples."
     )
     columns = {name: Column(name, 3) for name in means}
-    return Table("uncertainty_auroc", caption, {"": panel}, columns, data, caption_source(runs))
+    numbers = data.rename(columns=CSV_NAMES)
+    return Table("uncertainty_auroc", caption, panel, columns, numbers, caption_source(runs))
 
 
-@contrast
-def times_as_wide(runs: Runs, k: int) -> PairedDifferences:
+def times_as_wide(runs: Runs, k: int) -> pd.Series:
     """Return the logarithms of mean interval widths with k samples, of incorrect minus correct.
 
     The paper compares these means over all images (Appendix C).
     """
-    images = interval_widths(runs).query("draws == @k").assign(dataset=ALL)
+    images = interval_widths(runs).query("samples == @k").assign(dataset=ALL)
     means = images.groupby(["dataset", "seed", "correct"])["value"].mean().unstack()
     # A column of its own if no prediction, or every one, is correct.
     means = means.reindex(columns=[True, False])
-    return {"": np.log(means[False] / means[True])}
+    return np.log(means[False] / means[True])
 
 
-@contrast
-def gain(runs: Runs, k: int) -> PairedDifferences:
+def gain(runs: Runs, k: int) -> pd.Series:
     """Return how far the AUROC of k samples lies above that of one pass."""
     aurocs = detection(runs).pivot(
-        index=["dataset", "seed"], columns=["way", "draws"], values="auroc"
+        index=["dataset", "seed"], columns=["predictor", "samples"], values="auroc"
     )
-    return {"": aurocs[SD, k] - aurocs[SINGLE, 0]}
+    return aurocs[SD, k] - aurocs[SINGLE, 0]
 
 
 # Task by task
 
 #: The number of samples of the statements on tasks.
 SAMPLES = 16
-#: Records and arrays of `analyses.load_analyses`.
-Analysed = Sequence[tuple[dict, dict[str, np.ndarray]]]
 
 
-def by_task(analysed: Analysed) -> pd.DataFrame:
+def by_task(runs: Runs) -> pd.DataFrame:
     """Return how well the predictive standard deviation of `SAMPLES` samples finds errors.
 
     Returns:
@@ -284,10 +279,10 @@ def by_task(analysed: Analysed) -> pd.DataFrame:
         of errors, mean over seeds with its 95 % interval.
     """
     rows = []
-    for record, arrays in analysed:
-        estimates = estimates_of(arrays)[SAMPLES]
+    for run in runs:
+        estimates = run.estimates[SAMPLES]
         incorrect = ~estimates.predicts_label
-        adapter = {"dataset": record["dataset"], "seed": record["seed"]}
+        adapter = {"dataset": run.record["dataset"], "seed": run.record["seed"]}
         area = auroc(estimates.sd, incorrect)
         rows.append(adapter | {"error": 100 * incorrect.mean(), "auroc": area})
 
@@ -300,14 +295,9 @@ def by_task(analysed: Analysed) -> pd.DataFrame:
     return pd.DataFrame.from_dict(tasks, orient="index").sort_values("error").rename_axis("dataset")
 
 
-def count_decided(tasks: pd.DataFrame) -> tuple[int, int]:
-    """Return the numbers of tasks whose interval lies above 0.5, and below."""
-    return int((tasks["low"] > 0.5).sum()), int((tasks["high"] < 0.5).sum())
-
-
 def by_task_table(tasks: pd.DataFrame) -> Table:
     """Build the table of `by_task`."""
-    above, below = count_decided(tasks)
+    above, below = (tasks["low"] > 0.5).sum(), (tasks["high"] < 0.5).sum()
     columns = {
         "error": Column("Incorrect (%)", 1),
         "mean": Column(
@@ -321,22 +311,13 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
         "with its 95 % interval over them; 0.5 is chance. By error rate. Of "
         f"{len(tasks)} data sets {above} have an interval above 0.5, and {below} below."
     )
-    return Table("uncertainty_by_task", caption, {"": tasks}, columns)
-
-
-def marks_errors(tasks: pd.DataFrame) -> Answer:
-    """Answer whether the predictive standard deviation marks errors on every task, or on none."""
-    above, below = count_decided(tasks)
-    verdict = INCONCLUSIVE
-    if above == len(tasks):
-        verdict = SUPPORTED
-    elif below == len(tasks):
-        verdict = CONTRADICTED
-    reading = f"AUROC above 0.5 on {above} of {len(tasks)} data sets, below on {below}"
-    return Answer(reading, verdict, f"{len(tasks)} data sets, {tasks['seeds'].max():.0f} seeds")
+    return Table("uncertainty_by_task", caption, tasks, columns)
 
 
 # Other predictors
+
+#: Records and arrays of `analyses.load_analyses`.
+Analysed = Sequence[tuple[dict, dict[str, np.ndarray]]]
 
 #: (Experiment of the adapters, predictor) -> its title.
 PREDICTORS = {
@@ -396,4 +377,4 @@ def predictors_table(scores: pd.DataFrame) -> Table:
         "(nats). Each is judged on its own predictions, the class of the highest mean probability. "
         "Bold: best. Underlined: second best."
     )
-    return Table("rivals", caption, {"": panel}, columns, scores.reset_index())
+    return Table("rivals", caption, panel, columns, scores.reset_index())

@@ -3,16 +3,15 @@
 An interval over seeds is for fixed tasks, one over data sets for random tasks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import PAPER_METHODS
-from pvera.report.statistics import Interval, weakest_contrast
-from pvera.report.table import NOTHING, fixed, interval, signed, title
+from pvera.report.statistics import Effect, Interval, weakest_contrast
+from pvera.report.table import fixed, signed, title
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -36,21 +35,11 @@ class Untestable(Exception):
     """A claim's results are missing; the message says which."""
 
 
-class Answer(NamedTuple):
-    """A verdict that a count of data sets gives, instead of an interval."""
-
-    #: The count in words.
-    reading: str
-    #: One of the verdicts above.
-    verdict: str
-    #: What was counted.
-    scale: str
-
-
-#: Name of a comparison -> differences by data set and seed, NaN where a run is missing.
-PairedDifferences = dict[str, pd.Series]
-#: From results to differences that must all be positive on average, or to a count's answer.
-Contrast = Callable[[Any], PairedDifferences | Answer]
+#: Differences by data set and seed, NaN where a run is missing: of one comparison, or of several by
+#: their names.
+PairedDifferences: TypeAlias = pd.Series | dict[str, pd.Series]
+#: From results to differences that must all be positive on average.
+Comparison = Callable[[Any], PairedDifferences]
 
 
 @dataclass(frozen=True)
@@ -77,7 +66,7 @@ class Claim:
     #: The sentence.
     text: str
     #: From the topic's results to what decides; raises `Untestable` where results are missing.
-    contrast: Contrast
+    compare: Comparison
     #: How the effect is written.
     measure: Measure = Measure()
     #: The sample: "data sets"; "models", each with other data sets; or "seeds" on fixed data sets.
@@ -90,114 +79,101 @@ class Claim:
     page: bool = True
 
 
-class Verdict(NamedTuple):
-    """The verdict in one scope, with the interval behind it."""
-
-    #: None where the scope does not apply.
-    word: str | None = None
-    #: Lower end, NaN without an interval.
-    low: float = np.nan
-    #: Upper end.
-    high: float = np.nan
-
-    def write(self, digits: int) -> str:
-        """Return the verdict and its interval as text."""
-        if self.word is None:
-            return NOTHING
-        if np.isnan(self.low):
-            return self.word
-        return f"{self.word} {interval(None, self.low, self.high, digits)}"
-
-
 @dataclass(frozen=True)
 class Judgement:
-    """A claim with its effect and verdicts."""
+    """A claim with its effect and verdicts: a row of the CSV files."""
 
-    #: The claim.
-    claim: Claim
+    #: The sentence.
+    claim: str
     #: The effect in words, or why the claim is not tested.
     reading: str
     #: Numbers of units and seeds.
     scale: str = ""
     #: The effect.
     difference: float = np.nan
-    #: Over seeds, on these data sets.
-    fixed_tasks: Verdict = Verdict()
-    #: Over data sets as a sample.
-    random_tasks: Verdict = Verdict()
+    #: Over seeds, on these data sets; None where this does not apply.
+    seeds_verdict: str | None = None
+    seeds_low: float = np.nan
+    seeds_high: float = np.nan
+    #: Over data sets as a sample; None where this does not apply.
+    tasks_verdict: str | None = None
+    tasks_low: float = np.nan
+    tasks_high: float = np.nan
     #: Of the random tasks.
     minimum_detectable_effect: float = np.nan
-
-    def row(self) -> dict[str, Any]:
-        """Return the columns of the CSV files."""
-        return {
-            "claim": self.claim.text,
-            "reading": self.reading,
-            "scale": self.scale,
-            "difference": self.difference,
-            "seeds_verdict": self.fixed_tasks.word,
-            "seeds_low": self.fixed_tasks.low,
-            "seeds_high": self.fixed_tasks.high,
-            "tasks_verdict": self.random_tasks.word,
-            "tasks_low": self.random_tasks.low,
-            "tasks_high": self.random_tasks.high,
-            "minimum_detectable_effect": self.minimum_detectable_effect,
-        }
 
 
 def judge(claim: Claim, results: Any) -> Judgement:
     """Judge a claim on its topic's results; without enough of them it is not tested."""
     try:
-        outcome = claim.contrast(results)
-        if isinstance(outcome, Answer):
-            counted = Verdict(outcome.verdict)
-            return Judgement(claim, outcome.reading, outcome.scale, fixed_tasks=counted)
-        return compare(claim, outcome)
+        differences = claim.compare(results)
+        if isinstance(differences, pd.Series):
+            differences = {"": differences}
+        frames = {name: _by_seed(series) for name, series in differences.items()}
+        if any(frame.isna().all(axis=None) for frame in frames.values()):
+            raise Untestable("no runs to compare")
+        if claim.units == "seeds":
+            return _judge_over_seeds(claim, frames)
+        return _judge_over_datasets(claim, frames)
     except Untestable as reason:
         return not_tested(claim, str(reason))
 
 
 def not_tested(claim: Claim, reason: str) -> Judgement:
     """Return the judgement on a claim without results."""
-    return Judgement(claim, reason, fixed_tasks=Verdict(UNTESTABLE))
+    return Judgement(claim.text, reason, seeds_verdict=UNTESTABLE)
 
 
-def compare(claim: Claim, differences: PairedDifferences) -> Judgement:
-    """Judge a claim by the intervals of the smallest mean difference.
+def _judge_over_seeds(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judgement:
+    """Judge by the sample of seeds; there is no other spread."""
+    effect = weakest_contrast({name: frame.T.to_numpy() for name, frame in frames.items()})
+    scopes = _verdict("seeds", claim, effect.over_units)
+    return _judgement(claim, effect, _count(effect.units, "seeds"), scopes)
 
-    Raises:
-        Untestable: A comparison has no pair, or there is no interval.
-    """
-    frames = {name: _by_seed(series) for name, series in differences.items()}
-    if any(frame.isna().all(axis=None) for frame in frames.values()):
-        raise Untestable("no runs to compare")
 
-    if claim.units == "seeds":
-        # Seeds are the sample; there is no other spread.
-        frames = {name: frame.T for name, frame in frames.items()}
-        effect = weakest_contrast(_arrays(frames))
-        fixed, random = _verdict(claim, effect.over_units), Verdict()
-        detectable = np.nan
-    else:
-        effect = weakest_contrast(_arrays(frames))
-        sample = weakest_contrast(_arrays({n: pooled(f) for n, f in frames.items()}))
-        has_seeds = frames[effect.name].columns.name == "seed"
-        fixed = Verdict()
-        if claim.units == "data sets" and has_seeds:
-            fixed = _verdict(claim, effect.over_seeds)
-        random = _verdict(claim, sample.over_units)
-        detectable = claim.measure.convert(sample.minimum_detectable_effect)
-    if fixed.word is None and random.word is None:
+def _judge_over_datasets(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judgement:
+    """Judge by the interval over data sets or models, and by the one over seeds on data sets."""
+    effect = weakest_contrast({name: frame.to_numpy() for name, frame in frames.items()})
+    sample = weakest_contrast({name: pooled(frame).to_numpy() for name, frame in frames.items()})
+    scopes = {}
+    if claim.units == "data sets" and frames[effect.name].columns.name == "seed":
+        scopes = _verdict("seeds", claim, effect.over_seeds)
+    scopes |= _verdict("tasks", claim, sample.over_units)
+    detectable = claim.measure.convert(sample.minimum_detectable_effect)
+    scale = f"{_count(effect.units, claim.units)}, {_count(effect.seeds, 'seeds')}"
+    return _judgement(claim, effect, scale, scopes, detectable)
+
+
+def _judgement(
+    claim: Claim, effect: Effect, scale: str, scopes: dict[str, Any], detectable: float = np.nan
+) -> Judgement:
+    """Return the judgement with the verdicts of its scopes."""
+    if not scopes:
         raise Untestable(f"fewer than two {claim.units}: no interval")
-
     difference = claim.measure.convert(effect.mean)
     reading = claim.measure.write(difference)
     if effect.name:
         reading = f"{effect.name}: {reading}"
-    scale = _count(effect.units, claim.units)
-    if claim.units != "seeds":
-        scale += f", {_count(effect.seeds, 'seeds')}"
-    return Judgement(claim, reading, scale, difference, fixed, random, detectable)
+    return Judgement(
+        claim.text,
+        reading,
+        scale,
+        difference,
+        minimum_detectable_effect=detectable,
+        **scopes,
+    )
+
+
+def _verdict(scope: str, claim: Claim, interval: Interval) -> dict[str, Any]:
+    """Return the columns of a scope, "seeds" or "tasks"; none without bounds."""
+    if np.isnan(interval.bounds).any():
+        return {}
+    convert = claim.measure.convert
+    return {
+        f"{scope}_verdict": verdict(interval.bounds, claim.margin),
+        f"{scope}_low": convert(interval.low),
+        f"{scope}_high": convert(interval.high),
+    }
 
 
 def _by_seed(differences: pd.Series) -> pd.DataFrame:
@@ -205,19 +181,6 @@ def _by_seed(differences: pd.Series) -> pd.DataFrame:
     if "seed" in differences.index.names:
         return differences.unstack("seed", sort=False)
     return differences.to_frame()
-
-
-def _arrays(frames: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:
-    return {name: frame.to_numpy() for name, frame in frames.items()}
-
-
-def _verdict(claim: Claim, interval: Interval) -> Verdict:
-    """Return the verdict that an interval gives; none without bounds."""
-    if np.isnan(interval.bounds).any():
-        return Verdict()
-    convert = claim.measure.convert
-    word = verdict(interval.bounds, claim.margin)
-    return Verdict(word, convert(interval.low), convert(interval.high))
 
 
 def _count(number: int, units: str) -> str:
@@ -261,31 +224,17 @@ def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
     return CONTRADICTED if high < 0 else INCONCLUSIVE
 
 
-def contrast(compute: Callable[..., PairedDifferences]) -> Callable[..., Contrast]:
-    """Make a function of results and options a function of the options that returns a contrast."""
-
-    def with_options(*options, **named) -> Contrast:
-        return lambda results: compute(results, *options, **named)
-
-    return with_options
-
-
-@contrast
-def lead(scores: pd.DataFrame, method: str, *others: str) -> PairedDifferences:
-    """Return how far a method lies above others.
+def lead(scores: pd.DataFrame, others: Sequence[str]) -> dict[str, pd.Series]:
+    """Return how far PVeRA lies above other methods.
 
     Args:
         scores: Rows (category, dataset, seed), columns methods.
-        method: The method.
-        others: The others; by default all methods of the paper that have scores.
+        others: The others.
 
     Raises:
-        Untestable: A named method has no scores, or there is no other one.
+        Untestable: A method has no scores.
     """
-    others = others or tuple(name for name in PAPER_METHODS if name in scores and name != method)
-    for name in (method, *others):
+    for name in ("pvera", *others):
         if name not in scores:
             raise Untestable(f"no runs of {title(name)}")
-    if not others:
-        raise Untestable(f"no other method than {title(method)}")
-    return {f"{title(method)} − {title(other)}": scores[method] - scores[other] for other in others}
+    return {f"PVeRA − {title(name)}": scores["pvera"] - scores[name] for name in others}
