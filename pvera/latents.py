@@ -34,7 +34,7 @@ def last_layer(
             active.
         RuntimeError: The model is merged.
     """
-    member = model.only_member("looked into")
+    member = model.one_active_member("looked into")
     _require_latents(member, projections)
     if model.merged:
         raise RuntimeError("a merged model has no latent: call unmerge_() first")

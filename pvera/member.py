@@ -64,7 +64,7 @@ class Member(nn.Module):
         }
 
     @torch.no_grad()
-    def fill(self, tensors: Mapping[str, Tensor]) -> None:
+    def set_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy `tensors` into the parameters and buffers of these names."""
         named = dict(self.named_parameters()) | dict(self.named_buffers())
         for name, tensor in tensors.items():

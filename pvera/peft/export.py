@@ -62,7 +62,7 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
         InputError: PEFT lacks the method or an option of it (docs/peft.md).
     """
     require_adapted(model, "export_peft")
-    member = model.only_member("exported")
+    member = model.one_active_member("exported")
     layers = model.encoder_layers
     export = EXPORTS.get(type(member.method))
     if export is None:

@@ -8,6 +8,7 @@ and those columns of B' that are not zero: an exported adapter has its targets a
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +66,7 @@ def import_peft(
         tensors |= {f"head.{name}": tensor for name, tensor in adapter.head.items()}
     assert num_classes is not None  # `_require_head`
     model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
-    model.members[0].fill(tensors)
+    model.members[0].set_tensors(tensors)
     return model.eval()
 
 
@@ -136,39 +137,46 @@ def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     key = adapter.config["peft_type"].lower()
     rank = adapter.config["r"]
     dim = layers[0].dim
-    fused = adapter.is_fused
     halves = 2 if key == "pvera" else 1
-    rows_of_B = 3 * dim if fused else dim
-    A, B = _matrices(adapter, {f"{key}_A": (halves * rank, dim), f"{key}_B": (rows_of_B, rank)})
-    d = adapter.by_projection(f"{key}_lambda_d", halves * rank)
-    b = adapter.by_projection(f"{key}_lambda_b", dim, rows=True)
-    rows = dict(zip(b, B.unflatten(0, (3, -1)), strict=True)) if fused else dict.fromkeys(b, B)
+    outputs = 3 if adapter.is_fused else 1
+    shapes = {f"{key}_A": (halves * rank, dim), f"{key}_B": (outputs * dim, rank)}
+    A, B = _matrices(adapter, shapes)
+    d_of = adapter.by_projection(f"{key}_lambda_d", halves * rank)
+    b_of = adapter.by_projection(f"{key}_lambda_b", dim, rows=True)
 
-    # B of a projection is (d, R); it counts as zero while all its λ_b are.
-    columns = _columns(adapter, {letter: rows[letter] * b[letter].any() for letter in rows})
-    read_columns = [column for letter in columns for column in columns[letter]]
-    if fused and len(set(read_columns)) < len(read_columns):
-        halves = 1  # several projections read one z: the mean alone has a counterpart
+    A = A.unflatten(0, (halves, rank)).movedim(2, 0)  # (d, halves, R)
+    d = torch.stack(list(d_of.values()), 1)  # (layers, p, halves · R)
+    d = d.unflatten(2, (halves, rank)).movedim(2, 1)  # (layers, halves, p, R)
+    b = torch.stack(list(b_of.values()), 1)  # (layers, p, d)
+    if adapter.is_fused:
+        return _fused_vera(adapter, A, B, d[:, :, 0], b)
+    return _as_vera("".join(b_of), "shared", A.unsqueeze(2), B.T.unsqueeze(0), d, b)
 
-    # VeRA's tensors have no axis of halves.
-    half = slice(2) if halves == 2 else 0
-    A = A.unflatten(0, (-1, rank)).movedim(2, 0)[:, half]  # (d, *halves, R)
-    pairs = list(columns) if fused else list(columns)[:1]
-    tensors = {
-        # (d, *halves, p, r) and (p, r, d)
-        "shared.A": torch.stack([A[..., columns[letter]] for letter in pairs], -2),
-        "shared.B": torch.stack([rows[letter][:, columns[letter]].T for letter in pairs]),
-    }
-    for i in range(len(layers)):
-        d_of_layer = {letter: d[letter][i].unflatten(0, (-1, rank))[half] for letter in columns}
-        parts = [d_of_layer[letter][..., columns[letter]] for letter in columns]
-        tensors[f"layers.{i}.d"] = torch.stack(parts, -2)  # (*halves, p, r)
-        tensors[f"layers.{i}.b"] = torch.stack([b[letter][i] for letter in columns])  # (p, d)
 
-    cls = PVeRA if halves == 2 else VeRA
-    r = tensors["shared.B"].shape[1]
-    pair = "position" if fused else "shared"
-    return cls(rank=r, alpha=1.0, targets="".join(columns), pair=pair), tensors
+def _fused_vera(adapter: AdapterFolder, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:
+    """Divide A (d, halves, R), B (3 d, R), d (layers, halves, R) and b (layers, 3, d) by target."""
+    rows = B.unflatten(0, (3, -1))
+    # B of a projection counts as zero while all its λ_b are.
+    read_rows = rows * b.any(2).any(0).view(3, 1, 1)
+    columns = _columns(adapter, dict(zip("qkv", read_rows, strict=True)))
+    letters = ["qkv".index(letter) for letter in columns]
+    index = torch.tensor(list(columns.values()))  # (p, r)
+    if len(index.unique()) < index.numel():
+        # Several projections read one z: the mean alone has a counterpart.
+        A, d = A[:, :1], d[:, :1]
+    B = torch.stack([rows[i, :, column].T for i, column in zip(letters, index, strict=True)])
+    return _as_vera("".join(columns), "position", A[..., index], B, d[..., index], b[:, letters])
+
+
+def _as_vera(targets: str, pair: str, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:
+    """Return PVeRA of two halves, VeRA of one, whose tensors have no axis of halves."""
+    cls: Any = PVeRA
+    if A.shape[1] == 1:
+        cls, A, d = VeRA, A[:, 0], d[:, 0]
+    tensors = {"shared.A": A, "shared.B": B}
+    for i in range(len(d)):
+        tensors |= {f"layers.{i}.d": d[i], f"layers.{i}.b": b[i]}
+    return cls(rank=B.shape[1], alpha=1.0, targets=targets, pair=pair), tensors
 
 
 def _columns(
