@@ -25,7 +25,7 @@ import huggingface_hub
 from options import ROOT, Parser
 
 from pvera.data import vtab
-from pvera.data.split_files import SPLITS
+from pvera.data.split_files import SPLIT_FILES
 from pvera.data.vtab import Finding
 from pvera.errors import InputError, as_input_error, catch_os_errors, run_script
 from pvera.files import write_atomically
@@ -288,7 +288,7 @@ def _find_below(folder: Path, names: Iterable[str], prefix: str = "") -> dict[st
 
 
 def _has_split(folder: Path) -> bool:
-    return any((folder / f"{split}.txt").exists() for split in SPLITS)
+    return any((folder / f"{split}.txt").exists() for split in SPLIT_FILES)
 
 
 def extract(archive: Path, target: Path) -> None:
