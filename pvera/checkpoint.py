@@ -178,7 +178,7 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
     seed = description["seed"]
     _require_tensors(path, description, tensors, Member(method, layers, num_classes, seed))
     model = adapt(backbone, method, num_classes, seed, description["pool"])
-    model.members[0].set_tensors(tensors)
+    model.members[0].load_state_dict(tensors, strict=False)
     return model.eval()
 
 

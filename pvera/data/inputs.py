@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import cycle
 from pathlib import Path
 
 import torch
@@ -55,6 +56,10 @@ class Source:
     def model_key(self) -> ModelKey:
         """All that the frozen model depends on."""
         return self.backbone, self.weights, self.image_size
+
+    def data_key(self, names: tuple[str, ...], splits: tuple[str, ...]) -> tuple:
+        """Return all that the splits of these data sets depend on; by default the source's own."""
+        return self.model_key, self.data_root, names or (self.dataset,), splits, self.images
 
 
 def load(
@@ -122,12 +127,11 @@ def load_for_job(
     Returns:
         The backbone, and the splits of the data sets in turn.
     """
-    names = names or (source.dataset,)
     frozen = _load_backbone(*source.model_key)
     frozen.model.to(device)
-    loaded = _load_data(source.model_key, source.data_root, names, splits, source.images)
+    loaded = _load_data(*source.data_key(names, splits))
     data = []
-    for split, name in zip(loaded, splits * len(names), strict=True):
+    for split, name in zip(loaded, cycle(splits)):
         data.append(split.data(frozen, torch.device(device), in_memory=name != "test"))
     return frozen, data
 
@@ -136,9 +140,7 @@ def data_sha256(
     source: Source, names: tuple[str, ...] = (), splits: tuple[str, ...] = SPLITS
 ) -> str:
     """Return the hash of all that a job reads of the data which `load_for_job` returns."""
-    return _sha256(
-        source.model_key, source.data_root, names or (source.dataset,), splits, source.images
-    )
+    return _sha256(*source.data_key(names, splits))
 
 
 def prepare(sources: Iterable[Source], decode: bool = True) -> None:

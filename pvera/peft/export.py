@@ -16,7 +16,7 @@ others' parts. PVeRA would sample unit noise there: its mean is exported, as VeR
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,14 +34,16 @@ from pvera.member import Member
 from pvera.model import AdaptedModel, require_adapted
 from pvera.peft import folder as peft_folder
 
+#: Tensors by name, of each adapted module.
+ModuleTensors = dict[nn.Module, dict[str, Tensor]]
+
 
 class Export(NamedTuple):
     """What PEFT holds of an adapter."""
 
     #: PEFT's configuration beyond its defaults.
     config: dict[str, Any]
-    #: Tensors of each adapted module, by name.
-    modules: dict[nn.Module, dict[str, Tensor]]
+    modules: ModuleTensors
     #: Tensors of the whole model, by name.
     tensors: dict[str, Tensor]
 
@@ -64,18 +66,18 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     require_adapted(model, "export_peft")
     member = model.one_active_member("exported")
     layers = model.encoder_layers
-    export = EXPORTS.get(type(member.method))
-    if export is None:
+    cls = type(member.method)
+    if cls not in EXPORTS:
         titles = ", ".join(method.title for method in EXPORTS)
         raise InputError(f"PEFT has no {member.method.title}: export {titles}")
     peft_folder.require_calls(layers)
     require_whole(model)
-    config, modules, tensors = export(layers, member)
+    config, modules, tensors = EXPORTS[cls](layers, member)
 
     names = {module: uncompiled_name(name) for name, module in model.backbone.named_modules()}
     config["target_modules"] = [names[module] for module in modules]
     config["inference_mode"] = True
-    if type(member.method) is IA3:
+    if cls is IA3:
         config["feedforward_modules"] = [names[layer.mlp_out] for layer in layers]
     for module, of_module in modules.items():
         for name, tensor in of_module.items():
@@ -188,7 +190,7 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     B = shared.B.expand(blocks, -1, -1)  # (blocks, r, d)
     pair = {"A": A.flatten(1).T, "B": _blocks(B, output_index, outputs)}
 
-    modules: dict[nn.Module, dict[str, Tensor]] = {}
+    modules: ModuleTensors = {}
     for adapted in _adapted(layers, member):
         adapter = adapted.adapter
         target_index = adapted.target_index
@@ -217,7 +219,7 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
             "PEFT's DoRA has no norms over the output dimension, as the official code has: use "
             'DoRA(norm="input")'
         )
-    modules: dict[nn.Module, dict[str, Tensor]] = {}
+    modules: ModuleTensors = {}
     for adapted in _adapted(layers, member):
         adapter = adapted.adapter
         target_index = adapted.target_index
@@ -241,7 +243,7 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
 
 
 def _ia3(layers: Sequence[EncoderLayer], member: Member) -> Export:
-    modules: dict[nn.Module, dict[str, Tensor]] = {}
+    modules: ModuleTensors = {}
     for adapted in _adapted(layers, member):
         l_kv = adapted.adapter.l_kv
         ones = l_kv.new_ones(len(adapted.projections), member.dim)
@@ -252,7 +254,7 @@ def _ia3(layers: Sequence[EncoderLayer], member: Member) -> Export:
     return Export({"peft_type": "IA3"}, modules, {})
 
 
-EXPORTS: dict[type[Method], Callable[[Sequence[EncoderLayer], Member], Export]] = {
+EXPORTS: dict[type[Method], Any] = {
     PVeRA: _vera,
     VeRA: _vera,
     LoRA: _low_rank,

@@ -6,7 +6,7 @@ and those columns of B' that are not zero: an exported adapter has its targets a
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def import_peft(
         tensors |= {f"head.{name}": tensor for name, tensor in adapter.head.items()}
     assert num_classes is not None  # `_require_head`
     model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
-    model.members[0].set_tensors(tensors)
+    model.members[0].load_state_dict(tensors, strict=False)
     return model.eval()
 
 
@@ -173,10 +173,17 @@ def _as_vera(targets: str, pair: str, A: Tensor, B: Tensor, d: Tensor, b: Tensor
     cls: Any = PVeRA
     if A.shape[1] == 1:
         cls, A, d = VeRA, A[:, 0], d[:, 0]
-    tensors = {"shared.A": A, "shared.B": B}
-    for i in range(len(d)):
-        tensors |= {f"layers.{i}.d": d[i], f"layers.{i}.b": b[i]}
+    tensors = _by_layer(d=d, b=b) | {"shared.A": A, "shared.B": B}
     return cls(rank=B.shape[1], alpha=1.0, targets=targets, pair=pair), tensors
+
+
+def _by_layer(**stacked: Tensor) -> dict[str, Tensor]:
+    """Return a member's tensors of each layer, from those of all layers (layers, ...)."""
+    tensors = {}
+    for name, of_layers in stacked.items():
+        for i, tensor in enumerate(of_layers):
+            tensors[f"layers.{i}.{name}"] = tensor
+    return tensors
 
 
 def _columns(
@@ -234,18 +241,16 @@ def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
             changed.add(letter)
     columns = _columns(adapter, B, changed)
 
-    tensors = {}
-    for i in range(len(layers)):
-        A_of_layer = [A[letter][i, columns[letter]].T for letter in columns]
-        B_of_layer = [B[letter][i][:, columns[letter]].T for letter in columns]
-        tensors[f"layers.{i}.A"] = torch.stack(A_of_layer, 1)  # (d, p, r)
-        tensors[f"layers.{i}.B"] = torch.stack(B_of_layer)  # (p, r, d)
-        if is_dora:
-            tensors[f"layers.{i}.m"] = torch.stack([m[letter][i] for letter in columns])  # (p, d)
+    all_A = torch.stack([A[letter][:, columns[letter]] for letter in columns], 1)
+    all_B = torch.stack([B[letter][:, :, columns[letter]] for letter in columns], 1)
+    # (layers, d, p, r) and (layers, p, r, d)
+    tensors = _by_layer(A=all_A.movedim(3, 1), B=all_B.mT)
+    if is_dora:
+        tensors |= _by_layer(m=torch.stack([m[letter] for letter in columns], 1))
 
     divisor = rank**0.5 if adapter.config.get("use_rslora") else rank
     scale = adapter.config["lora_alpha"] / divisor
-    r = tensors["layers.0.B"].shape[1]
+    r = all_B.shape[3]
     cls = DoRA if is_dora else LoRA
     return cls(rank=r, alpha=scale * r, targets="".join(columns)), tensors
 
@@ -267,15 +272,11 @@ def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     if "q" in scales and not torch.equal(scales["q"], torch.ones_like(scales["q"])):
         raise InputError(f"{adapter.path} scales queries, which (IA)³ does not")
     hidden = adapter.stack("ia3_l", "mlp", 1, layers[0].mlp_out.in_features)  # (layers, 1, 4d)
-
-    tensors = {}
-    for i in range(len(layers)):
-        tensors[f"layers.{i}.l_kv"] = torch.stack([scales[letter][i, :, 0] for letter in "kv"])
-        tensors[f"layers.{i}.l_ff"] = hidden[i, 0]
-    return IA3(), tensors
+    l_kv = torch.stack([scales["k"], scales["v"]], 1)  # (layers, 2, d, 1)
+    return IA3(), _by_layer(l_kv=l_kv[..., 0], l_ff=hidden[:, 0])
 
 
-IMPORTS: dict[str, Callable[[AdapterFolder, list[EncoderLayer]], Import]] = {
+IMPORTS = {
     "PVERA": _vera,
     "VERA": _vera,
     "LORA": _low_rank,
