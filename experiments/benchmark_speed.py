@@ -282,7 +282,7 @@ def step(bench: Bench) -> Iterator[Pair]:
         if len(grid) > 1:
             what += f", grid of {len(grid)}"
         if grid[0].key in PARALLEL:
-            counted = cost.count(bench.vit, grid[0])
+            counted = cost.count_cost(bench.vit, grid[0])
             factor = counted.inference / counted.backbone_multiply_adds
             bound += ", and its own products"
         with bench.model(grid) as model, training_attention(bench.vit):

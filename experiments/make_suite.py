@@ -22,7 +22,7 @@ def main() -> None:
     parser = Parser(__doc__)
     text = "where to write (%(default)s)"
     parser.add_argument("--root", type=Path, default=ROOT / "data/demo", help=text)
-    names = list(suite.RECIPES)
+    names = list(suite.SYNTHETIC_TASKS)
     text = f"tasks to make, of {', '.join(names)} (all)"
     parser.add_argument(
         "--task", nargs="+", metavar="NAME", choices=names, default=names, help=text
@@ -39,22 +39,22 @@ def make(root: Path, names: Sequence[str]) -> None:
     """
     missing = []
     for name in names:
-        recipe = suite.RECIPES[name]
+        task = suite.SYNTHETIC_TASKS[name]
         folder = root / name
-        if suite.is_made(recipe, folder):
+        if suite.is_made(task, folder):
             continue
         if folder.exists() and not (folder / suite.MANIFEST).exists():
             raise InputError(f"{folder} exists and was not made by this script: remove it")
-        missing.append(recipe)
+        missing.append(task)
 
     images = len(missing) * sum(suite.COUNTS.values())
     with tqdm(total=images, unit="image", disable=not missing) as bar:
-        for recipe in missing:
-            bar.set_description(recipe.name)
-            manifest = suite.write(recipe, suite.make(recipe), root, bar.update)
-            if manifest["sha256"] != recipe.sha256:
+        for task in missing:
+            bar.set_description(task.name)
+            manifest = suite.write(task, suite.make(task), root, bar.update)
+            if manifest["sha256"] != task.sha256:
                 print(
-                    f"{recipe.name} differs from the published one: "
+                    f"{task.name} differs from the published one: "
                     "are the pinned versions installed?"
                 )
     print(f"{len(names)} tasks in {root}")

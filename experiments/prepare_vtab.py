@@ -25,7 +25,7 @@ import huggingface_hub
 from options import ROOT, Parser
 
 from pvera.data import vtab
-from pvera.data.split_files import SPLITS
+from pvera.data.split_files import SPLIT_FILES
 from pvera.data.vtab import Finding
 from pvera.errors import InputError, as_input_error, catch_os_errors, run_script
 from pvera.files import write_atomically
@@ -67,25 +67,28 @@ def main() -> None:
     parser.add_argument("--accept", action="store_true", help=text)
     options = parser.parse_args()
 
-    names = options.datasets or vtab.NAMES
-    if not prepare(options.root.absolute(), names, options.source, options.accept):
+    if not prepare(options.root.absolute(), options.datasets, options.source, options.accept):
         sys.exit(1)
 
 
 def prepare(
-    root: Path, names: Sequence[str] = vtab.NAMES, source: Path | None = None, accept: bool = False
+    root: Path,
+    only: Sequence[str] | None = None,
+    source: Path | None = None,
+    accept: bool = False,
 ) -> bool:
     """Install data sets, check them and print what they are.
 
     Args:
         root: Folder of the data sets.
-        names: The data sets.
+        only: Names of the data sets; None: all 19.
         source: A folder or an archive instead of the hub.
         accept: Whether to use those that differ from VTAB-1k; of all 19, some may then be missing.
 
     Returns:
         Whether all can be used together.
     """
+    names = only or vtab.NAMES
     # Of data sets that are not checked, what an earlier call accepted stays accepted.
     accepted = vtab.read_record(root)
     left_out = install(root, names, source, accept)
@@ -100,7 +103,7 @@ def prepare(
             print(f"{name:<22}{checked.state}", *checked.findings, sep="\n    ")
     if any(checked.state in (RIGHT, ACCEPTED) for checked in checks):
         record(root, accepted)
-    return report(root, checks, accepted, may_miss_some=accept and names is vtab.NAMES)
+    return report(root, checks, accepted, may_miss_some=accept and not only)
 
 
 def install(
@@ -285,7 +288,7 @@ def _find_below(folder: Path, names: Iterable[str], prefix: str = "") -> dict[st
 
 
 def _has_split(folder: Path) -> bool:
-    return any((folder / f"{split}.txt").exists() for split in SPLITS)
+    return any((folder / f"{split}.txt").exists() for split in SPLIT_FILES)
 
 
 def extract(archive: Path, target: Path) -> None:

@@ -168,11 +168,8 @@ def augment(images: Tensor, noise: torch.Generator) -> Tensor:
         noise: Random numbers.
     """
     images = crop_and_flip(images, noise)
-    low, high = 1 - JITTER, 1 + JITTER
-    shape = (len(images), 1, 1, 1)
-    brightness = uniform(low, high, len(images), noise).view(shape)
-    contrast = uniform(low, high, len(images), noise).view(shape)
-    saturation = uniform(low, high, len(images), noise).view(shape)
+    factors = uniform(1 - JITTER, 1 + JITTER, 3 * len(images), noise)
+    brightness, contrast, saturation = factors.view(3, -1, 1, 1, 1)
     images = images * brightness
     # Away from or towards the mean of the image (contrast) and of each pixel (saturation).
     images = torch.lerp(images.mean((1, 2, 3), keepdim=True), images, contrast)

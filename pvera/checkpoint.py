@@ -62,7 +62,7 @@ def save(model: AdaptedModel, path: str | Path) -> None:
 def dumps(model: AdaptedModel) -> bytes:
     """Return the bytes that `save` writes."""
     require_adapted(model, "save")
-    member = model.only_member("saved")
+    member = model.one_active_member("saved")
     require_whole(model)
     _require_original_head(member)
 
@@ -178,7 +178,7 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
     seed = description["seed"]
     _require_tensors(path, description, tensors, Member(method, layers, num_classes, seed))
     model = adapt(backbone, method, num_classes, seed, description["pool"])
-    model.members[0].fill(tensors)
+    model.members[0].load_state_dict(tensors, strict=False)
     return model.eval()
 
 

@@ -40,21 +40,21 @@ class Cost:
     merged: int | None
 
 
-def count(vit: nn.Module, method: Method, num_classes: int = 1) -> Cost:
+def count_cost(encoder: nn.Module, method: Method, num_classes: int = 1) -> Cost:
     """Return the cost of a method.
 
     Args:
-        vit: The backbone, which stays as it is; it may be on the meta device.
+        encoder: The backbone, which stays as it is; it may be on the meta device.
         method: The method.
         num_classes: Size of the head.
 
     Raises:
         InputError: As `adapt`.
     """
-    model = _without_numbers(vit, method, num_classes)
+    model = _without_numbers(encoder, method, num_classes)
     (member,) = model.members
     # On the meta device: shapes without numbers.
-    image = next(model.backbone.parameters()).new_zeros(1, *input_shape(vit))
+    image = next(model.backbone.parameters()).new_zeros(1, *input_shape(encoder))
     parameters = member.count()
     head = multiply_adds(member.head, image.new_zeros(1, member.dim))
     with model.eval().without_kl():
@@ -66,7 +66,7 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1) -> Cost:
     if member.mergeable:
         merged = multiply_adds(model.merge_(), image) - head
     return Cost(
-        backbone_parameters=sum(p.numel() for p in vit.parameters()),
+        backbone_parameters=sum(p.numel() for p in encoder.parameters()),
         adapter_parameters=parameters["adapter"],
         frozen_parameters=sum(b.numel() for b in member.buffers()),
         head_parameters=parameters["head"],
@@ -78,14 +78,14 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1) -> Cost:
     )
 
 
-def trained_parameters(vit: nn.Module, method: Method) -> int:
+def trained_parameters(encoder: nn.Module, method: Method) -> int:
     """Return the number of parameters that a method trains, without the head."""
-    return _without_numbers(vit, method, 1).members[0].count()["adapter"]
+    return _without_numbers(encoder, method, 1).members[0].count()["adapter"]
 
 
-def _without_numbers(vit: nn.Module, method: Method, num_classes: int) -> AdaptedModel:
+def _without_numbers(encoder: nn.Module, method: Method, num_classes: int) -> AdaptedModel:
     """Adapt a copy of the backbone on the meta device."""
-    copied = copy.deepcopy(vit).to("meta")
+    copied = copy.deepcopy(encoder).to("meta")
     return AdaptedModel(copied, method, num_classes, shapes_only=True)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -12,7 +12,7 @@ from pvera.member import Member
 
 
 class Grid(nn.Module):
-    """The settings of `AdaptedModel`'s members."""
+    """The members of an `AdaptedModel`, and their settings."""
 
     #: Each member has adapters and a head of its own.
     members: Sequence[Member]
@@ -27,15 +27,27 @@ class Grid(nn.Module):
     #: has no effect if the features depend on other tokens, or while the model is merged.
     last_mlp_on_class_token = False
 
+    def __init__(self, members: Sequence[Member]):
+        super().__init__()
+        points = {tuple(frozenset(a.hook_points) for a in member.layers) for member in members}
+        if len(points) > 1:
+            raise InputError("the members of a grid must adapt the same places of each layer")
+        self.members = cast(Sequence[Member], nn.ModuleList(members))
+        self.active = list(range(len(members)))
+
     @property
     def merged(self) -> bool:
         """Whether the frozen weights hold a member."""
         return self.merged_member is not None
 
-    def only_member(self, done: str) -> Member:
-        """Return the one active member. InputError if there are several: one can be `done`."""
+    def one_active_member(self, action: str) -> Member:
+        """Return the active member. InputError if there are several, and only one can be saved.
+
+        Args:
+            action: What it is wanted for, such as "saved".
+        """
         if len(self.active) != 1:
-            raise InputError(f"only one member can be {done}: set `active` to it first")
+            raise InputError(f"only one member can be {action}: set `active` to it first")
         return self.members[self.active[0]]
 
     def seed_noise(self, seed: int) -> "Grid":

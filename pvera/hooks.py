@@ -21,7 +21,8 @@ from pvera.grid import Grid
 #: What removes a hook.
 Remover = Callable[[], None]
 
-SHORT = 300  # patches; with more, the backward pass of the fused attention is the faster one
+#: From this number on, the backward pass of the fused attention is the faster one.
+MANY_PATCHES = 300
 
 
 class Router:
@@ -40,8 +41,10 @@ class Router:
         for member in grid.members:
             for adapter, passes in zip(member.layers, self.passes, strict=True):
                 adapter.passes = passes
+        self._linears = _find_linears(encoder, layers)
         self._removers: list[Remover] = []
-        self._attach(encoder)
+        self._hook_layers()
+        self._hook_last_norm(encoder)
 
     def detach(self) -> None:
         """Remove the hooks."""
@@ -49,22 +52,15 @@ class Router:
             remove()
         self._removers = []
 
-    def _attach(self, encoder: nn.Module) -> None:
-        linears = {id(linear) for layer in self.layers for linear in layer.linears}
-        #: Where each hooked linear layer lies: its parent's children, its name, and itself.
-        self._linears: list[tuple[dict, str, nn.Module]] = []
-        for parent in encoder.modules():
-            for name, child in parent.named_children():
-                if id(child) in linears:
-                    self._linears.append((parent._modules, name, child))
-
+    def _hook_layers(self) -> None:
         for i, layer in enumerate(self.layers):
             begin = layer.layer.register_forward_pre_hook(self.passes[i].begin)
             self._removers.append(begin.remove)
             points = self.grid.members[0].layers[i].hook_points
             self._removers += attach(layer, points, partial(self._call, i))
 
-        # A timm ViT whose features are its class token reads nothing else of the last layer.
+    def _hook_last_norm(self, encoder: nn.Module) -> None:
+        """A timm ViT whose features are its class token reads nothing else of the last layer."""
         norm = self.layers[-1].mlp_norm
         pool = getattr(uncompiled(encoder), "global_pool", None)
         if norm is not None and class_name(encoder) == "VisionTransformer" and pool == "token":
@@ -99,13 +95,24 @@ class Router:
         names = () if projections is None else (projections,)
         if len(adapters) == 1:
             return getattr(adapters[0], hook_point)(*tensors, *names)
-        # Per member, its parts of all tensors.
-        parts = zip(*(tensor.chunk(len(adapters)) for tensor in tensors), strict=True)
-        changed = [
-            getattr(adapter, hook_point)(*part, *names)
-            for adapter, part in zip(adapters, parts, strict=True)
-        ]
+        chunks = [tensor.chunk(len(adapters)) for tensor in tensors]
+        changed = []
+        for adapter, *own in zip(adapters, *chunks, strict=True):
+            changed.append(getattr(adapter, hook_point)(*own, *names))
         return torch.cat(changed)
+
+
+def _find_linears(
+    encoder: nn.Module, layers: Sequence[EncoderLayer]
+) -> list[tuple[dict, str, nn.Module]]:
+    """Return each linear layer that is hooked, with its parent's children and its name there."""
+    hooked = {id(linear) for layer in layers for linear in layer.linears}
+    found = []
+    for parent in encoder.modules():
+        for name, child in parent.named_children():
+            if id(child) in hooked:
+                found.append((parent._modules, name, child))
+    return found
 
 
 def attach(layer: EncoderLayer, points: set[str], call: Callable[..., Tensor]) -> list[Remover]:
@@ -123,12 +130,12 @@ def attach(layer: EncoderLayer, points: set[str], call: Callable[..., Tensor]) -
     handles: list[Any] = []
     if "project" in points:
         removers += _call_fused_layer(layer)
-        held = _Held()
+        first = _FirstArgument()
         if layer.reader is not None:
-            handles.append(layer.reader.register_forward_pre_hook(held.hold))
-            handles.append(layer.reader.register_forward_hook(held.release, always_call=True))
+            handles.append(layer.reader.register_forward_pre_hook(first.keep))
+            handles.append(layer.reader.register_forward_hook(first.forget, always_call=True))
         for linear, projections in layer.projections:
-            hook = partial(_project, call, projections, held)
+            hook = partial(_project, call, projections, first)
             handles.append(linear.register_forward_hook(hook))
     if "hidden" in points:
         handles.append(layer.mlp_out.register_forward_pre_hook(partial(_hidden, call)))
@@ -137,9 +144,9 @@ def attach(layer: EncoderLayer, points: set[str], call: Callable[..., Tensor]) -
             handles.append(module.register_forward_hook(partial(_after, call, point)))
     for point, module in (("parallel", layer.layer), ("parallel_scaled", layer.mlp)):
         if point in points and layer.mlp_norm is not None:
-            held = _Held()  # the residual stream between the two halves of the layer
-            handles.append(layer.mlp_norm.register_forward_pre_hook(held.hold))
-            handles.append(module.register_forward_hook(partial(_parallel, call, point, held)))
+            first = _FirstArgument()  # the residual stream between the two halves of the layer
+            handles.append(layer.mlp_norm.register_forward_pre_hook(first.keep))
+            handles.append(module.register_forward_hook(partial(_parallel, call, point, first)))
     return removers + [handle.remove for handle in handles]
 
 
@@ -157,18 +164,18 @@ def _call_fused_layer(layer: EncoderLayer) -> list[Remover]:
     return [partial(object.__delattr__, layer.bias_owner, "q_bias"), handle.remove]
 
 
-class _Held(threading.local):
-    """The first argument of a module, kept for a later hook of the same thread."""
+class _FirstArgument(threading.local):
+    """The first argument of a module, for a later hook of the same thread."""
 
     tensor: Tensor | None = None
 
     def __reduce__(self):
-        return _Held, ()
+        return _FirstArgument, ()
 
-    def hold(self, module: nn.Module, args: tuple) -> None:
+    def keep(self, module: nn.Module, args: tuple) -> None:
         self.tensor = args[0]
 
-    def release(self, *_) -> None:
+    def forget(self, *_) -> None:
         self.tensor = None
 
 
@@ -179,13 +186,13 @@ def _add_biases(layer: EncoderLayer, module: nn.Module, args: tuple, y: Tensor) 
 def _project(
     call: Callable[..., Tensor],
     projections: str,
-    held: _Held,
+    first: _FirstArgument,
     module: nn.Module,
     args: tuple,
     y: Tensor,
 ) -> Tensor:
     # DeBERTa projects its position embeddings with the same layers as the tokens.
-    is_input = held.tensor is None or args[0] is held.tensor
+    is_input = first.tensor is None or args[0] is first.tensor
     point = "project" if is_input else "project_position_embeddings"
     y = y.unflatten(-1, (len(projections), -1))  # (n, t, p, d)
     return call(point, args[0], y, projections=projections).flatten(-2)
@@ -204,13 +211,13 @@ def _after(
 def _parallel(
     call: Callable[..., Tensor],
     point: str,
-    held: _Held,
+    first: _FirstArgument,
     module: nn.Module,
     args: tuple,
     y: Tensor,
 ) -> Tensor:
-    x = held.tensor
-    held.release()  # else it would live until the next pass
+    x = first.tensor
+    first.forget()  # else it would live until the next pass
     return call(point, x, y)
 
 
@@ -223,9 +230,9 @@ def training_attention(encoder: nn.Module) -> Iterator[None]:
     attention scores in memory.
     """
     on_cpu = next(encoder.parameters()).device.type == "cpu"
-    patches = getattr(getattr(encoder, "patch_embed", None), "num_patches", SHORT)
+    patches = getattr(getattr(encoder, "patch_embed", None), "num_patches", MANY_PATCHES)
     layers: list[Any] = []
-    if on_cpu and torch.is_autocast_enabled("cpu") and patches < SHORT:
+    if on_cpu and torch.is_autocast_enabled("cpu") and patches < MANY_PATCHES:
         layers = [module for module in encoder.modules() if getattr(module, "fused_attn", False)]
     for layer in layers:
         layer.fused_attn = False

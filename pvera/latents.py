@@ -34,7 +34,7 @@ def last_layer(
             active.
         RuntimeError: The model is merged.
     """
-    member = model.only_member("looked into")
+    member = model.one_active_member("looked into")
     _require_latents(member, projections)
     if model.merged:
         raise RuntimeError("a merged model has no latent: call unmerge_() first")
@@ -107,22 +107,22 @@ class Maps:
     #: (n, height, width) of μ_q.
     mu: np.ndarray
     #: (k, n, height, width) of N(μ_q, σ_q²); k = 0 for VeRA.
-    draws: np.ndarray
+    samples: np.ndarray
     #: Share of the variance of μ_q over all these patches that the projection keeps.
     explained: float
 
 
-def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps:
+def maps(model: AdaptedModel, images: Tensor, samples: int, seed: int = 0) -> Maps:
     """Return `Maps` of images.
 
     Args:
         model: See `last_layer`.
         images: (n, 3, height, width).
-        draws: Number of samples; VeRA has none.
+        samples: Number of samples; VeRA has none.
         seed: Seed of the samples.
     """
-    if type(draws) is not int or draws < 0:
-        raise InputError(f"draws must be a whole number from 0, not {draws!r}")
+    if type(samples) is not int or samples < 0:
+        raise InputError(f"samples must be a whole number from 0, not {samples!r}")
     PCA = import_extra("sklearn.decomposition", "study").PCA
     mean, sigma = last_layer(model, images, "q")
     mu = _at_patches(model, mean).cpu()
@@ -135,9 +135,9 @@ def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps
     projected = project(mu)
     correlation = np.corrcoef(projected.ravel(), np.linalg.norm(vectors, axis=1))[0, 1]
     sign = 1 if correlation >= 0 else -1
-    samples = np.empty((0, *mu.shape[:-1]))
-    if sigma is not None and draws:
+    projected_samples = np.empty((0, *mu.shape[:-1]))
+    if sigma is not None and samples:
         source = generator(seed, "latents")
-        noise = torch.randn(draws, *mu.shape, generator=source, dtype=torch.float32, device="cpu")
-        samples = sign * project(mu + _at_patches(model, sigma).cpu() * noise)
-    return Maps(sign * projected, samples, float(component.explained_variance_ratio_[0]))
+        noise = torch.randn(samples, *mu.shape, generator=source, dtype=torch.float32, device="cpu")
+        projected_samples = sign * project(mu + _at_patches(model, sigma).cpu() * noise)
+    return Maps(sign * projected, projected_samples, float(component.explained_variance_ratio_[0]))

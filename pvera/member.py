@@ -1,6 +1,6 @@
 """One member of a grid: a method's adapter for each layer of an encoder, and a linear head."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -62,13 +62,6 @@ class Member(nn.Module):
             for name, parameter in self.named_parameters()
             if name in self._trainable or name.startswith("head.")
         }
-
-    @torch.no_grad()
-    def fill(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy `tensors` into the parameters and buffers of these names."""
-        named = dict(self.named_parameters()) | dict(self.named_buffers())
-        for name, tensor in tensors.items():
-            named[name].copy_(tensor)
 
     def classify(self, features: Tensor) -> Tensor:
         """Return the head's logits (batch, classes) of features (batch, dim)."""

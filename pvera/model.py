@@ -88,7 +88,6 @@ class AdaptedModel(Grid, ToolSupport):
         shapes_only: bool = False,
     ):
         """Adapt `encoder` (see `adapt`); with `shapes_only` it may lie on the meta device."""
-        super().__init__()
         if pool not in POOLS or (pool != "first" and not reads_text(encoder)):
             raise InputError(
                 f"pool must be one of {', '.join(POOLS)}, not {pool!r}; of images, the backbone "
@@ -103,17 +102,12 @@ class AdaptedModel(Grid, ToolSupport):
         require_residual_layers(encoder, layers)
 
         members = [Member(m, layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
-        points = {tuple(frozenset(a.hook_points) for a in member.layers) for member in members}
-        if len(points) > 1:
-            raise InputError("the members of a grid must adapt the same places of each layer")
-
+        super().__init__(members)
         self.single = isinstance(method, Method)
         self.pool = pool
         self.encoder_layers = layers
-        self.members = cast(Sequence[Member], nn.ModuleList(members))
         self.backbone = encoder.requires_grad_(False)
         self._merged_weights = MergedWeights()
-        self.active = list(range(len(members)))
         self._router = Router(self, encoder, layers)
         _mark_adapted(encoder, True)
         self.train()
@@ -151,6 +145,7 @@ class AdaptedModel(Grid, ToolSupport):
             given = {name: tensor for name, tensor in text.items() if tensor is not None}
             inputs = given if pixel_values is None else pixel_values
 
+        # With labels, the KL term is for the loss alone. A compiled graph must not depend on it.
         trains_with_kl = self.training and self.beta
         needs_kl = labels is None or trains_with_kl or torch.compiler.is_compiling()
         with nullcontext() if needs_kl else self.without_kl():
@@ -269,7 +264,7 @@ class AdaptedModel(Grid, ToolSupport):
             InputError: Several members are active, the method is not linear, or the weights cannot
                 be changed.
         """
-        member = self.only_member("merged")
+        member = self.one_active_member("merged")
         self._require_backbone()
         if self.merged:
             return self

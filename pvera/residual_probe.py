@@ -46,9 +46,9 @@ class ResidualProbe:
             for handle in handles:
                 handle.remove()
 
-        for part in self._parts():
-            count = self.calls[part]
-            self._require(count == 1, part, f"is called {count} times in a pass, and not once")
+        for module in self._modules_of_layers():
+            count = self.calls[module]
+            self._require(count == 1, module, f"is called {count} times in a pass, and not once")
         width = self.layers[0].dim
         if features.shape != (width,):
             raise InputError(
@@ -56,45 +56,45 @@ class ResidualProbe:
                 "remove its head"
             )
 
-    def _parts(self) -> dict[nn.Module, None]:
-        """Return the parts of all layers, in order."""
-        parts: list[nn.Module] = []
+    def _modules_of_layers(self) -> dict[nn.Module, None]:
+        """Return the modules of all layers, in order."""
+        modules: list[nn.Module] = []
         for layer in self.layers:
-            parts += [*layer.linears, layer.attention, layer.mlp]
+            modules += [*layer.linears, layer.attention, layer.mlp]
             if layer.mlp_norm is not None:
-                parts.append(layer.mlp_norm)
-        return dict.fromkeys(parts)
+                modules.append(layer.mlp_norm)
+        return dict.fromkeys(modules)
 
     def _hook(self) -> list[Any]:
         handles: list[Any] = []
         for layer in self.layers:
             handles.append(layer.layer.register_forward_pre_hook(self._enter))
-            for part in (layer.attention, layer.mlp):
-                handles.append(part.register_forward_hook(self._to_zero))
+            for module in (layer.attention, layer.mlp):
+                handles.append(module.register_forward_hook(self._to_zero))
             if layer.mlp_norm is not None:
                 handles.append(layer.mlp_norm.register_forward_pre_hook(self._require_same))
                 handles.append(layer.layer.register_forward_hook(self._require_same))
-        for part in self._parts():
-            handles.append(part.register_forward_hook(self._count))
+        for module in self._modules_of_layers():
+            handles.append(module.register_forward_hook(self._count))
         return handles
 
     def _enter(self, layer: nn.Module, args: tuple) -> None:
         self.tokens = args[0]
 
-    def _count(self, part: nn.Module, args: tuple, output: Any) -> None:
-        self.calls[part] += 1
+    def _count(self, module: nn.Module, args: tuple, output: Any) -> None:
+        self.calls[module] += 1
 
-    def _to_zero(self, part: nn.Module, args: tuple, output: Any) -> Tensor:
+    def _to_zero(self, module: nn.Module, args: tuple, output: Any) -> Tensor:
         fits = isinstance(output, Tensor) and output.shape == self.tokens.shape
-        self._require(fits, part, "does not return what a layer adds to its tokens")
+        self._require(fits, module, "does not return what a layer adds to its tokens")
         return torch.zeros_like(output)
 
-    def _require_same(self, part: nn.Module, args: tuple, output: Tensor | None = None) -> None:
+    def _require_same(self, module: nn.Module, args: tuple, output: Tensor | None = None) -> None:
         same = torch.equal(args[0] if output is None else output, self.tokens)
         what = "does not have the tokens to which attention and MLP alone have added"
-        self._require(same, part, what)
+        self._require(same, module, what)
 
-    def _require(self, holds: bool, part: nn.Module, what: str) -> None:
+    def _require(self, holds: bool, module: nn.Module, what: str) -> None:
         if not holds:
             advice = "docs/backbones.md says what an encoder must have"
-            raise InputError(f"{self.title}: {self.names[part]} {what}; {advice}")
+            raise InputError(f"{self.title}: {self.names[module]} {what}; {advice}")

@@ -23,9 +23,6 @@ NAMES = {
     "bert_base": "google-bert/bert-base-uncased",
     "roberta_base": "FacebookAI/roberta-base",
 }
-PACKAGED = ("minilm",)
-#: Encoders that were trained with the mean of the tokens; the others read the first token.
-MEAN = ("minilm",)
 MAX_LENGTH = 128  # tokens, as in transformers' own GLUE script; longer texts are cut
 
 
@@ -69,7 +66,7 @@ def _source(name: str, weights: str | Path | None) -> tuple[str, bool]:
     """Return a folder or a name on the hub, and whether it is a folder."""
     if weights is not None:
         return str(weights), True
-    if name not in PACKAGED:
+    if name != "minilm":
         return NAMES[name], False
     package = import_extra(NAMES[name], "language")
     return str(Path(package.__file__).parent / "model"), True
@@ -109,7 +106,8 @@ def _from_pretrained(name: str, source: str, is_local: bool) -> tuple[Any, Any]:
 
 def pool(name: str) -> str:
     """Return how an encoder makes features of tokens, one of `features.POOLS`; images: "first"."""
-    return "mean" if name in MEAN else "first"
+    # It was trained with the mean of the tokens.
+    return "mean" if name == "minilm" else "first"
 
 
 @contextmanager

@@ -185,13 +185,14 @@ class Adapter(nn.Module):
         return {point for point in HOOK_POINTS if hasattr(self, point)}
 
     def matching(self, projections: str) -> tuple[list[int], list[int]]:
-        """Return the indices of the common letters in the targets and in `projections`.
+        """Return where the common letters stand in the targets, and in `projections`.
 
         For targets "qv" and projections "qkv", they are [0, 1] and [0, 2].
         """
         common = [letter for letter in self.targets if letter in projections]
-        targets = [self.targets.index(letter) for letter in common]
-        return targets, [projections.index(letter) for letter in common]
+        target_index = [self.targets.index(letter) for letter in common]
+        output_index = [projections.index(letter) for letter in common]
+        return target_index, output_index
 
     def project_position_embeddings(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return `project` of position embeddings."""
@@ -220,41 +221,46 @@ def products(x: Tensor, A: Tensor) -> Tensor:
     return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:])
 
 
-def change_at(y: Tensor, at: list[int], change: Callable[[int, Tensor], Tensor]) -> Tensor:
+def change_at(
+    y: Tensor, output_index: list[int], change: Callable[[int, Tensor], Tensor]
+) -> Tensor:
     """Change some of the projections in y.
 
     Args:
         y: (n, t, q, d), the q projections of one linear layer.
-        at: Indices of the changed ones.
-        change: change(i, part) returns the new value (n, t, d) of the projection at[i]. It may have
-            a higher precision: a scale near one would lose its last digits in half precision.
+        output_index: Indices of the changed ones.
+        change: change(i, y_i) returns the new value (n, t, d) of the projection output_index[i]. It
+            may have a higher precision: a scale near one would lose its last digits in half
+            precision.
 
     Returns:
         The new y, in its precision.
     """
-    parts = list(y.unbind(2))  # q of (n, t, d)
-    for i, j in enumerate(at):
-        parts[j] = change(i, parts[j]).to(y.dtype)
-    return torch.stack(parts, 2) if len(parts) > 1 else parts[0].unsqueeze(2)
+    outputs = list(y.unbind(2))  # q of (n, t, d)
+    for i, j in enumerate(output_index):
+        outputs[j] = change(i, outputs[j]).to(y.dtype)
+    return torch.stack(outputs, 2) if len(outputs) > 1 else outputs[0].unsqueeze(2)
 
 
-def add_products(y: Tensor, z: Tensor, M: Tensor, at: list[int], scale: float = 1.0) -> Tensor:
+def add_products(
+    y: Tensor, z: Tensor, M: Tensor, output_index: list[int], scale: float = 1.0
+) -> Tensor:
     """Return y (n, t, q, d) with scale · z M added.
 
     Args:
         y: (n, t, q, d), the q projections of one linear layer.
         z: (n, t, p, r), of the p changed ones.
         M: (p, r, d).
-        at: Their indices in y.
+        output_index: Their indices in y.
         scale: A factor.
     """
 
-    def add(i: int, part: Tensor) -> Tensor:
-        rows = part.flatten(0, 1)  # (n · t, d)
+    def add(i: int, y_i: Tensor) -> Tensor:
+        rows = y_i.flatten(0, 1)  # (n · t, d)
         latent = z[:, :, i].flatten(0, 1).to(y.dtype)  # (n · t, r)
-        return torch.addmm(rows, latent, M[i].to(y.dtype), alpha=scale).view_as(part)
+        return torch.addmm(rows, latent, M[i].to(y.dtype), alpha=scale).view_as(y_i)
 
-    return change_at(y, at, add)
+    return change_at(y, output_index, add)
 
 
 def full_precision(tensor: Tensor) -> Tensor:

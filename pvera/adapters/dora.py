@@ -84,48 +84,48 @@ class DoRAAdapter(Adapter):
         norms = full_precision(W).norm(dim=self.axis + 1)
         self.m = nn.Parameter(norms, requires_grad=method.train_magnitude)
 
-    def factors(self, targets: list[int]) -> tuple[Tensor, Tensor]:
+    def factors(self, target_index: list[int]) -> tuple[Tensor, Tensor]:
         """Return C (d, p, r) and D (p, r, d) with ΔW = α/r (C D)ᵀ: A and B, or Bᵀ and Aᵀ."""
-        A = select(self.A, 1, targets)
-        B = select(self.B, 0, targets)
+        A = select(self.A, 1, target_index)
+        B = select(self.B, 0, target_index)
         if self.method.transpose:
             return A, B
         return B.permute(2, 0, 1), A.permute(1, 2, 0)
 
-    def direction(self, W: Tensor, targets: list[int]) -> tuple[Tensor, Tensor]:
+    def direction(self, W: Tensor, target_index: list[int]) -> tuple[Tensor, Tensor]:
         """Return V (p, d_out, d_in) and m / ‖V‖ (p, d) for frozen weights W."""
-        V = W + self.scale * low_rank_weight(*self.factors(targets))
+        V = W + self.scale * low_rank_weight(*self.factors(target_index))
         norm = V.norm(dim=self.axis + 1)
         has_direction = norm > 0  # a row of zeros has none, and stays as it is
-        ratio = select(self.m, 0, targets) / torch.where(has_direction, norm, 1)
+        ratio = select(self.m, 0, target_index) / torch.where(has_direction, norm, 1)
         return V, torch.where(has_direction, ratio, 1)
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_DoRA for y = x Wᵀ + b_W."""
-        targets, at = self.matching(projections)
-        if not targets:
+        target_index, output_index = self.matching(projections)
+        if not target_index:
             return y
-        frozen = [self.layer.projection(self.targets[i]) for i in targets]
+        frozen = [self.layer.projection(self.targets[i]) for i in target_index]
         W = torch.stack([weight for weight, _ in frozen])  # (p, d_out, d_in)
         b_W = torch.stack([bias for _, bias in frozen])  # (p, d_out)
-        V, ratio = self.direction(W, targets)
+        V, ratio = self.direction(W, target_index)
 
         if self.axis == 0:  # m / ‖V‖ scales the input, so x W'ᵀ is a product of its own
-            V = V * ratio.unsqueeze(1)
-            return change_at(y, at, lambda i, _: nn.functional.linear(x, V[i].to(x.dtype), b_W[i]))
+            W = (V * ratio.unsqueeze(1)).to(x.dtype)
+            return change_at(y, output_index, lambda i, _: nn.functional.linear(x, W[i], b_W[i]))
         # m / ‖V‖ scales the output: x W'ᵀ + b_W = m / ‖V‖ ⊙ (y − b_W + α/r x C D) + b_W
         shift = (1 - ratio) * b_W
-        y = change_at(y, at, lambda i, part: torch.addcmul(shift[i], part, ratio[i]))
-        C, D = self.factors(targets)
-        return add_products(y, products(x, C), D * ratio.unsqueeze(1), at, self.scale)
+        y = change_at(y, output_index, lambda i, y_i: torch.addcmul(shift[i], y_i, ratio[i]))
+        C, D = self.factors(target_index)
+        return add_products(y, products(x, C), D * ratio.unsqueeze(1), output_index, self.scale)
 
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
         """Return W' (p, d, d), and the biases."""
-        targets, at = self.matching(projections)
-        if targets:
-            V, ratio = self.direction(weight[at], targets)
+        target_index, output_index = self.matching(projections)
+        if target_index:
+            V, ratio = self.direction(weight[output_index], target_index)
             scale = ratio.unsqueeze(2 if self.axis == 1 else 1)
-            weight[at] = (V * scale).to(weight.dtype)
+            weight[output_index] = (V * scale).to(weight.dtype)
         return weight, bias

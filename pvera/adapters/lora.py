@@ -57,20 +57,20 @@ class LoRAAdapter(DropoutAdapter):
 
     def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_LoRA for y = x Wᵀ + b_W."""
-        targets, at = self.matching(projections)
-        if not targets:
+        target_index, output_index = self.matching(projections)
+        if not target_index:
             return y
-        A = select(self.A, 1, targets)  # (d, p, r)
-        B = select(self.B, 0, targets)  # (p, r, d)
-        return add_products(y, products(x, A), B, at, self.scale)  # Eq. 3
+        A = select(self.A, 1, target_index)  # (d, p, r)
+        B = select(self.B, 0, target_index)  # (p, r, d)
+        return add_products(y, products(x, A), B, output_index, self.scale)  # Eq. 3
 
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
         """Return the merged weights (p, d, d), and the biases."""
-        targets, at = self.matching(projections)
-        change = self.scale * low_rank_weight(self.A[:, targets], self.B[targets])
-        weight[at] += change.to(weight.dtype)
+        target_index, output_index = self.matching(projections)
+        change = self.scale * low_rank_weight(self.A[:, target_index], self.B[target_index])
+        weight[output_index] += change.to(weight.dtype)
         return weight, bias
 
 

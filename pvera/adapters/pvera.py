@@ -27,6 +27,7 @@ from torch import Tensor
 from pvera.adapters import base
 from pvera.adapters.base import Method, full_precision, products, select
 from pvera.adapters.passes import recomputing
+from pvera.adapters.stochastic import PassSettings
 from pvera.adapters.vera import SharedMatrices, VeRAAdapter
 from pvera.encoders import EncoderLayer
 
@@ -59,7 +60,7 @@ class PVeRA(Method):
 
     def shared(self, dim: int, seed: int) -> SharedMatrices:
         """Return A and B."""
-        shared = SharedMatrices(self, dim, seed, parts=(2,))
+        shared = SharedMatrices(self, dim, seed, halves=(2,))
         if self.sigma is not None:  # no half for log σ²; A_μ is the same with either σ
             shared.A = shared.A[:, :1].contiguous()
         return shared
@@ -102,44 +103,49 @@ class PVeRAAdapter(VeRAAdapter):
         """A_μ (d, p, r) and d_μ (p, r), which the merge (Eq. 10) keeps."""
         return self.shared.A[:, 0], self.d[0]
 
-    def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
-        """Return x_PVeRA for y = x Wᵀ + b_W, and keep L_KL."""
-        targets, at = self.matching(projections)
-        if not targets:
-            return y
-        settings = self.settings(projections, x.device)
-        kl = None
-        if not settings.sampling and not settings.with_kl:
-            z = self.latent(x, targets)  # μ
-        else:
-            # (n, t, p, r), as are σ, ε and z
-            mu, log_sigma = self.distribution(x, targets)  # Eq. 5
-            sigma = torch.exp(log_sigma)
-            z = mu
-            if settings.sampling:
-                epsilon = self.sample_noise(torch.randn, mu, settings)
-                z = torch.addcmul(mu, epsilon, sigma)  # Eq. 6
-            if settings.with_kl:
-                divergence = self.divergence(mu, sigma, log_sigma)  # Eq. 9
-                kl = mean_over_tokens(divergence, settings.tokens)
-        if not recomputing():  # a repeated pass computes the KL term again, but keeps the first one
-            self._kl[projections] = kl
-        return self.add_latent(y, z, targets, at)  # Eq. 7
-
-    def distribution(self, x: Tensor, targets: list[int]) -> tuple[Tensor, Tensor]:
-        """Return μ and log σ (Eq. 5), each (n, t, p, r), for x (n, t, d) and the p `targets`.
+    def distribution(self, x: Tensor, target_index: list[int]) -> tuple[Tensor, Tensor]:
+        """Return μ and log σ (Eq. 5), each (n, t, p, r), of p targets, for x (n, t, d).
 
         fp32 holds σ up to log σ² = 177 and σ² up to 88. Beyond, the loss is infinite, and the run
         counts as diverged.
         """
-        A = select(self.shared.A, 2, self.shared.pairs(targets))  # (d, halves, p or 1, r)
-        d = full_precision(select(self.d, 1, targets))  # (halves, p, r)
+        A = select(self.shared.A, 2, self.shared.pairs(target_index))  # (d, halves, p or 1, r)
+        d = full_precision(select(self.d, 1, target_index))  # (halves, p, r)
         # x A keeps its precision: the product with d, in fp32, has that of d.
         halves = products(x, A).unbind(2)  # each (n, t, p or 1, r)
         mu = halves[0] * d[0]
         if self.method.sigma is not None:
             return mu, torch.full_like(mu, math.log(self.method.sigma))
         return mu, halves[1] * (d[1] / 2)  # log σ = ½ log σ²
+
+    def _sample_latent(
+        self, x: Tensor, target_index: list[int], settings: PassSettings
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return z (n, t, p, r), and L_KL if the pass has it."""
+        if not settings.sampling and not settings.with_kl:
+            return self.latent(x, target_index), None  # μ, without the cost of σ
+        mu, log_sigma = self.distribution(x, target_index)  # Eq. 5
+        sigma = torch.exp(log_sigma)
+        z = mu
+        if settings.sampling:
+            epsilon = self.sample_noise(torch.randn, mu, settings)
+            z = torch.addcmul(mu, epsilon, sigma)  # Eq. 6
+        kl = None
+        if settings.with_kl:
+            divergence = self.divergence(mu, sigma, log_sigma)  # Eq. 9
+            kl = mean_over_tokens(divergence, settings.tokens)
+        return z, kl
+
+    def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        """Return x_PVeRA (Eq. 7) for y = x Wᵀ + b_W, and keep L_KL."""
+        target_index, output_index = self.matching(projections)
+        if not target_index:
+            return y
+        settings = self.settings(projections, x.device)
+        z, kl = self._sample_latent(x, target_index, settings)
+        if not recomputing():  # a repeated pass computes the KL term again, but keeps the first one
+            self._kl[projections] = kl
+        return self.add_latent(y, z, target_index, output_index)
 
     def divergence(self, mu: Tensor, sigma: Tensor, log_sigma: Tensor) -> Tensor:
         """Return L_KL (Eq. 9) of every token, (n, t), for tensors (n, t, p, r)."""

@@ -125,28 +125,33 @@ class StochasticAdapter(Adapter):
             settings: Those of the pass.
         """
         dtype = torch.promote_types(like.dtype, torch.float32)
-        options: dict[str, Any] = {"device": like.device, "dtype": dtype}
         tokens = settings.tokens
         if like.is_meta:
             return torch.empty_like(like, dtype=dtype)
         if torch.compiler.is_compiling():
             # A compiled pass samples from the global state, as torch's own dropout.
-            noise = distribution(like.shape, **options)
-            if tokens is None:
-                return noise
-            return noise * tokens.view(*tokens.shape, *[1] * (like.ndim - 2))
+            noise = distribution(like.shape, device=like.device, dtype=dtype)
+            return (
+                noise
+                if tokens is None
+                else noise * tokens.view(*tokens.shape, *[1] * (like.ndim - 2))
+            )
 
-        if recomputing():
-            assert settings.noise is not None, "a CUDA graph cannot repeat noise"
-            options["generator"] = settings.noise.clone_state()
-        else:
-            options["generator"] = self.source.generator(like.device)
+        generator = self._noise_generator(like.device, settings)
+        options = {"generator": generator, "device": like.device, "dtype": dtype}
         if tokens is None:
             return distribution(like.shape, **options)
         # No numbers for padding: then its length changes no other number.
         noise = torch.zeros_like(like, dtype=dtype)
         noise[tokens] = distribution((int(tokens.sum()), *like.shape[2:]), **options)
         return noise
+
+    def _noise_generator(self, device: torch.device, settings: PassSettings) -> torch.Generator:
+        """Return the adapter's generator, or in a repeated pass one that repeats its numbers."""
+        if not recomputing():
+            return self.source.generator(device)
+        assert settings.noise is not None, "a CUDA graph cannot repeat noise"
+        return settings.noise.clone_state()
 
 
 class DropoutAdapter(StochasticAdapter):

@@ -54,36 +54,36 @@ class VeRA(Method):
 
 
 class SharedMatrices(nn.Module):
-    """The frozen A (d, *parts, p, r) and B (p, r, d), which all layers share.
+    """The frozen A (d, *halves, p, r) and B (p, r, d), which all layers share.
 
     Args:
         method: A method with `rank`, `targets`, `init` and `pair`.
         dim: Width d.
         seed: Seed of the numbers.
-        parts: () for VeRA's A (d × r), (2,) for PVeRA's A (d × 2r).
+        halves: () for VeRA's A (d × r), (2,) for PVeRA's A (d × 2r).
     """
 
     #: p is the number of targets, or one if they share a pair.
     A: Tensor
     B: Tensor
 
-    def __init__(self, method: Any, dim: int, seed: int, parts: tuple[int, ...] = ()):
+    def __init__(self, method: Any, dim: int, seed: int, halves: tuple[int, ...] = ()):
         super().__init__()
         self.is_one_pair = method.pair == "shared"
         rank = method.rank
-        shape_of_A = (dim, math.prod(parts) * rank)
+        shape_of_A = (dim, math.prod(halves) * rank)
         pairs_of_A = []
         pairs_of_B = []
         for name in ["shared"] if self.is_one_pair else method.targets:
             A = random_matrix(method.init, shape_of_A, seed, "frozen", "A", name)
-            pairs_of_A.append(A.view(dim, *parts, rank))
+            pairs_of_A.append(A.view(dim, *halves, rank))
             pairs_of_B.append(random_matrix(method.init, (rank, dim), seed, "frozen", "B", name))
         self.register_buffer("A", torch.stack(pairs_of_A, -2))
         self.register_buffer("B", torch.stack(pairs_of_B))
 
-    def pairs(self, targets: list[int]) -> list[int]:
+    def pairs(self, target_index: list[int]) -> list[int]:
         """Return the indices of the targets' pairs. One pair broadcasts over all targets."""
-        return [0] if self.is_one_pair else targets
+        return [0] if self.is_one_pair else target_index
 
 
 def random_matrix(init: str, shape: tuple[int, int], *key: object) -> Tensor:
@@ -101,7 +101,7 @@ def random_matrix(init: str, shape: tuple[int, int], *key: object) -> Tensor:
 
 
 class VeRAAdapter(DropoutAdapter):
-    """d (*parts, p, r) and b (p, d) of one layer, for the p targets (see `SharedMatrices`).
+    """d (*halves, p, r) and b (p, d) of one layer, for the p targets (see `SharedMatrices`).
 
     d starts as ones times one number from uniform(1e-5, 1) per projection and layer (Algorithm 2).
     """
@@ -129,58 +129,60 @@ class VeRAAdapter(DropoutAdapter):
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_VeRA for y = x Wᵀ + b_W, with dropout in training."""
-        targets, at = self.matching(projections)
-        if self.method.dropout_on == "input" or not targets:
+        target_index, output_index = self.matching(projections)
+        if self.method.dropout_on == "input" or not target_index:
             return super().project(x, y, projections)
-        z = self.drop(self.latent(x, targets), projections)
-        return self.add_latent(y, z, targets, at)
+        z = self.drop(self.latent(x, target_index), projections)
+        return self.add_latent(y, z, target_index, output_index)
 
     def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_VeRA for y = x Wᵀ + b_W (Eq. 4)."""
-        targets, at = self.matching(projections)
-        if not targets:
+        target_index, output_index = self.matching(projections)
+        if not target_index:
             return y
-        return self.add_latent(y, self.latent(x, targets), targets, at)
+        return self.add_latent(y, self.latent(x, target_index), target_index, output_index)
 
     @property
     def mean(self) -> tuple[Tensor, Tensor]:
         """A (d, p, r) and d (p, r) of the mean latent."""
         return self.shared.A, self.d
 
-    def latent(self, x: Tensor, targets: list[int]) -> Tensor:
-        """Return x A ⊙ d (n, t, p, r) for x (n, t, d) and the p `targets`."""
+    def latent(self, x: Tensor, target_index: list[int]) -> Tensor:
+        """Return x A ⊙ d (n, t, p, r) of p targets, for x (n, t, d)."""
         A, d = self.mean
-        A = select(A, 1, self.shared.pairs(targets))  # (d, p or 1, r)
-        return products(x, A) * select(d, 0, targets)
+        A = select(A, 1, self.shared.pairs(target_index))  # (d, p or 1, r)
+        return products(x, A) * select(d, 0, target_index)
 
-    def add_latent(self, y: Tensor, z: Tensor, targets: list[int], at: list[int]) -> Tensor:
+    def add_latent(
+        self, y: Tensor, z: Tensor, target_index: list[int], output_index: list[int]
+    ) -> Tensor:
         """Return y + α (z B ⊙ b).
 
         Args:
             y: (n, t, q, d), the q projections of one linear layer.
             z: (n, t, p, r), of the p targets among them.
-            targets: Their indices in B and b.
-            at: Their indices in y.
+            target_index: Their indices in B and b.
+            output_index: Their indices in y.
         """
-        B = select(self.shared.B, 0, self.shared.pairs(targets)).to(y.dtype)
-        B = B.expand(len(targets), -1, -1)  # (p, r, d)
-        scale = (self.method.alpha * select(self.b, 0, targets)).to(y.dtype)  # α b
+        B = select(self.shared.B, 0, self.shared.pairs(target_index)).to(y.dtype)
+        B = B.expand(len(target_index), -1, -1)  # (p, r, d)
+        scale = (self.method.alpha * select(self.b, 0, target_index)).to(y.dtype)  # α b
 
-        def add(i: int, part: Tensor) -> Tensor:
+        def add(i: int, y_i: Tensor) -> Tensor:
             # z B ⊙ α b, (n, t, d)
-            return torch.addcmul(part, z[:, :, i].to(y.dtype) @ B[i], scale[i])
+            return torch.addcmul(y_i, z[:, :, i].to(y.dtype) @ B[i], scale[i])
 
-        return change_at(y, at, add)
+        return change_at(y, output_index, add)
 
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
         """Return W + α (A diag(d) B diag(b))ᵀ (p, d, d), and the biases."""
-        targets, at = self.matching(projections)
+        target_index, output_index = self.matching(projections)
         A, d = self.mean
-        pairs = self.shared.pairs(targets)
+        pairs = self.shared.pairs(target_index)
         # (d, p or 1, r), (p, r), (p or 1, r, d) and (p, d)
-        factors = A[:, pairs], d[targets], self.shared.B[pairs], self.b[targets]
+        factors = A[:, pairs], d[target_index], self.shared.B[pairs], self.b[target_index]
         change = self.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", *factors)
-        weight[at] += change.to(weight.dtype)
+        weight[output_index] += change.to(weight.dtype)
         return weight, bias

@@ -31,7 +31,7 @@ from pvera.data.picture_folders import (
     is_hidden,
     visible_folders,
 )
-from pvera.data.split_files import SPLIT_OF, read_split_file
+from pvera.data.split_files import FILE_OF, read_split_file
 from pvera.data.tasks import MANIFEST, TASKS, read_manifest
 from pvera.errors import InputError, catch_os_errors
 
@@ -109,11 +109,11 @@ def _was_begun(folder: Path, source: str | Path) -> bool:
 def _split_files(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
     """Return the content of each split file, by its name."""
     contents = {}
-    for part, rows in table.groupby("part"):
+    for split, rows in table.groupby("split"):
         labels = rows.label.map(classes.index)
         paths_and_labels = zip(rows.path, labels, strict=True)
         lines = [f"images/{path} {label}\n" for path, label in paths_and_labels]
-        contents[f"{SPLIT_OF[part]}.txt"] = "".join(lines)
+        contents[f"{FILE_OF[split]}.txt"] = "".join(lines)
     return contents
 
 
@@ -148,7 +148,7 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
 
-    given = [part for part in SPLIT_OF if part in set(table.part)]
+    given = [split for split in FILE_OF if split in set(table.split)]
     splits: dict[str, Any] = {"given": given, "drawn": {}}
     if "validation" not in given:
         shares = VALIDATION_SHARE if given else SHARES
@@ -160,7 +160,7 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     manifest = {
         "source": os.path.abspath(source),
         "classes": classes,
-        "images": {part: int((table.part == part).sum()) for part in SPLIT_OF},
+        "images": {split: int((table.split == split).sum()) for split in FILE_OF},
         "split": splits,
         "pictures_sha256": pictures_sha256,
         "left_out": dict(left_out),
@@ -179,11 +179,11 @@ def _sort_classes(labels: set[str]) -> list[str]:
 
 def _draw_splits(table: pd.DataFrame, shares: dict[str, float]) -> pd.DataFrame:
     """Draw the splits of all pictures but the given test pictures."""
-    is_test = table.part == "test"
-    part_of: dict[str, str] = {}
+    is_test = table.split == "test"
+    split_of: dict[str, str] = {}
     for label, contents in table[~is_test].groupby("label").content:
-        part_of |= _split_class(str(label), sorted(set(contents)), shares)
-    return table.assign(part=table.part.where(is_test, table.content.map(part_of)))
+        split_of |= _split_class(str(label), sorted(set(contents)), shares)
+    return table.assign(split=table.split.where(is_test, table.content.map(split_of)))
 
 
 def _split_class(label: str, contents: list[str], shares: dict[str, float]) -> dict[str, str]:
@@ -199,18 +199,18 @@ def _split_class(label: str, contents: list[str], shares: dict[str, float]) -> d
         )
     # The class alone seeds the order: other classes move none of its pictures.
     order = np.random.default_rng([SEED, *label.encode()]).permutation(count)
-    part_of = dict.fromkeys(contents, "train")
+    split_of = dict.fromkeys(contents, "train")
     start = 0
-    for part, share in shares.items():
+    for split, share in shares.items():
         end = start + max(1, round(share * count))
         for index in order[start:end]:
-            part_of[contents[index]] = part
+            split_of[contents[index]] = split
         start = end
-    return part_of
+    return split_of
 
 
 def _require_training_pictures(source: str | Path, table: pd.DataFrame) -> None:
-    trained = table.label[table.part == "train"]
+    trained = table.label[table.split == "train"]
     untrained = sorted(set(table.label) - set(trained))
     if untrained:
         raise InputError(f"{source} has no training picture of {list_first(untrained)}")
@@ -218,7 +218,7 @@ def _require_training_pictures(source: str | Path, table: pd.DataFrame) -> None:
 
 def _require_equal_pictures_together(source: str | Path, table: pd.DataFrame) -> None:
     """Raise an InputError where copies of a picture have different labels or splits."""
-    for column, where in (("label", "with different labels"), ("part", "in two splits")):
+    for column, where in (("label", "with different labels"), ("split", "in two splits")):
         apart = table.groupby("content")[column].transform("nunique") > 1
         if apart.any():
             paths = list_first(list(table.path[apart]))
@@ -233,7 +233,7 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
 
     Returns:
         The table of pictures, and how many files are left out, by reason. Columns: path, label
-        (its name), part (None where it is still to be drawn), content (SHA-256 of the file; of
+        (its name), split (None where it is still to be drawn), content (SHA-256 of the file; of
         files with equal pixels, the smallest), one_colour (whether nearly all of it is).
 
     Raises:
@@ -249,13 +249,13 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     left_out[LOOSE] += len(loose)
 
     rows: list[Row] = []
-    for part, folder in classes:
+    for split, folder in classes:
         pictures, others = find_pictures(folder)
         if not pictures:
             raise InputError(_why_empty(folder))
         # The same é has a composed and a decomposed form, and systems write either.
         label = unicodedata.normalize("NFC", folder.name)
-        rows += [(file.relative_to(source).as_posix(), label, part) for file in pictures]
+        rows += [(file.relative_to(source).as_posix(), label, split) for file in pictures]
         left_out += others
 
     unlistable = [ascii(path) for path, _, _ in rows if not _fits_a_line(path)]
@@ -267,22 +267,22 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
 
 def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
     """Find the folders of classes, each with its split, which is None without folders of splits."""
-    part_of = {}
+    split_of = {}
     for folder in visible_folders(source):
-        part_of[folder] = SPLIT_FOLDERS.get(folder.name.lower())
-    if not part_of:
+        split_of[folder] = SPLIT_FOLDERS.get(folder.name.lower())
+    if not split_of:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
-    if "train" not in part_of.values():
-        return [(None, folder) for folder in part_of]
+    if "train" not in split_of.values():
+        return [(None, folder) for folder in split_of]
 
     classes: list[tuple[str | None, Path]] = []
-    for folder, part in part_of.items():
-        if part is None:
+    for folder, split in split_of.items():
+        if split is None:
             raise InputError(
                 f"{source} has folders of splits, so {folder.name!r} next to them cannot be a class"
             )
-        classes += [(part, class_folder) for class_folder in visible_folders(folder)]
-    if not any(part == "test" for part, _ in classes):
+        classes += [(split, class_folder) for class_folder in visible_folders(folder)]
+    if not any(split == "test" for split, _ in classes):
         raise InputError(
             f"{source} has splits, but none is named test and has a folder per class; "
             "add it, or split none"
@@ -314,7 +314,7 @@ def _fits_a_line(path: str) -> bool:
 
 def _read_contents(folder: Path, rows: list[Row]) -> pd.DataFrame:
     """Return the table of `read`. The store keeps contents until a file changes."""
-    table = pd.DataFrame(sorted(rows), columns=["path", "label", "part"], dtype=object)
+    table = pd.DataFrame(sorted(rows), columns=["path", "label", "split"], dtype=object)
     paths = [folder.resolve() / path for path in table.path]
     states = [[str(path), *store.file_state(path)] for path in paths]
     key = ["contents", decoding.DECODER, PIL.__version__, states]
@@ -350,7 +350,7 @@ def _content(path: Path) -> tuple[str, str, bool]:
 
 def _digest(table: pd.DataFrame) -> str:
     """Return the SHA-256 of contents, labels and given splits."""
-    pictures = zip(table.content, table.label, table.part.fillna(""), strict=True)
+    pictures = zip(table.content, table.label, table.split.fillna(""), strict=True)
     return files.digest(sorted(map(list, pictures)))
 
 
@@ -367,13 +367,13 @@ def current(root: str | Path, name: str) -> dict[str, Any] | None:
     classes = manifest["classes"]
     given = manifest["split"]["given"]
     rows: list[Row] = []
-    for part, split_name in SPLIT_OF.items():
+    for split, file_name in FILE_OF.items():
         # The hash holds the splits as the source gave them, before others were drawn.
-        source_part = "train" if given else None
-        if part in given:
-            source_part = part
-        for path, label in read_split_file(folder, split_name, len(classes)).items():
-            rows.append((path.removeprefix("images/"), classes[label], source_part))
+        source_split = "train" if given else None
+        if split in given:
+            source_split = split
+        for path, label in read_split_file(folder, file_name, len(classes)).items():
+            rows.append((path.removeprefix("images/"), classes[label], source_split))
     table = _read_contents(folder / "images", rows)
     return manifest | {"pictures_sha256": _digest(table)}
 
@@ -381,7 +381,7 @@ def current(root: str | Path, name: str) -> dict[str, Any] | None:
 def describe(name: str, manifest: dict[str, Any]) -> str:
     """Return one line about a data set from its manifest."""
     classes = manifest["classes"]
-    counts = ", ".join(f"{count} {part}" for part, count in manifest["images"].items())
+    counts = ", ".join(f"{count} {split}" for split, count in manifest["images"].items())
     facts = [
         f"{name}: {len(classes)} classes ({list_first(classes)})",
         f"images: {counts}",
@@ -399,6 +399,6 @@ def describe(name: str, manifest: dict[str, Any]) -> str:
 def _describe_splits(splits: dict[str, Any]) -> str:
     if not splits["drawn"]:
         return "splits as given"
-    shares = ", ".join(f"{share:.0%} {part}" for part, share in splits["drawn"].items())
+    shares = ", ".join(f"{share:.0%} {split}" for split, share in splits["drawn"].items())
     as_given = f"{' and '.join(splits['given'])} as given, " if splits["given"] else ""
     return f"{as_given}stratified split: {shares}"

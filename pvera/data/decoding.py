@@ -39,18 +39,16 @@ class UndecodedImages:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, part: slice) -> np.ndarray:
-        paths = self.paths[part]
+    def __getitem__(self, index: slice) -> np.ndarray:
+        paths = self.paths[index]
+        decoded = map_in_threads(lambda path: decode(self.folder / path, self.size), paths)
         images = []
-        for path, image in zip(paths, map_in_threads(self._decode, paths), strict=True):
+        for path, image in zip(paths, decoded, strict=True):
             if isinstance(image, InputError):
                 self.errors[path] = image
                 image = np.zeros((self.size, self.size, 3), np.uint8)
             images.append(image)
         return np.stack(images)
-
-    def _decode(self, path: str) -> np.ndarray:
-        return decode(self.folder / path, self.size)
 
 
 def decode(file: Path, size: int) -> np.ndarray:

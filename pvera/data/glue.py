@@ -16,7 +16,7 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -170,60 +170,54 @@ def from_hub(task: TextTask, split: str) -> pd.DataFrame:
         table = pd.read_parquet(hf_hub_download(HUB, file, repo_type="dataset"))
     columns = ["sentence"] if len(task.texts) == 1 else ["sentence1", "sentence2"]
     # Some sentences of the hub's CoLA end in a line break, which the original files do not have.
-    texts = table[columns].map(_join_words).set_axis(list(task.texts), axis=1)
+    texts = (
+        table[columns].map(lambda text: " ".join(text.split())).set_axis(list(task.texts), axis=1)
+    )
     return texts.assign(label=table["label"])
 
 
-def _join_words(text: str) -> str:
-    return " ".join(text.split())
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TextSplit:
-    """n texts as the tokens that an encoder reads."""
+    """n texts as tokens; `split[index]` is a batch, padded to its longest text."""
 
     #: Per input of the encoder (n, longest), padded on the right.
     inputs: dict[str, Tensor]
     #: (n,) int64.
-    labels: np.ndarray
+    labels: Tensor
     #: None in the store: the digest of tokens takes a second.
-    key = ""
+    key: ClassVar[str] = ""
+    #: Few, as each batch is padded to its longest text.
+    evaluation_batch: ClassVar[int] = 32
+
+    def __post_init__(self):
+        # On the CPU: a batch's width is read there.
+        self._lengths = self.inputs["attention_mask"].sum(1).cpu()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index) -> dict[str, Tensor]:
+        """Return the encoder's inputs for a slice or indices, each (n, longest of these)."""
+        width = int(self._lengths[index].max())
+        return {name: tensor[index][:, :width] for name, tensor in self.inputs.items()}
 
     def content(self) -> Iterator[bytes]:
         """Yield tokens and labels: all that training and testing read."""
         for name, tensor in sorted(self.inputs.items()):
             yield f"{name} {tuple(tensor.shape)}\n".encode()
             yield tensor.numpy().astype("<i4").tobytes()
-        yield self.labels.astype("<i8").tobytes()
+        yield self.labels.numpy().astype("<i8").tobytes()
 
     def by_length(self) -> TextSplit:
         """Return the texts from short to long."""
-        order = self.inputs["attention_mask"].sum(1).argsort(stable=True)
+        order = self._lengths.argsort(stable=True)
         inputs = {name: tensor[order] for name, tensor in self.inputs.items()}
-        return TextSplit(inputs, self.labels[order.numpy()])
+        return TextSplit(inputs, self.labels[order])
 
-    def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> TextData:
+    def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> TextSplit:
         """Return the split on `device`; tokens are always in its memory."""
-        return TextData(self, device)
-
-
-class TextData:
-    """A split on a device; `data[part]` is padded to its longest text."""
-
-    evaluation_batch = 32  # few, as each batch is padded to its longest text
-
-    def __init__(self, split: TextSplit, device: torch.device):
-        self.inputs = {name: tensor.to(device) for name, tensor in split.inputs.items()}
-        self.labels = torch.from_numpy(split.labels).to(device)
-        self.lengths = split.inputs["attention_mask"].sum(1)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, part) -> dict[str, Tensor]:
-        """Return the encoder's inputs for a slice or indices, each (n, longest of these)."""
-        width = int(self.lengths[part].max())
-        return {name: tensor[part][:, :width] for name, tensor in self.inputs.items()}
+        inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
+        return TextSplit(inputs, self.labels.to(device))
 
 
 def tokenize(encoder: Encoder, texts: pd.DataFrame) -> TextSplit:
@@ -236,4 +230,4 @@ def tokenize(encoder: Encoder, texts: pd.DataFrame) -> TextSplit:
         max_length=encoder.max_length,
         return_tensors="pt",
     )
-    return TextSplit(dict(inputs), texts.label.to_numpy(copy=True))
+    return TextSplit(dict(inputs), torch.from_numpy(texts.label.to_numpy(copy=True)))

@@ -48,7 +48,7 @@ class ImageSplit:
 
 
 class ImageData:
-    """A split for a device; `data[part]` is a normalised batch.
+    """A split for a device; `data[index]` is a normalised batch.
 
     Args:
         split: Images, and labels where they are known.
@@ -78,20 +78,20 @@ class ImageData:
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, part) -> Tensor:
+    def __getitem__(self, index) -> Tensor:
         """Return normalised images (n, 3, size, size) of a slice, or of indices if in memory."""
         if isinstance(self.images, Tensor):
-            images = self.images[part]
+            images = self.images[index]
         else:
-            images = _channels_first(self.images, part, self.device)
+            images = _channels_first(self.images, index, self.device)
         return images.float().mul_(self._scale).add_(self._shift)
 
 
 def _channels_first(
-    images: np.ndarray | UndecodedImages, part: slice, device: torch.device
+    images: np.ndarray | UndecodedImages, index: slice, device: torch.device
 ) -> Tensor:
     """Copy images (n, size, size, 3) to `device`, which reorders them to (n, 3, size, size)."""
-    pixels = torch.from_numpy(store.copy_images(images, part)).to(device)
+    pixels = torch.from_numpy(store.copy_images(images, index)).to(device)
     return pixels.permute(0, 3, 1, 2).contiguous()
 
 

@@ -4,14 +4,15 @@
     batch = train.data(frozen, device)[:16]                      # as the frozen model reads it
     inputs.digest([train, validation, test])                     # "data_sha256" of result files
 
-The last backbone and the last data stay loaded for the next job.
+The last backbone and the last data stay loaded for the next source.
 """
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import cycle
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import torch
 
@@ -22,85 +23,76 @@ from pvera.errors import InputError
 from pvera.text_encoders import Encoder
 
 #: What a training reads, in this order.
-PARTS = ("train", "validation", "test")
+SPLITS = tuple(split_files.FILE_OF)
 
 #: A split in memory or in the store.
 Split = image_splits.ImageSplit | glue.TextSplit
-#: A split on a device; `data[part]` is a batch as the frozen model reads it.
-Data = image_splits.ImageData | glue.TextData
+#: A split on a device; `data[index]` is a batch as the frozen model reads it.
+Data = image_splits.ImageData | glue.TextSplit
 
 
-class Job(Protocol):
-    """What a training or an analysis says about the backbone and data that it reads."""
+#: Name of a backbone, file of its weights, and size of images (see `Source`).
+ModelKey = tuple[str, str | None, int | None]
 
-    @property
-    def backbone(self) -> str:
-        """Name of the backbone."""
 
-    @property
-    def weights(self) -> str | None:
-        """File of its weights; None for the published ones."""
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The backbone and data that a training or an analysis reads."""
 
-    @property
-    def image_size(self) -> int | None:
-        """Height and width of images; None for the backbone's own."""
-
-    @property
-    def data_root(self) -> str:
-        """Folder of the data sets."""
-
-    @property
-    def dataset(self) -> str:
-        """Name of the data set."""
+    #: Name of the backbone.
+    backbone: str
+    #: A local file of its weights, instead of the published ones.
+    weights: str | None = None
+    #: Pixels of an image's side, instead of the backbone's own.
+    image_size: int | None = None
+    #: Folder of the data sets.
+    data_root: str
+    #: Name of the data set.
+    dataset: str
+    #: Only the first ones of each split.
+    images: int | None = None
 
     @property
-    def images(self) -> int | None:
-        """Number of samples of each split that are read; None for all."""
+    def model_key(self) -> ModelKey:
+        """All that the frozen model depends on."""
+        return self.backbone, self.weights, self.image_size
 
-
-class _Model(NamedTuple):
-    """A frozen model, as a job names it."""
-
-    name: str
-    weights: str | None
-    image_size: int | None
-
-    @classmethod
-    def of(cls, job: Job) -> "_Model":
-        return cls(job.backbone, job.weights, job.image_size)
+    def data_key(self, names: tuple[str, ...], splits: tuple[str, ...]) -> tuple:
+        """Return all that the splits of these data sets depend on; by default the source's own."""
+        return self.model_key, self.data_root, names or (self.dataset,), splits, self.images
 
 
 def load(
     root: str | Path,
     name: str,
     frozen: Backbone | Encoder,
-    parts: Sequence[str] = PARTS,
+    splits: Sequence[str] = SPLITS,
     first: int | None = None,
 ) -> tuple[Split, ...]:
-    """Load parts of a data set below `root`. Images are decoded where the store lacks them.
+    """Load splits of a data set below `root`. Images are decoded where the store lacks them.
 
     Args:
         root: Folder of the data sets.
         name: The data set.
         frozen: The model that will read them.
-        parts: Of `PARTS`.
+        splits: Of `SPLITS`.
         first: Number of samples of each split; None for all.
 
     Raises:
         InputError: As `image_splits.load_split` and `glue.load_split`.
     """
-    splits: list[Split] = []
-    for part in parts:
+    loaded: list[Split] = []
+    for split in splits:
         if isinstance(frozen, Encoder):
-            texts = glue.load_split(root, name, part)
+            texts = glue.load_split(root, name, split)
             tokens = glue.tokenize(frozen, texts[:first])
             # Sorted by length, the batches of an evaluation need little padding.
-            splits.append(tokens if part == "train" else tokens.by_length())
+            loaded.append(tokens if split == "train" else tokens.by_length())
         else:
-            split_file = split_files.SPLIT_OF[part]
+            split_file = split_files.FILE_OF[split]
             images = image_splits.load_split(root, name, split_file, frozen.image_size)
-            splits.append(images if first is None else images.first(first))
-    return tuple(splits)
+            loaded.append(images if first is None else images.first(first))
+    return tuple(loaded)
 
 
 def digest(splits: Sequence[Split]) -> str:
@@ -122,51 +114,47 @@ def digest(splits: Sequence[Split]) -> str:
 
 
 def load_for_job(
-    job: Job, device: str, names: tuple[str, ...] = (), parts: tuple[str, ...] = PARTS
+    source: Source, device: str, names: tuple[str, ...] = (), splits: tuple[str, ...] = SPLITS
 ) -> tuple[Backbone | Encoder, list[Data]]:
     """Load what a job reads.
 
     Args:
-        job: The job.
+        source: What it reads.
         device: Where to compute. All but test splits are loaded into its memory.
         names: Data sets; by default the job's own.
-        parts: Of `PARTS`, of each data set.
+        splits: Of `SPLITS`, of each data set.
 
     Returns:
-        The backbone, and the parts of the data sets in turn.
+        The backbone, and the splits of the data sets in turn.
     """
-    names = names or (job.dataset,)
-    frozen = _load_backbone(*_Model.of(job))
+    frozen = _load_backbone(*source.model_key)
     frozen.model.to(device)
-    splits = _load_data(_Model.of(job), job.data_root, names, parts, job.images)
+    loaded = _load_data(*source.data_key(names, splits))
     data = []
-    for split, part in zip(splits, parts * len(names), strict=True):
-        data.append(split.data(frozen, torch.device(device), in_memory=part != "test"))
+    for split, name in zip(loaded, cycle(splits)):
+        data.append(split.data(frozen, torch.device(device), in_memory=name != "test"))
     return frozen, data
 
 
-def data_sha256(job: Job, names: tuple[str, ...] = (), parts: tuple[str, ...] = PARTS) -> str:
+def data_sha256(
+    source: Source, names: tuple[str, ...] = (), splits: tuple[str, ...] = SPLITS
+) -> str:
     """Return the hash of all that a job reads of the data which `load_for_job` returns."""
-    return _sha256(_Model.of(job), job.data_root, names or (job.dataset,), parts, job.images)
+    return _sha256(*source.data_key(names, splits))
 
 
-def describe_backbone(job: Job) -> dict[str, str | int]:
-    """Return `weights_sha256`, and `image_size` or `max_length`, of the job's backbone."""
-    return _describe(*_Model.of(job))
-
-
-def prepare(jobs: Iterable[Job], decode: bool = True) -> None:
+def prepare(sources: Iterable[Source], decode: bool = True) -> None:
     """Check weights, split files and images that jobs read, before one of them starts.
 
     Args:
-        jobs: The jobs.
+        sources: What the jobs read.
         decode: Whether to read every image too, which a cluster's login node leaves to the jobs.
 
     Raises:
         InputError: Something is missing or wrong.
     """
     # Many jobs read the same: each data set is checked once for each backbone.
-    needed = list(dict.fromkeys((job.data_root, job.dataset, _Model.of(job)) for job in jobs))
+    needed = dict.fromkeys((s.data_root, s.dataset, s.model_key) for s in sources)
     for root, name, _ in needed:
         vtab.require(root, name)
     copies = {vtab.copy_name(root, name) for root, name, _ in needed}
@@ -180,8 +168,8 @@ def prepare(jobs: Iterable[Job], decode: bool = True) -> None:
         if decode or isinstance(frozen, Encoder):
             load(root, name, frozen)
         else:
-            for split in split_files.SPLITS:
-                image_splits.list_split(root, name, split, frozen.image_size)
+            for file in split_files.SPLIT_FILES:
+                image_splits.list_split(root, name, file, frozen.image_size)
 
 
 # The caches of size 1 hold large objects. Hashes and descriptions are small: all stay.
@@ -195,7 +183,8 @@ def _load_backbone(name: str, weights: str | None, image_size: int | None) -> Ba
 
 
 @cache
-def _describe(*model) -> dict[str, str | int]:
+def describe_backbone(model: ModelKey) -> dict[str, str | int]:
+    """Return `weights_sha256`, and `image_size` or `max_length`, of a backbone."""
     frozen = _load_backbone(*model)
     if isinstance(frozen, Encoder):
         return {"weights_sha256": frozen.weights_sha256, "max_length": frozen.max_length}
@@ -204,19 +193,19 @@ def _describe(*model) -> dict[str, str | int]:
 
 @lru_cache(maxsize=1)
 def _load_data(
-    model: _Model,
+    model: ModelKey,
     root: str,
     names: tuple[str, ...],
-    parts: tuple[str, ...],
+    splits: tuple[str, ...],
     images: int | None,
 ) -> tuple[Split, ...]:
     frozen = _load_backbone(*model)
     for name in names:
         vtab.require(root, name)
-    splits: list[Split] = []
+    loaded: list[Split] = []
     for name in names:
-        splits += load(root, name, frozen, parts, images)
-    return tuple(splits)
+        loaded += load(root, name, frozen, splits, images)
+    return tuple(loaded)
 
 
 @cache

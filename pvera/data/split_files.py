@@ -12,8 +12,8 @@ from pvera import files
 from pvera.errors import InputError
 
 #: The file's name, without its suffix, of each split that a run reads.
-SPLIT_OF = {"train": "train800", "validation": "val200", "test": "test"}
-SPLITS = tuple(SPLIT_OF.values())
+FILE_OF = {"train": "train800", "validation": "val200", "test": "test"}
+SPLIT_FILES = tuple(FILE_OF.values())
 
 _LINE = re.compile(r"\s*(\S.*?)\s+([0-9]{1,18})\s*")
 
@@ -23,7 +23,7 @@ def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
 
     Args:
         folder: The data set's folder, to which paths are relative.
-        split: One of `SPLITS`.
+        split: One of `SPLIT_FILES`.
         classes: Number of classes; labels are smaller.
 
     Raises:

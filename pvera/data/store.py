@@ -145,14 +145,14 @@ def _decode_into(file: Path, undecoded: UndecodedImages) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def copy_images(images: np.ndarray | UndecodedImages, part: slice) -> np.ndarray:
+def copy_images(images: np.ndarray | UndecodedImages, index: slice) -> np.ndarray:
     """Copy some images into memory.
 
     The pages of a map then leave this process's memory: a whole test split has up to 11 GB.
     """
     if isinstance(images, UndecodedImages):
-        return images[part]
-    pixels = np.array(images[part])
+        return images[index]
+    pixels = np.array(images[index])
     if isinstance(images.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         images.base.madvise(mmap.MADV_DONTNEED)
     return pixels

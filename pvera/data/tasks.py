@@ -13,8 +13,8 @@ MANIFEST = "own.json"
 
 
 @dataclass(frozen=True)
-class Task:
-    """One data set."""
+class DataSetInfo:
+    """What is known of a data set before it is read."""
 
     #: Its name, which is its folder too.
     name: str
@@ -26,7 +26,7 @@ class Task:
     classes: int
     #: Number of test images, or texts.
     test_images: int
-    #: Where it comes from: "vtab", "demo", "glue" or "own".
+    #: Where it comes from: "vtab", "synthetic", "glue" or "own".
     suite: str
 
 
@@ -54,14 +54,14 @@ _VTAB = (
 )
 
 
-def _known_tasks() -> dict[str, Task]:
-    tasks = [Task(*row, suite="vtab") for row in _VTAB]
-    for recipe in suite.RECIPES.values():
-        size = (len(recipe.classes), suite.COUNTS["test"])
-        tasks.append(Task(recipe.name, recipe.title, recipe.category, *size, suite="demo"))
+def _known_tasks() -> dict[str, DataSetInfo]:
+    tasks = [DataSetInfo(*row, suite="vtab") for row in _VTAB]
+    for task in suite.SYNTHETIC_TASKS.values():
+        size = (len(task.classes), suite.COUNTS["test"])
+        tasks.append(DataSetInfo(task.name, task.title, task.category, *size, suite="synthetic"))
     for text in glue.GLUE.values():
         size = (len(text.classes), text.dev)
-        tasks.append(Task(text.name, text.title, "language", *size, suite="glue"))
+        tasks.append(DataSetInfo(text.name, text.title, "language", *size, suite="glue"))
     return {task.name: task for task in tasks}
 
 
@@ -69,7 +69,7 @@ def _known_tasks() -> dict[str, Task]:
 TASKS = _known_tasks()
 
 
-def find_task(name: str, root: str | Path | None = None) -> Task:
+def find_task(name: str, root: str | Path | None = None) -> DataSetInfo:
     """Return the data set of that name: a known one, or one's own below `root`.
 
     Raises:
@@ -84,7 +84,7 @@ def find_task(name: str, root: str | Path | None = None) -> Task:
             f"or name your own pictures with --data-set {name}=FOLDER"
         )
     classes = len(manifest["classes"])
-    return Task(name, name, "own", classes, manifest["images"]["test"], "own")
+    return DataSetInfo(name, name, "own", classes, manifest["images"]["test"], "own")
 
 
 def read_manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
@@ -131,5 +131,5 @@ def class_names(name: str, root: str | Path | None = None) -> list[str]:
 
 def class_name(name: str, label: int) -> str:
     """Return the name of a class of the data set `name`, or its number where it has no name."""
-    recipe = suite.RECIPES.get(name)
-    return recipe.classes[label] if recipe else f"class {label}"
+    task = suite.SYNTHETIC_TASKS.get(name)
+    return task.classes[label] if task else f"class {label}"

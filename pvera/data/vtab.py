@@ -10,7 +10,7 @@ from typing import Any, Literal
 from PIL import Image
 
 from pvera import files
-from pvera.data.split_files import SPLITS, read_split_file
+from pvera.data.split_files import SPLIT_FILES, read_split_file
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 
@@ -65,7 +65,7 @@ def check(root: str | Path, name: str, images: bool = True) -> list[Finding]:
         return [Finding("folder", "no such folder")]
     labels: dict[str, dict[str, int]] = {}
     findings: list[Finding] = []
-    for split in SPLITS:
+    for split in SPLIT_FILES:
         try:
             labels[split] = read_split_file(folder, split, TASKS[name].classes)
         except InputError as error:
@@ -167,7 +167,7 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
 
 def _copy_kinds(folder: Path) -> set[str]:
     kinds = set()
-    for split in SPLITS:
+    for split in SPLIT_FILES:
         # What cannot be read is reported by `check`.
         with suppress(OSError, ValueError, IndexError):
             first_line = files.read_text(folder / f"{split}.txt").splitlines()[0]

@@ -16,7 +16,7 @@ others' parts. PVeRA would sample unit noise there: its mean is exported, as VeR
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +32,10 @@ from pvera.features import reads_text
 from pvera.files import write_atomically
 from pvera.member import Member
 from pvera.model import AdaptedModel, require_adapted
-from pvera.peft import folder as files
+from pvera.peft import folder as peft_folder
+
+#: Tensors by name, of each adapted module.
+ModuleTensors = dict[nn.Module, dict[str, Tensor]]
 
 
 class Export(NamedTuple):
@@ -40,8 +43,7 @@ class Export(NamedTuple):
 
     #: PEFT's configuration beyond its defaults.
     config: dict[str, Any]
-    #: Tensors of each adapted module, by name.
-    modules: dict[nn.Module, dict[str, Tensor]]
+    modules: ModuleTensors
     #: Tensors of the whole model, by name.
     tensors: dict[str, Tensor]
 
@@ -62,24 +64,24 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
         InputError: PEFT lacks the method or an option of it (docs/peft.md).
     """
     require_adapted(model, "export_peft")
-    member = model.only_member("exported")
+    member = model.one_active_member("exported")
     layers = model.encoder_layers
-    export = EXPORTS.get(type(member.method))
-    if export is None:
+    cls = type(member.method)
+    if cls not in EXPORTS:
         titles = ", ".join(method.title for method in EXPORTS)
         raise InputError(f"PEFT has no {member.method.title}: export {titles}")
-    files.require_calls(layers)
+    peft_folder.require_calls(layers)
     require_whole(model)
-    config, modules, tensors = export(layers, member)
+    config, modules, tensors = EXPORTS[cls](layers, member)
 
     names = {module: uncompiled_name(name) for name, module in model.backbone.named_modules()}
     config["target_modules"] = [names[module] for module in modules]
     config["inference_mode"] = True
-    if type(member.method) is IA3:
+    if cls is IA3:
         config["feedforward_modules"] = [names[layer.mlp_out] for layer in layers]
     for module, of_module in modules.items():
         for name, tensor in of_module.items():
-            tensors[f"{files.PREFIX}{names[module]}.{name}"] = tensor
+            tensors[f"{peft_folder.PREFIX}{names[module]}.{name}"] = tensor
 
     head = _head(member)
     in_fp32 = {name: tensor.float() for name, tensor in (tensors | head).items()}
@@ -108,15 +110,15 @@ def _write(
     inside = bool(head) and has_one_head and not hasattr(backbone, "head_dist")
     if inside:
         config["modules_to_save"] = ["head"]
-        tensors |= {f"{files.PREFIX}head.{name}": tensor for name, tensor in head.items()}
+        tensors |= {f"{peft_folder.PREFIX}head.{name}": tensor for name, tensor in head.items()}
 
-    files.write(folder / files.TENSORS, tensors)
-    (folder / files.HEAD).unlink(missing_ok=True)  # of an earlier adapter
+    peft_folder.write(folder / peft_folder.TENSORS, tensors)
+    (folder / peft_folder.HEAD).unlink(missing_ok=True)  # of an earlier adapter
     if head and not inside:
         metadata = {"pool": model.pool} if reads_text(backbone) else {}
-        files.write(folder / files.HEAD, head, **metadata)
+        peft_folder.write(folder / peft_folder.HEAD, head, **metadata)
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    write_atomically(folder / files.CONFIG, text)
+    write_atomically(folder / peft_folder.CONFIG, text)
 
 
 class AdaptedLinear(NamedTuple):
@@ -127,32 +129,33 @@ class AdaptedLinear(NamedTuple):
     linear: nn.Linear
     #: The projections that it computes, letters of "qkv".
     projections: str
-    #: Indices of the target projections among the adapter's targets, and among `projections`.
-    targets: list[int]
-    at: list[int]
+    #: Indices of the target projections among the adapter's targets.
+    target_index: list[int]
+    #: Their indices among `projections`.
+    output_index: list[int]
 
 
 def _adapted(layers: Sequence[EncoderLayer], member: Member) -> Iterator[AdaptedLinear]:
     for layer, adapter in zip(layers, member.layers, strict=True):
         for linear, projections in layer.projections:
-            targets, at = adapter.matching(projections)
-            if targets:
-                yield AdaptedLinear(layer, adapter, linear, projections, targets, at)
+            target_index, output_index = adapter.matching(projections)
+            if target_index:
+                yield AdaptedLinear(layer, adapter, linear, projections, target_index, output_index)
 
 
-def _blocks(B: Tensor, at: Sequence[int], count: int) -> Tensor:
-    """Return B' (count d, p r) of B (p, r, d): block i has the rows of at[i] out of `count`."""
+def _blocks(B: Tensor, output_index: Sequence[int], count: int) -> Tensor:
+    """Return B' (count d, p r) of B (p, r, d): block i has the rows of output_index[i]."""
     p, r, d = B.shape
     rows = B.new_zeros(count, d, p, r)
-    for i, j in enumerate(at):
+    for i, j in enumerate(output_index):
         rows[j, :, i] = B[i].T
     return rows.flatten(2).flatten(0, 1)
 
 
-def _rows(values: Tensor, at: Sequence[int], others: Tensor) -> Tensor:
-    """Return `others` (q, d) with `values` (p, d) at the indices `at`, flat."""
+def _rows(values: Tensor, output_index: Sequence[int], others: Tensor) -> Tensor:
+    """Return `others` (q, d) with `values` (p, d) at the indices, flat."""
     rows = others.clone()
-    rows[at] = values
+    rows[output_index] = values
     return rows.flatten()
 
 
@@ -163,38 +166,44 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     """Export VeRA and PVeRA."""
     method: Any = member.method
     shared: Any = member.shared
-    fused = len(layers[0].projections) == 1
     count = len(method.targets)
-    # PEFT has no fixed σ, and λ_d of separate pairs has parts without noise: it holds the mean.
+    if len(layers[0].projections) == 1:
+        # The targets of a fused layer read different blocks of A' and write others of B'.
+        block_of = list(range(count))
+        output_index = ["qkv".index(letter) for letter in method.targets]
+        outputs = 3
+    else:
+        # So do separate targets read blocks with pairs of their own; each writes all of its output.
+        block_of = list(range(count)) if method.pair == "position" else [0] * count
+        output_index = [0] * (max(block_of) + 1)
+        outputs = 1
+    blocks = len(output_index)
+
+    # PEFT has no fixed σ, and a separate λ_d has no noise in other targets' blocks: it holds the
+    # mean.
     has_noise = isinstance(method, PVeRA) and method.sigma is None
-    samples = has_noise and (fused or method.pair == "shared" or count == 1)
+    samples = has_noise and (outputs == 3 or blocks == 1)
     key = "pvera" if samples else "vera"
     halves = 2 if samples else 1
-
-    # One module holds one λ_d: its targets read different parts. So do targets with their own
-    # pairs.
-    parts = count if fused or method.pair == "position" else 1
     A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]
-    A = A.expand(-1, -1, parts, -1)  # (d, halves, parts, r)
-    B = shared.B.expand(parts, -1, -1)  # (parts, r, d)
-    at = ["qkv".index(letter) for letter in method.targets] if fused else [0] * parts
-    pair = {"A": A.flatten(1).T, "B": _blocks(B, at, 3 if fused else 1)}
+    A = A.expand(-1, -1, blocks, -1)  # (d, halves, blocks, r)
+    B = shared.B.expand(blocks, -1, -1)  # (blocks, r, d)
+    pair = {"A": A.flatten(1).T, "B": _blocks(B, output_index, outputs)}
 
-    modules: dict[nn.Module, dict[str, Tensor]] = {}
+    modules: ModuleTensors = {}
     for adapted in _adapted(layers, member):
         adapter = adapted.adapter
-        targets = adapted.targets
+        target_index = adapted.target_index
         d = adapter.d.reshape(-1, count, method.rank)[:halves]  # (halves, p, r)
-        lambda_d = d.new_zeros(halves, parts, method.rank)
-        lambda_d[:, [i % parts for i in targets]] = d[:, targets]
-        b = method.alpha * adapter.b
-        zeros = b.new_zeros(len(adapted.projections), member.dim)
-        lambda_b = _rows(b[targets], adapted.at, zeros)
+        lambda_d = d.new_zeros(halves, blocks, method.rank)
+        lambda_d[:, [block_of[i] for i in target_index]] = d[:, target_index]
+        b = method.alpha * adapter.b[target_index]
+        zeros = b.new_zeros(outputs, member.dim)
         modules[adapted.linear] = {
             f"{key}_lambda_d": lambda_d.flatten(),
-            f"{key}_lambda_b": lambda_b,
+            f"{key}_lambda_b": _rows(b, adapted.output_index, zeros),
         }
-    config = {"peft_type": key.upper(), "r": parts * method.rank, "save_projection": True}
+    config = {"peft_type": key.upper(), "r": blocks * method.rank, "save_projection": True}
     # PEFT refuses a second adapter with another key, so the key stands for the one A', B'.
     config["projection_prng_key"] = derive(weights_sha256(pair))
     tensors = {f"base_model.{key}_{name}": tensor for name, tensor in pair.items()}
@@ -210,42 +219,42 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
             "PEFT's DoRA has no norms over the output dimension, as the official code has: use "
             'DoRA(norm="input")'
         )
-    modules: dict[nn.Module, dict[str, Tensor]] = {}
+    modules: ModuleTensors = {}
     for adapted in _adapted(layers, member):
         adapter = adapted.adapter
-        targets = adapted.targets
-        at = adapted.at
-        A, B = adapter.A[:, targets], adapter.B[targets]
+        target_index = adapted.target_index
+        output_index = adapted.output_index
+        A, B = adapter.A[:, target_index], adapter.B[target_index]
         if is_dora:
-            A, B = adapter.factors(targets)
+            A, B = adapter.factors(target_index)
         tensors = {
             "lora_A.weight": A.flatten(1).T,
-            "lora_B.weight": _blocks(B, at, len(adapted.projections)),
+            "lora_B.weight": _blocks(B, output_index, len(adapted.projections)),
         }
         if is_dora:
             weights, _ = adapted.layer.split(adapted.linear, adapted.projections)
             norms = weights.to(adapter.m).norm(dim=2)
-            tensors["lora_magnitude_vector"] = _rows(adapter.m[targets], at, norms)
+            tensors["lora_magnitude_vector"] = _rows(adapter.m[target_index], output_index, norms)
         modules[adapted.linear] = tensors
-        rank = len(targets) * method.rank  # equal in all modules
+        rank = len(target_index) * method.rank  # equal in all modules
         alpha = adapter.scale * rank
     config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "use_dora": is_dora}
     return Export(config, modules, {})
 
 
 def _ia3(layers: Sequence[EncoderLayer], member: Member) -> Export:
-    modules: dict[nn.Module, dict[str, Tensor]] = {}
+    modules: ModuleTensors = {}
     for adapted in _adapted(layers, member):
         l_kv = adapted.adapter.l_kv
         ones = l_kv.new_ones(len(adapted.projections), member.dim)
-        scales = _rows(l_kv[adapted.targets], adapted.at, ones)
+        scales = _rows(l_kv[adapted.target_index], adapted.output_index, ones)
         modules[adapted.linear] = {"ia3_l": scales.unsqueeze(1)}
     for layer, adapter in zip(layers, member.layers, strict=True):
         modules[layer.mlp_out] = {"ia3_l": adapter.get_parameter("l_ff").unsqueeze(0)}
     return Export({"peft_type": "IA3"}, modules, {})
 
 
-EXPORTS: dict[type[Method], Callable[[Sequence[EncoderLayer], Member], Export]] = {
+EXPORTS: dict[type[Method], Any] = {
     PVeRA: _vera,
     VeRA: _vera,
     LoRA: _low_rank,

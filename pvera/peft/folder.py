@@ -93,9 +93,6 @@ _TENSOR = re.compile(
 )
 _MATRIX = re.compile(r"base_model\.(p?vera_[AB])")
 
-#: Tensors by PEFT's name ("lora_A", "pvera_lambda_d"), of each (layer, projections).
-Modules = dict[tuple[int, str], dict[str, Tensor]]
-
 
 @dataclass
 class AdapterFolder:
@@ -103,8 +100,9 @@ class AdapterFolder:
 
     path: Path
     config: dict[str, Any]
-    #: The projections are "qkv" or one of its letters, or "mlp" for the MLP's last linear layer.
-    modules: Modules = field(default_factory=dict)
+    #: Tensors by PEFT's name ("lora_A", "pvera_lambda_d"), of each (layer, projections). These are
+    #: "qkv" or one of its letters, or "mlp" for the MLP's last linear layer.
+    modules: dict[tuple[int, str], dict[str, Tensor]] = field(default_factory=dict)
     #: PEFT's names of the tensors in `modules`.
     names: list[str] = field(default_factory=list)
     #: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", if the folder holds them.

@@ -6,8 +6,9 @@ and those columns of B' that are not zero: an exported adapter has its targets a
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +66,7 @@ def import_peft(
         tensors |= {f"head.{name}": tensor for name, tensor in adapter.head.items()}
     assert num_classes is not None  # `_require_head`
     model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
-    model.members[0].fill(tensors)
+    model.members[0].load_state_dict(tensors, strict=False)
     return model.eval()
 
 
@@ -136,39 +137,53 @@ def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     key = adapter.config["peft_type"].lower()
     rank = adapter.config["r"]
     dim = layers[0].dim
-    fused = adapter.is_fused
     halves = 2 if key == "pvera" else 1
-    rows_of_B = 3 * dim if fused else dim
-    A, B = _matrices(adapter, {f"{key}_A": (halves * rank, dim), f"{key}_B": (rows_of_B, rank)})
-    d = adapter.by_projection(f"{key}_lambda_d", halves * rank)
-    b = adapter.by_projection(f"{key}_lambda_b", dim, rows=True)
-    rows = dict(zip(b, B.unflatten(0, (3, -1)), strict=True)) if fused else dict.fromkeys(b, B)
+    outputs = 3 if adapter.is_fused else 1
+    shapes = {f"{key}_A": (halves * rank, dim), f"{key}_B": (outputs * dim, rank)}
+    A, B = _matrices(adapter, shapes)
+    d_of = adapter.by_projection(f"{key}_lambda_d", halves * rank)
+    b_of = adapter.by_projection(f"{key}_lambda_b", dim, rows=True)
 
-    # B of a projection is (d, R); it counts as zero while all its λ_b are.
-    columns = _columns(adapter, {letter: rows[letter] * b[letter].any() for letter in rows})
-    read_columns = [column for letter in columns for column in columns[letter]]
-    if fused and len(set(read_columns)) < len(read_columns):
-        halves = 1  # several projections read one z: the mean alone has a counterpart
+    A = A.unflatten(0, (halves, rank)).movedim(2, 0)  # (d, halves, R)
+    d = torch.stack(list(d_of.values()), 1)  # (layers, p, halves · R)
+    d = d.unflatten(2, (halves, rank)).movedim(2, 1)  # (layers, halves, p, R)
+    b = torch.stack(list(b_of.values()), 1)  # (layers, p, d)
+    if adapter.is_fused:
+        return _fused_vera(adapter, A, B, d[:, :, 0], b)
+    return _as_vera("".join(b_of), "shared", A.unsqueeze(2), B.T.unsqueeze(0), d, b)
 
-    # VeRA's tensors have no axis of halves.
-    half = slice(2) if halves == 2 else 0
-    A = A.unflatten(0, (-1, rank)).movedim(2, 0)[:, half]  # (d, *halves, R)
-    pairs = list(columns) if fused else list(columns)[:1]
-    tensors = {
-        # (d, *halves, p, r) and (p, r, d)
-        "shared.A": torch.stack([A[..., columns[letter]] for letter in pairs], -2),
-        "shared.B": torch.stack([rows[letter][:, columns[letter]].T for letter in pairs]),
-    }
-    for i in range(len(layers)):
-        d_of_layer = {letter: d[letter][i].unflatten(0, (-1, rank))[half] for letter in columns}
-        parts = [d_of_layer[letter][..., columns[letter]] for letter in columns]
-        tensors[f"layers.{i}.d"] = torch.stack(parts, -2)  # (*halves, p, r)
-        tensors[f"layers.{i}.b"] = torch.stack([b[letter][i] for letter in columns])  # (p, d)
 
-    cls = PVeRA if halves == 2 else VeRA
-    r = tensors["shared.B"].shape[1]
-    pair = "position" if fused else "shared"
-    return cls(rank=r, alpha=1.0, targets="".join(columns), pair=pair), tensors
+def _fused_vera(adapter: AdapterFolder, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:
+    """Divide A (d, halves, R), B (3 d, R), d (layers, halves, R) and b (layers, 3, d) by target."""
+    rows = B.unflatten(0, (3, -1))
+    # B of a projection counts as zero while all its λ_b are.
+    read_rows = rows * b.any(2).any(0).view(3, 1, 1)
+    columns = _columns(adapter, dict(zip("qkv", read_rows, strict=True)))
+    letters = ["qkv".index(letter) for letter in columns]
+    index = torch.tensor(list(columns.values()))  # (p, r)
+    if len(index.unique()) < index.numel():
+        # Several projections read one z: the mean alone has a counterpart.
+        A, d = A[:, :1], d[:, :1]
+    B = torch.stack([rows[i, :, column].T for i, column in zip(letters, index, strict=True)])
+    return _as_vera("".join(columns), "position", A[..., index], B, d[..., index], b[:, letters])
+
+
+def _as_vera(targets: str, pair: str, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:
+    """Return PVeRA of two halves, VeRA of one, whose tensors have no axis of halves."""
+    cls: Any = PVeRA
+    if A.shape[1] == 1:
+        cls, A, d = VeRA, A[:, 0], d[:, 0]
+    tensors = _by_layer(d=d, b=b) | {"shared.A": A, "shared.B": B}
+    return cls(rank=B.shape[1], alpha=1.0, targets=targets, pair=pair), tensors
+
+
+def _by_layer(**stacked: Tensor) -> dict[str, Tensor]:
+    """Return a member's tensors of each layer, from those of all layers (layers, ...)."""
+    tensors = {}
+    for name, of_layers in stacked.items():
+        for i, tensor in enumerate(of_layers):
+            tensors[f"layers.{i}.{name}"] = tensor
+    return tensors
 
 
 def _columns(
@@ -226,18 +241,16 @@ def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
             changed.add(letter)
     columns = _columns(adapter, B, changed)
 
-    tensors = {}
-    for i in range(len(layers)):
-        A_of_layer = [A[letter][i, columns[letter]].T for letter in columns]
-        B_of_layer = [B[letter][i][:, columns[letter]].T for letter in columns]
-        tensors[f"layers.{i}.A"] = torch.stack(A_of_layer, 1)  # (d, p, r)
-        tensors[f"layers.{i}.B"] = torch.stack(B_of_layer)  # (p, r, d)
-        if is_dora:
-            tensors[f"layers.{i}.m"] = torch.stack([m[letter][i] for letter in columns])  # (p, d)
+    all_A = torch.stack([A[letter][:, columns[letter]] for letter in columns], 1)
+    all_B = torch.stack([B[letter][:, :, columns[letter]] for letter in columns], 1)
+    # (layers, d, p, r) and (layers, p, r, d)
+    tensors = _by_layer(A=all_A.movedim(3, 1), B=all_B.mT)
+    if is_dora:
+        tensors |= _by_layer(m=torch.stack([m[letter] for letter in columns], 1))
 
     divisor = rank**0.5 if adapter.config.get("use_rslora") else rank
     scale = adapter.config["lora_alpha"] / divisor
-    r = tensors["layers.0.B"].shape[1]
+    r = all_B.shape[3]
     cls = DoRA if is_dora else LoRA
     return cls(rank=r, alpha=scale * r, targets="".join(columns)), tensors
 
@@ -259,15 +272,11 @@ def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     if "q" in scales and not torch.equal(scales["q"], torch.ones_like(scales["q"])):
         raise InputError(f"{adapter.path} scales queries, which (IA)³ does not")
     hidden = adapter.stack("ia3_l", "mlp", 1, layers[0].mlp_out.in_features)  # (layers, 1, 4d)
-
-    tensors = {}
-    for i in range(len(layers)):
-        tensors[f"layers.{i}.l_kv"] = torch.stack([scales[letter][i, :, 0] for letter in "kv"])
-        tensors[f"layers.{i}.l_ff"] = hidden[i, 0]
-    return IA3(), tensors
+    l_kv = torch.stack([scales["k"], scales["v"]], 1)  # (layers, 2, d, 1)
+    return IA3(), _by_layer(l_kv=l_kv[..., 0], l_ff=hidden[:, 0])
 
 
-IMPORTS: dict[str, Callable[[AdapterFolder, list[EncoderLayer]], Import]] = {
+IMPORTS = {
     "PVERA": _vera,
     "VERA": _vera,
     "LORA": _low_rank,

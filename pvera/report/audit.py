@@ -481,7 +481,7 @@ def check_costs(paper: Published) -> Findings:
     vit = backbones.shapes("dinov2_b")
     for method in (PVeRA(), VeRA()):
         printed = float(paper.quote(f"flops_{method.key}"))
-        counted = cost.count(vit, method)
+        counted = cost.count_cost(vit, method)
         base = counted.backbone_multiply_adds
         percent = 100 * ((counted.sampled or counted.inference) - base) / base
         recomputed = f"{percent:.2f} % of {base / cost.GIGA:.2f} G multiply-adds"

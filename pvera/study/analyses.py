@@ -237,7 +237,7 @@ def focus(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np
         "frozen": with d = 1 and b = 0, which leaves x A on the frozen backbone.
     """
     test = tests[analysis.dataset]
-    masks = suite.RECIPES[analysis.dataset].draw("test").masks
+    masks = suite.SYNTHETIC_TASKS[analysis.dataset].draw("test").masks
     assert masks is not None, "tasks with objects have masks"
     arrays = {"adapted": _focus(model, test, masks)}
     adapter: Any
@@ -276,6 +276,6 @@ def latent_maps(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[s
         "labels": labels[images].astype(np.int16),
         "pixels": _pixels(test, images),
         "mu": maps.mu.astype(np.float32),
-        "draws": maps.draws.astype(np.float32),
+        "draws": maps.samples.astype(np.float32),
         "explained": np.float64(maps.explained),
     }

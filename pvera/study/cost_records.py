@@ -73,7 +73,7 @@ def measure(profile: Profile, backbone: str) -> dict[str, Any]:
     """Return the record of a backbone: the cost of each configuration."""
     settings = config(profile, backbone)
     encoder = backbones.shapes(backbone, profile.image_size)
-    costs = [asdict(cost.count(encoder, method_of(entry))) for entry in settings["methods"]]
+    costs = [asdict(cost.count_cost(encoder, method_of(entry))) for entry in settings["methods"]]
     return {
         "schema": SCHEMA,
         "profile": profile.name,

@@ -156,7 +156,7 @@ def find_data_set(
         raise InputError(
             f"{name!r} is a data set of texts; adapters of images can be evaluated here"
         )
-    folder = "vtab-1k" if suite == "vtab" else suite
+    folder = {"vtab": "vtab-1k", "synthetic": "demo"}.get(suite, suite)
     return DataSet(name, root or DATA / folder, source)
 
 

@@ -21,7 +21,7 @@ from pvera import __version__, checkpoint, metrics
 from pvera.adapters.base import derive
 from pvera.data import inputs, tasks, vtab
 from pvera.data.inputs import Data
-from pvera.data.tasks import Task
+from pvera.data.tasks import DataSetInfo
 from pvera.model import AdaptedModel, adapt
 from pvera.study import results, training
 from pvera.study.protocol import Protocol
@@ -40,7 +40,7 @@ def ignore_step(epoch: int, limit: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(inputs.Source):
     """What a worker executes: a training (`Run`) or an analysis; it leaves one result file.
 
     A subclass adds to `known_config` and `data_config` whatever else influences its numbers, and
@@ -50,19 +50,10 @@ class Job:
     profile: str
     #: Folder of the results: the experiment's name, unless it has a folder or a value of its own.
     experiment: str
-    backbone: str
-    dataset: str
     method: str
     seed: int
     precision: str
-    data_root: str
     results_root: str
-    #: A local file of the backbone's weights, instead of the published ones.
-    weights: str | None = None
-    #: Pixels of an image's side, instead of the backbone's own.
-    image_size: int | None = None
-    #: Only the first ones of each split.
-    images: int | None = None
     #: Arrays and adapter are kept, not the record alone.
     keep: bool = True
 
@@ -82,7 +73,7 @@ class Job:
 
     def data_config(self) -> dict:
         """Return the part of `config` that is read from data and weights: hashes and sizes."""
-        return inputs.describe_backbone(self)
+        return inputs.describe_backbone(self.model_key)
 
     def config(self) -> dict:
         """Return everything that influences the numbers of the result, and nothing else."""
@@ -204,7 +195,7 @@ class Run(Job):
         }
         return record, files if self.keep else {}
 
-    def _describe_data(self, task: Task) -> dict:
+    def _describe_data(self, task: DataSetInfo) -> dict:
         if task.suite == "vtab":
             return vtab.provenance(self.data_root, self.dataset)
         return tasks.provenance(self.data_root, self.dataset)

@@ -20,7 +20,7 @@ from tiny import refused
 
 from pvera import InputError
 from pvera.data import custom, picture_folders, split_files, store, tasks
-from pvera.data.split_files import SPLIT_OF
+from pvera.data.split_files import FILE_OF
 from pvera.report import analyses
 from pvera.report.tables import benchmark, uncertainty
 from pvera.study import results
@@ -33,7 +33,7 @@ def lists(root, name="mine") -> dict[str, dict[str, int]]:
     classes = tasks.find_task(name, root).classes
     return {
         part: split_files.read_split_file(root / name, split, classes)
-        for part, split in SPLIT_OF.items()
+        for part, split in FILE_OF.items()
     }
 
 
@@ -75,7 +75,7 @@ def test_split_and_order_follow_from_content_alone(pictures, copy, tmp_path):
     tables = {name: custom.split(source)[0] for name, source in sources.items()}
     assert tables["as is"].drop(columns="path").equals(tables["renamed"].drop(columns="path"))
     parts = {
-        name: table[table.label == "rocket"].set_index("content").part
+        name: table[table.label == "rocket"].set_index("content").split
         for name, table in tables.items()
     }
     assert parts["as is"].equals(parts["fewer"])
@@ -204,7 +204,7 @@ def test_pictures_are_equal_by_their_pixels(copy):
         "; with the pixels of another: 3"
     )
     alike = table[table.path.str.contains("cat/twin|cat/grey1.png")]
-    assert len(alike) == 4 and alike.part.nunique() == 1, "they stay in one split"
+    assert len(alike) == 4 and alike.split.nunique() == 1, "they stay in one split"
     splits_of(copy, "train", "val", "test")
     with pytest.raises(InputError, match="equal pictures in two splits .test/cat/"):
         custom.split(copy)

@@ -26,7 +26,7 @@ def root(tmp_path, monkeypatch):
     monkeypatch.setenv(store.CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(store, "CHUNK", 20)
     source = np.random.default_rng(0)
-    for split in split_files.SPLITS:
+    for split in split_files.SPLIT_FILES:
         (tmp_path / "digits" / split).mkdir(parents=True)
         for i in range(COUNT):
             pixels = source.integers(256, size=(20, 30, 3), dtype=np.uint8)
@@ -150,10 +150,10 @@ def test_decodes_once_into_a_read_only_map(root, monkeypatch):
 
 def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
     expected = hashlib.sha256()
-    for split in split_files.SPLITS:
+    for split in split_files.SPLIT_FILES:
         expected.update(decoded(root, split))
         expected.update(np.arange(COUNT, dtype=np.int64) % 10)
-    loaded = [load(root, split) for split in split_files.SPLITS]
+    loaded = [load(root, split) for split in split_files.SPLIT_FILES]
     assert inputs.digest(loaded) == expected.hexdigest()
     (kept,) = (store.store_folder() / "digests").iterdir()
     kept.write_text("")  # a full disk may leave it empty
@@ -168,11 +168,15 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
 def test_keys_tell_all_that_a_split_depends_on(root, monkeypatch):
     def keys(size=32) -> list[str]:
         return [
-            image_splits.list_split(root, "digits", split, size)[1] for split in split_files.SPLITS
+            image_splits.list_split(root, "digits", split, size)[1]
+            for split in split_files.SPLIT_FILES
         ]
 
     first = keys()
-    assert first == [load(root, split).key for split in split_files.SPLITS] and len(set(first)) == 3
+    assert (
+        first == [load(root, split).key for split in split_files.SPLIT_FILES]
+        and len(set(first)) == 3
+    )
     lists = (root / "digits/test.txt").read_text()
     (root / "digits/test.txt").write_text(lists.replace(" 9", " 8", 1))
     assert [key in first for key in keys()] == [True, True, False]

@@ -16,24 +16,25 @@ QUICK = (
     "counting",
 )  # the tasks of the profile `demo`; all twelve take a minute
 EACH = [
-    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in suite.RECIPES
+    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+    for name in suite.SYNTHETIC_TASKS
 ]
 
 
 @functools.cache
-def made(name: str) -> dict[str, suite.Part]:
-    return suite.make(suite.RECIPES[name])
+def made(name: str) -> dict[str, suite.SyntheticSplit]:
+    return suite.make(suite.SYNTHETIC_TASKS[name])
 
 
 def test_four_tasks_of_each_category():
-    categories = [recipe.category for recipe in suite.RECIPES.values()]
+    categories = [recipe.category for recipe in suite.SYNTHETIC_TASKS.values()]
     assert sorted(categories) == sorted(("natural", "specialized", "structured") * 4)
 
 
 @pytest.mark.parametrize("name", EACH)
 def test_the_published_pixels_and_their_masks(name):
     """Means inside and outside a mask explain more of its image than those of another mask."""
-    recipe, parts, task = suite.RECIPES[name], made(name), tasks.find_task(name)
+    recipe, parts, task = suite.SYNTHETIC_TASKS[name], made(name), tasks.find_task(name)
     assert suite.digest(parts) == recipe.sha256
     assert (task.test_images, task.classes) == (len(parts["test"].labels), len(recipe.classes))
     seen = [{image.tobytes() for image in part.images} for part in parts.values()]
@@ -66,8 +67,11 @@ def test_no_handwritten_digit_stands_in_two_splits():
 
 def test_digests_tell_splits_labels_and_pixels_apart():
     images = np.random.default_rng(0).integers(256, size=(2, 32, 32, 3), dtype=np.uint8)
-    parts = {split: suite.Part(images, np.array([0, 1])) for split in suite.COUNTS}
-    others = suite.Part(images[::-1], np.array([0, 1])), suite.Part(images, np.array([1, 0]))
+    parts = {split: suite.SyntheticSplit(images, np.array([0, 1])) for split in suite.COUNTS}
+    others = (
+        suite.SyntheticSplit(images[::-1], np.array([0, 1])),
+        suite.SyntheticSplit(images, np.array([1, 0])),
+    )
     changed = [parts | {split: other} for split in parts for other in others]
     assert len({suite.digest(these) for these in (parts, *changed)}) == 1 + 3 * 2
 
@@ -85,10 +89,10 @@ def test_script_makes_one_task_once_and_nothing_for_bad_input(tmp_path, capsys, 
     scripts.execute("make_suite", *arguments)
     read = [image_splits.load_split(tmp_path, "counting", split, 32) for split in suite.COUNTS]
     parts = {
-        split: suite.Part(part.images, part.labels)
+        split: suite.SyntheticSplit(part.images, part.labels)
         for split, part in zip(suite.COUNTS, read, strict=True)
     }
-    recipe, manifest = suite.RECIPES["counting"], folder / suite.MANIFEST
+    recipe, manifest = suite.SYNTHETIC_TASKS["counting"], folder / suite.MANIFEST
     assert suite.digest(parts) == json.loads(manifest.read_text())["sha256"]
     written = manifest.stat().st_mtime_ns
     assert scripts.outcome("make_suite", capsys, *arguments) == (0, f"1 tasks in {tmp_path}\n", "")

@@ -222,7 +222,7 @@ def test_the_copies_are_distinguished_by_content(tmp_path):
         "lossless",
         None,
     ]
-    for split in split_files.SPLITS:
+    for split in split_files.SPLIT_FILES:
         path = tmp_path / "kitti" / (tmp_path / f"kitti/{split}.txt").read_text().split()[0]
         path.unlink()
         Image.new("RGB", (8, 8)).save(path, "JPEG")

@@ -16,7 +16,8 @@ EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
 def forget() -> None:
     """Look at weights and data anew, as another process would."""
-    for cached in (inputs._describe, inputs._load_backbone, inputs._load_data, inputs._sha256):
+    inputs.describe_backbone.cache_clear()
+    for cached in (inputs._load_backbone, inputs._load_data, inputs._sha256):
         cached.cache_clear()
 
 

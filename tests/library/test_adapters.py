@@ -223,7 +223,7 @@ def test_counts_agree_and_leave_the_vit_as_it_was(vit, method):
     vit.train().norm.weight.requires_grad_(False)
     before, counted = (
         {name: p.requires_grad for name, p in vit.named_parameters()},
-        cost.count(vit, method, CLASSES),
+        cost.count_cost(vit, method, CLASSES),
     )
     bare = counted.backbone_multiply_adds
     assert counted.merged == (None if method.key in ("bottleneck", "adaptformer") else bare)
@@ -231,7 +231,7 @@ def test_counts_agree_and_leave_the_vit_as_it_was(vit, method):
     assert (counted.head_multiply_adds, counted.head_parameters) == (24 * CLASSES, 25 * CLASSES)
     assert cost.trained_parameters(vit, method) == counted.adapter_parameters
     assert vit.training and before == {name: p.requires_grad for name, p in vit.named_parameters()}
-    assert cost.count(vit.to("meta"), method, CLASSES) == counted
+    assert cost.count_cost(vit.to("meta"), method, CLASSES) == counted
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
@@ -261,14 +261,16 @@ def test_fvcore_counts_the_same(vit, method):
 
 def test_a_case_by_hand(vit):
     """2 layers of width 24, 17 tokens; the adapter of r = 8 on q and v."""
-    counted = cost.count(vit, PVeRA(rank=8))
+    counted = cost.count_cost(vit, PVeRA(rank=8))
     patches = 16 * (3 * 8 * 8) * 24
     projections, attention = 17 * (72 + 24 + 96 + 96) * 24, 2 * 17 * 17 * 24
     assert counted.backbone_multiply_adds == 2 * (projections + attention) + patches
     assert counted.inference - counted.backbone_multiply_adds == 2 * 2 * (17 * 24 * 8 + 17 * 8 * 24)
     assert counted.sampled - counted.backbone_multiply_adds == 2 * 2 * (17 * 24 * 16 + 17 * 8 * 24)
     assert counted.adapter_parameters == 2 * 2 * (2 * 8 + 24)
-    fixed, vera = (cost.count(vit, method) for method in (PVeRA(rank=8, sigma=1.0), VeRA(rank=8)))
+    fixed, vera = (
+        cost.count_cost(vit, method) for method in (PVeRA(rank=8, sigma=1.0), VeRA(rank=8))
+    )
     assert (fixed.sampled, fixed.adapter_parameters) == (vera.inference, vera.adapter_parameters)
     assert counted.frozen_parameters == 2 * (24 * 16 + 8 * 24)
     assert counted.backbone_parameters == sum(p.numel() for p in vit.parameters())

@@ -270,8 +270,8 @@ def test_adaptation_by_hand():
 
 @pytest.mark.parametrize("method", [pvera.PVeRA(rank=8), pvera.VeRA(rank=8)], ids=str)
 def test_maps_without_draws(method):
-    maps = latents.maps(trained(method), make_images(), draws=0)
-    assert maps.mu.shape == (3, 4, 4) and maps.draws.shape == (0, 3, 4, 4)
+    maps = latents.maps(trained(method), make_images(), samples=0)
+    assert maps.mu.shape == (3, 4, 4) and maps.samples.shape == (0, 3, 4, 4)
 
 
 def test_a_pass_leaves_the_model_as_it_was():
@@ -286,8 +286,8 @@ def test_a_pass_leaves_the_model_as_it_was():
 def test_maps_are_the_first_principal_component(registers):
     vit = make_vit(reg_tokens=registers) if registers else make_vit()
     model, images = trained(pvera.PVeRA(rank=8), vit), make_images(4)
-    maps = latents.maps(model, images, draws=3, seed=5)
-    assert maps.mu.shape == (4, 4, 4) and maps.draws.shape == (3, 4, 4, 4)
+    maps = latents.maps(model, images, samples=3, seed=5)
+    assert maps.mu.shape == (4, 4, 4) and maps.samples.shape == (3, 4, 4, 4)
     mu, sigma = (
         part[:, 1 + registers :, 0].double().numpy()
         for part in latents.last_layer(model, images, "q")
@@ -301,6 +301,6 @@ def test_maps_are_the_first_principal_component(registers):
     assert np.corrcoef(maps.mu.ravel(), np.linalg.norm(flat, axis=1))[0, 1] >= 0
     # A draw differs from the mean by noise of variance Σ_i (σ_i a_i)², so this has variance one.
     scale = np.sqrt(((sigma * axes[0]) ** 2).sum(-1)).reshape(4, 4, 4)
-    many = latents.maps(model, images, draws=400, seed=5).draws
+    many = latents.maps(model, images, samples=400, seed=5).samples
     assert ((many - maps.mu) / scale).std() == pytest.approx(1, abs=0.03)
     assert abs(((many - maps.mu) / scale).mean()) < 0.03

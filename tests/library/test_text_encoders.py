@@ -80,7 +80,7 @@ def test_sorted_texts_keep_their_labels():
     """Texts of 3, 1, 2 and 1 tokens; equal lengths stay in their order."""
     tokens = torch.tensor([[1, 2, 3], [4, 0, 0], [5, 6, 0], [7, 0, 0]])
     inputs = {"input_ids": tokens, "attention_mask": (tokens > 0).long()}
-    split = glue.TextSplit(inputs, np.array([10, 11, 12, 13])).by_length()
+    split = glue.TextSplit(inputs, torch.tensor([10, 11, 12, 13])).by_length()
     assert split.inputs["input_ids"].tolist() == [[4, 0, 0], [7, 0, 0], [5, 6, 0], [1, 2, 3]]
     assert split.inputs["attention_mask"].sum(1).tolist() == [1, 1, 2, 3]
     assert split.labels.tolist() == [11, 13, 12, 10]
@@ -162,7 +162,7 @@ def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
 
 def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
     texts = glue.load_split(text_folder, "rte", "test")
-    batch = glue.TextData(glue.tokenize(encoder, texts), torch.device("cpu"))
+    batch = glue.tokenize(encoder, texts)
     alone = [
         dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt"))
         for *text, _ in texts.values

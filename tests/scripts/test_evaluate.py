@@ -39,7 +39,10 @@ def digits(tmp_path_factory):
     """The folder of the demonstration suite, with its digits."""
     root = tmp_path_factory.mktemp("demo")
     suite.write(
-        suite.RECIPES["digits"], suite.make(suite.RECIPES["digits"]), root, lambda count: None
+        suite.SYNTHETIC_TASKS["digits"],
+        suite.make(suite.SYNTHETIC_TASKS["digits"]),
+        root,
+        lambda count: None,
     )
     return root
 

@@ -116,7 +116,7 @@ def test_latents(profile, root):
         assert stored["shown"].tolist() == [0, 2, 4, 7, 9], "the first image of each"
         expected = latents.maps(model, test[stored["shown"]], 4, 0)
         np.testing.assert_allclose(stored["mu"], expected.mu, atol=1e-4)
-        np.testing.assert_allclose(stored["draws"], expected.draws, atol=1e-4)
+        np.testing.assert_allclose(stored["draws"], expected.samples, atol=1e-4)
         np.testing.assert_array_equal(stored["pixels"], split.images[stored["shown"]])
     assert results.read_arrays(vera.path)["draws"].shape == (0, 5, 4, 4)
     assert stored["draws"].shape == (4, 5, 4, 4)
@@ -210,7 +210,7 @@ def test_focus_is_the_auroc_of_lengths_at_the_patches_of_the_object(profile, roo
     run.execute()
     stored = results.read_arrays(run.path)
     model, test, _ = opened(run)
-    masks = suite.RECIPES["digits"].draw("test").masks[:IMAGES]
+    masks = suite.SYNTHETIC_TASKS["digits"].draw("test").masks[:IMAGES]
     share = masks.reshape(IMAGES, 4, 8, 4, 8).mean((2, 4)).reshape(IMAGES, -1)
     kept = (share >= 0.1) | (share == 0)
     for name in ("adapted", "frozen"):

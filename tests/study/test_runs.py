@@ -292,16 +292,16 @@ class BiasAdapter(pvera.Adapter):
         self.targets = method.targets
         self.bias = torch.nn.Parameter(torch.zeros(len(method.targets), dim))
 
-    def project(self, x, y, positions):
-        targets, at = self.matching(positions)
-        parts = list(y.unbind(2))
-        for i, j in zip(targets, at):
-            parts[j] = parts[j] + self.bias[i].to(y.dtype)
-        return torch.stack(parts, 2)
+    def project(self, x, y, projections):
+        target_index, output_index = self.matching(projections)
+        outputs = list(y.unbind(2))
+        for i, j in zip(target_index, output_index):
+            outputs[j] = outputs[j] + self.bias[i].to(y.dtype)
+        return torch.stack(outputs, 2)
 
-    def merge_projection(self, weight, bias, positions):
-        targets, at = self.matching(positions)
-        bias[at] += self.bias[targets]
+    def merge_projection(self, weight, bias, projections):
+        target_index, output_index = self.matching(projections)
+        bias[output_index] += self.bias[target_index]
         return weight, bias
 
 

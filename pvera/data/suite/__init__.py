@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pvera.data.suite.drawing import COUNTS, Part
+from pvera.data.suite.drawing import COUNTS, SyntheticSplit
 from pvera.data.suite.natural import FLOWERS, SCENES, TEXTURES, digits, flowers, scenes, textures
 from pvera.data.suite.specialized import (
     BLOOD,
@@ -48,7 +48,7 @@ MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SyntheticTask:
     """One task."""
 
     title: str
@@ -56,8 +56,8 @@ class Recipe:
     category: str
     #: Names of the classes.
     classes: tuple[str, ...]
-    #: (split, random numbers) -> Part; its name is the task's.
-    build: Callable[[str, np.random.Generator], Part]
+    #: (split, random numbers) -> SyntheticSplit; its name is the task's.
+    build: Callable[[str, np.random.Generator], SyntheticSplit]
 
     @property
     def name(self) -> str:
@@ -69,27 +69,27 @@ class Recipe:
         """The published `digest`."""
         return SHA256[self.name]
 
-    def draw(self, split: str) -> Part:
+    def draw(self, split: str) -> SyntheticSplit:
         """Draw one split. Its random numbers depend on the task and the split alone."""
         seed = [*self.name.encode(), list(COUNTS).index(split)]
         return self.build(split, np.random.default_rng(seed))
 
 
-_RECIPES = (
-    Recipe("Digits", "natural", tuple("0123456789"), digits),
-    Recipe("Textures", "natural", TEXTURES, textures),
-    Recipe("Flowers", "natural", tuple(FLOWERS), flowers),
-    Recipe("Scenes", "natural", SCENES, scenes),
-    Recipe("Nuclei", "specialized", tuple(INDEX), nuclei),
-    Recipe("Vessels", "specialized", tuple(CALIBERS), vessels),
-    Recipe("Land cover", "specialized", LANDCOVER, landcover),
-    Recipe("Blood", "specialized", BLOOD, blood),
-    Recipe("Counting", "structured", OBJECTS, counting),
-    Recipe("Sprites", "structured", COLUMNS, sprites),
-    Recipe("Distance", "structured", SPANS, distance),
-    Recipe("Azimuth", "structured", AZIMUTHS, azimuth),
+_TASKS = (
+    SyntheticTask("Digits", "natural", tuple("0123456789"), digits),
+    SyntheticTask("Textures", "natural", TEXTURES, textures),
+    SyntheticTask("Flowers", "natural", tuple(FLOWERS), flowers),
+    SyntheticTask("Scenes", "natural", SCENES, scenes),
+    SyntheticTask("Nuclei", "specialized", tuple(INDEX), nuclei),
+    SyntheticTask("Vessels", "specialized", tuple(CALIBERS), vessels),
+    SyntheticTask("Land cover", "specialized", LANDCOVER, landcover),
+    SyntheticTask("Blood", "specialized", BLOOD, blood),
+    SyntheticTask("Counting", "structured", OBJECTS, counting),
+    SyntheticTask("Sprites", "structured", COLUMNS, sprites),
+    SyntheticTask("Distance", "structured", SPANS, distance),
+    SyntheticTask("Azimuth", "structured", AZIMUTHS, azimuth),
 )
-RECIPES = {recipe.name: recipe for recipe in _RECIPES}
+SYNTHETIC_TASKS = {task.name: task for task in _TASKS}
 
 #: `digest` of each task as published; other versions of the packages may give other pixels.
 SHA256 = {
@@ -121,46 +121,46 @@ WITH_OBJECTS = (
 )
 
 
-def make(recipe: Recipe) -> dict[str, Part]:
+def make(task: SyntheticTask) -> dict[str, SyntheticSplit]:
     """Make all splits of one task."""
-    return {split: recipe.draw(split) for split in COUNTS}
+    return {split: task.draw(split) for split in COUNTS}
 
 
 def _path(split: str, index: int) -> str:
     return f"images/{split}/{index:04d}.png"
 
 
-def digest(parts: dict[str, Part]) -> str:
+def digest(splits: dict[str, SyntheticSplit]) -> str:
     """Return the SHA-256 of the hashes of all splits, which are of paths, labels and pixels."""
     sums = ""
-    for split, part in parts.items():
+    for split, drawn in splits.items():
         sha = hashlib.sha256()
-        for i, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
+        for i, (image, label) in enumerate(zip(drawn.images, drawn.labels, strict=True)):
             sha.update(f"{_path(split, i)} {label}\n".encode())
             sha.update(image.tobytes())
         sums += sha.hexdigest()
     return hashlib.sha256(sums.encode()).hexdigest()
 
 
-def is_made(recipe: Recipe, folder: Path) -> bool:
+def is_made(task: SyntheticTask, folder: Path) -> bool:
     """Return whether `folder` holds this version of the task; it never holds a part of it."""
     try:
-        return json.loads((folder / MANIFEST).read_text())["recipe"] == recipe.sha256
+        return json.loads((folder / MANIFEST).read_text())["recipe"] == task.sha256
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def write(
-    recipe: Recipe,
-    parts: dict[str, Part],
+    task: SyntheticTask,
+    splits: dict[str, SyntheticSplit],
     root: Path,
     progress: Callable[[int], Any] = lambda images: None,
 ) -> dict[str, Any]:
     """Write one task to `<root>/<name>`, which is replaced, whole or not at all.
 
     Args:
-        recipe: The task.
-        parts: Its splits.
+        task: The task.
+        splits: Its splits.
         root: Folder of the suite.
         progress: Called with 1 after each image.
 
@@ -170,15 +170,15 @@ def write(
     Raises:
         InputError: The system refuses to write.
     """
-    folder = root / recipe.name
-    partial = root / f".{recipe.name}.partial"
+    folder = root / task.name
+    partial = root / f".{task.name}.partial"
     with catch_os_errors(root):
         # What a call left that was killed.
         shutil.rmtree(partial, ignore_errors=True)
         try:
-            for split, part in parts.items():
-                _write_split(partial, split, part, progress)
-            manifest = {"classes": recipe.classes, "recipe": recipe.sha256, "sha256": digest(parts)}
+            for split, drawn in splits.items():
+                _write_split(partial, split, drawn, progress)
+            manifest = {"classes": task.classes, "recipe": task.sha256, "sha256": digest(splits)}
             (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
@@ -187,10 +187,12 @@ def write(
     return manifest
 
 
-def _write_split(folder: Path, split: str, part: Part, progress: Callable[[int], Any]) -> None:
+def _write_split(
+    folder: Path, split: str, drawn: SyntheticSplit, progress: Callable[[int], Any]
+) -> None:
     (folder / "images" / split).mkdir(parents=True)
     lines = []
-    for i, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
+    for i, (image, label) in enumerate(zip(drawn.images, drawn.labels, strict=True)):
         path = _path(split, i)
         Image.fromarray(image).save(folder / path, compress_level=1)
         lines.append(f"{path} {label}\n")

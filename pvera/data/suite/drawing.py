@@ -15,7 +15,7 @@ DOWN, RIGHT = np.meshgrid(_CENTRES, _CENTRES, indexing="ij")
 
 
 @dataclass(frozen=True)
-class Part:
+class SyntheticSplit:
     """One split."""
 
     #: (n, 32, 32, 3) uint8.
@@ -118,19 +118,19 @@ def photograph(
     rng: np.random.Generator,
     masks: np.ndarray | None = None,
     noise: float = 0,
-) -> Part:
+) -> SyntheticSplit:
     """Return a split of images under noise and in random contrast.
 
     Args:
         images: (n, 32, 32, 3), 0 to 255; changed in place.
         labels: (n,).
         rng: Random numbers.
-        masks: As in `Part`.
+        masks: As in `SyntheticSplit`.
         noise: Standard deviation in grey levels.
     """
     if noise:
         images += noise * rng.standard_normal(images.shape)
-    return Part(to_uint8(change_contrast(images, rng)), labels, masks)
+    return SyntheticSplit(to_uint8(change_contrast(images, rng)), labels, masks)
 
 
 def coverage(distance: np.ndarray) -> np.ndarray:

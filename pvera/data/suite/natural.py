@@ -7,7 +7,7 @@ from pvera.data.suite.drawing import (
     DOWN,
     RIGHT,
     SIDE,
-    Part,
+    SyntheticSplit,
     balanced_labels,
     change_contrast,
     colour_fields,
@@ -31,7 +31,7 @@ def handwritten(split: str, rng: np.random.Generator) -> np.ndarray:
     return rng.permutation(np.resize(split_members(1797, split), COUNTS[split]))
 
 
-def digits(split: str, rng: np.random.Generator) -> Part:
+def digits(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw handwritten digits (UCI, 8 x 8) in light ink of any hue on a dark random scene.
 
     797 of them make the 2,000 test images.
@@ -64,13 +64,13 @@ def digits(split: str, rng: np.random.Generator) -> Part:
     lightness = scene.mean(axis=(1, 2, 3)) + rng.uniform(60, 110, count)
     colours = lightness[:, None] + rng.uniform(-40, 40, size=(count, 3))
     paint(scene, ink, colours)
-    return Part(to_uint8(scene), data.target[which].astype(np.int64), ink > 0.5)
+    return SyntheticSplit(to_uint8(scene), data.target[which].astype(np.int64), ink > 0.5)
 
 
 TEXTURES = ("clouds", "stripes", "weave", "cells", "dots", "scratches")
 
 
-def textures(split: str, rng: np.random.Generator) -> Part:
+def textures(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw six kinds of textures in two random colours, scale and direction, under noise."""
     labels = balanced_labels(len(TEXTURES), split, rng)
     count = len(labels)
@@ -144,7 +144,7 @@ FLOWERS = {
 }
 
 
-def flowers(split: str, rng: np.random.Generator) -> Part:
+def flowers(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw seven kinds of flowers in any colour, tilted, among leaves.
 
     Number and shape of the petals tell them apart.
@@ -202,7 +202,7 @@ def _outlines(aside: np.ndarray, labels: np.ndarray) -> np.ndarray:
 SCENES = ("sea", "hills", "mountains", "forest", "city", "road")
 
 
-def scenes(split: str, rng: np.random.Generator) -> Part:
+def scenes(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw six kinds of landscapes at any time of day; skyline or ground tell them apart."""
     labels = balanced_labels(len(SCENES), split, rng)
     count = len(labels)

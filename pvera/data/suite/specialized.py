@@ -8,7 +8,7 @@ from pvera.data.suite.drawing import (
     DOWN,
     RIGHT,
     SIDE,
-    Part,
+    SyntheticSplit,
     balanced_labels,
     coverage,
     paint,
@@ -28,7 +28,7 @@ INDEX = {
 }
 
 
-def nuclei(split: str, rng: np.random.Generator) -> Part:
+def nuclei(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw a section with 14 to 24 nuclei, stained blue or brown as in a Ki-67 slide.
 
     The label is the share of brown ones, the proliferation index. Both stains (haematoxylin and
@@ -96,7 +96,7 @@ CALIBERS = {
 }
 
 
-def vessels(split: str, rng: np.random.Generator) -> Part:
+def vessels(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw a fundus with up to three blood vessels.
 
     The label is the caliber of the one at the centre, if any. The mask holds that one alone, and
@@ -149,7 +149,7 @@ def _distance_to_curve(offset: float, rng: np.random.Generator) -> np.ndarray:
 LANDCOVER = ("meadow", "forest", "fields", "orchard", "river", "road", "town", "industry")
 
 
-def landcover(split: str, rng: np.random.Generator) -> Part:
+def landcover(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw satellite tiles of eight kinds of land, in any season's and sensor's colours."""
     labels = balanced_labels(len(LANDCOVER), split, rng)
     count = len(labels)
@@ -205,7 +205,7 @@ def _cover_land(image: np.ndarray, kind: str, rng: np.random.Generator) -> None:
 BLOOD = ("lymphocyte", "monocyte", "neutrophil", "eosinophil", "basophil")
 
 
-def blood(split: str, rng: np.random.Generator) -> Part:
+def blood(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw a white blood cell among red ones in a stained smear.
 
     The label is its kind, which nucleus and granules tell.

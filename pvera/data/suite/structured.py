@@ -8,7 +8,7 @@ from pvera.data.suite.drawing import (
     DOWN,
     RIGHT,
     SIDE,
-    Part,
+    SyntheticSplit,
     balanced_labels,
     colour_fields,
     coverage,
@@ -43,7 +43,7 @@ _SHAPES = (_square, _ellipse, _heart)
 COLUMNS = tuple(map(str, range(16)))
 
 
-def sprites(split: str, rng: np.random.Generator) -> Part:
+def sprites(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw white squares, ellipses and hearts on black, with the factors of dSprites.
 
     3 shapes, 6 scales from 0.5 to 1, 40 orientations over a full turn and 32 x 32 positions, as in
@@ -66,13 +66,13 @@ def sprites(split: str, rng: np.random.Generator) -> Part:
         samples = inside(u / size, v / size).reshape(-1, SIDE, 4, SIDE, 4)
         images[chosen] = samples.mean(axis=(2, 4))
     grey = np.repeat(to_uint8(255 * images)[..., None], 3, axis=-1)
-    return Part(grey, (across // 2).astype(np.int64), images > 0.5)
+    return SyntheticSplit(grey, (across // 2).astype(np.int64), images > 0.5)
 
 
 OBJECTS = tuple("12345678")
 
 
-def counting(split: str, rng: np.random.Generator) -> Part:
+def counting(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw 1 to 8 objects of any colour, shape and size on a random scene; none hides another."""
     labels = balanced_labels(len(OBJECTS), split, rng)
     count = len(labels)
@@ -105,7 +105,7 @@ DISTANCES = (4.0, 5.5, 7.5, 10.0, 14.0, 20.0, 30.0)
 SPANS = tuple(f"{near:g} to {far:g}" for near, far in pairwise(DISTANCES))
 
 
-def distance(split: str, rng: np.random.Generator) -> Part:
+def distance(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw one to four boxes, cones and balls on a plane; the label is the nearest's distance.
 
     The camera's height is fixed and its pitch varies, so an object's distance follows from where
@@ -158,7 +158,7 @@ def _draw_object(
 AZIMUTHS = tuple(map(str, range(0, 360, 45)))
 
 
-def azimuth(split: str, rng: np.random.Generator) -> Part:
+def azimuth(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw a car or a chair from above, as in smallNORB; the label is the azimuth of the view."""
     labels = balanced_labels(len(AZIMUTHS), split, rng)
     count = len(labels)

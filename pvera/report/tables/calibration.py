@@ -69,7 +69,7 @@ def expected(samples: Iterable[Uncertainty]) -> float:
     It is that of labels drawn from PVeRA's own scores, of one pass: the geometric
     mean over data sets and seeds.
     """
-    aces = [metrics.calibrated_errors(run.single_pass)["ace"] for run in samples]
+    aces = [metrics.calibrated_ace(run.single_pass) for run in samples]
     # Per adapter: the mean logarithm over drawn sets of labels.
     logs = [np.log(drawn).mean() for drawn in aces]
     return 100 * float(np.exp(np.mean(logs)))
