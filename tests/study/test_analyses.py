@@ -95,7 +95,9 @@ def test_the_results_of_an_analysis_can_be_read_without_its_adapter(profile, roo
         path.unlink()
     (read,) = load_uncertainty(root, "mine")
     stored = results.read_arrays(run.path)
-    np.testing.assert_array_equal(read.single_correct, stored["single_predicted"] == stored["labels"])
+    np.testing.assert_array_equal(
+        read.single_correct, stored["single_predicted"] == stored["labels"]
+    )
     assert [example.pixels.shape for example in read.examples] == [(32, 32, 3)] * 2
 
 

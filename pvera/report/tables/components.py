@@ -69,7 +69,7 @@ CONTRASTS = {
     "noise": Contrast(
         "no_kl",
         "no_noise",
-        "PVeRA with noise − without (β = 0)",
+        "PVeRA: noise − none, both with β = 0",
         "The noise makes PVeRA more accurate (β = 0)",
     ),
     "latent_dropout": Contrast(
