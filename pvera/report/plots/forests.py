@@ -87,7 +87,9 @@ def _contrast(ax: Axes, frame: pd.DataFrame) -> None:
 
 def _in_lines(name: str) -> str:
     """Break the name of a contrast into lines."""
-    return name.replace(" with latent", "\nwith latent").replace(" (β", "\n(β")
+    for end in (" VeRA with latent", " both with", " (β"):
+        name = name.replace(end, "\n" + end.strip())
+    return name
 
 
 def _block_title(ax: Axes, heading: str) -> None:
