@@ -78,6 +78,10 @@ CONTRASTS = {
         "PVeRA − VeRA with latent dropout",
         "PVeRA is more accurate than VeRA with latent dropout",
     ),
+    # With β = 0 both have the same search.
+    "equal_search": Contrast(
+        "no_kl", "latent_dropout", "PVeRA without KL term − VeRA with latent dropout"
+    ),
     "learned_sigma": Contrast(
         "no_kl",
         "fixed_sigma",
