@@ -167,22 +167,14 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     method: Any = member.method
     shared: Any = member.shared
     count = len(method.targets)
-    if len(layers[0].projections) == 1:
-        # The targets of a fused layer read different blocks of A' and write others of B'.
-        block_of = list(range(count))
-        output_index = ["qkv".index(letter) for letter in method.targets]
-        outputs = 3
-    else:
-        # So do separate targets read blocks with pairs of their own; each writes all of its output.
-        block_of = list(range(count)) if method.pair == "position" else [0] * count
-        output_index = [0] * (max(block_of) + 1)
-        outputs = 1
+    is_fused = len(layers[0].projections) == 1
+    block_of, output_index, outputs = _vera_blocks(method, is_fused)
     blocks = len(output_index)
 
     # PEFT has no fixed σ, and a separate λ_d has no noise in other targets' blocks: it holds the
     # mean.
     has_noise = isinstance(method, PVeRA) and method.sigma is None
-    samples = has_noise and (outputs == 3 or blocks == 1)
+    samples = has_noise and (is_fused or blocks == 1)
     key = "pvera" if samples else "vera"
     halves = 2 if samples else 1
     A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]
@@ -208,6 +200,18 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     config["projection_prng_key"] = derive(weights_sha256(pair))
     tensors = {f"base_model.{key}_{name}": tensor for name, tensor in pair.items()}
     return Export(config, modules, tensors)
+
+
+def _vera_blocks(method: Any, is_fused: bool) -> tuple[list[int], list[int], int]:
+    """Return each target's block of A' and B', each block's output, and the number of outputs."""
+    targets = method.targets
+    own_blocks = list(range(len(targets)))
+    if is_fused:
+        # The targets read different blocks of A' and write different outputs.
+        return own_blocks, ["qkv".index(letter) for letter in targets], 3
+    # A separate layer has one output, and a block of its own if its pair is its own.
+    block_of = own_blocks if method.pair == "position" else [0] * len(targets)
+    return block_of, [0] * (max(block_of) + 1), 1
 
 
 def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
