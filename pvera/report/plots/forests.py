@@ -95,7 +95,7 @@ def _in_lines(name: str) -> str:
 def _block_title(ax: Axes, heading: str) -> None:
     """Write the title of a setting at the upper left of its first panel."""
     ax.annotate(
-        heading.replace(", ", ",\n", 1),
+        heading.replace(", ", ",\n", 1).replace(" (", "\n("),
         (0, 1),
         (-4, 0),
         "axes fraction",
