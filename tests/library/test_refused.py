@@ -219,7 +219,7 @@ CALLS = [
         lambda: latents.maps(adapted(VeRA(rank=8, targets="kv")), IMAGES, 1),
         "adapts 'kv', and so has no latent for 'q'",
     ),
-    (lambda: latents.maps(adapted(), IMAGES, -1), "draws must be a whole number from 0, not -1"),
+    (lambda: latents.maps(adapted(), IMAGES, -1), "samples must be a whole number from 0, not -1"),
     (
         lambda: pvera.sample(with_numbers(adapted(), "d", math.nan), IMAGES, k=2),
         "sample(): layers.1.d holds NaN",

@@ -12,7 +12,7 @@ from pvera import InputError
 from pvera.data import inputs
 from pvera.files import sha256
 from pvera.report import published
-from pvera.study import results
+from pvera.study import jobs, results
 from pvera.study.jobs import Run
 from pvera.study.plan import ANALYSES, list_jobs
 from pvera.study.profiles import Profile
@@ -353,10 +353,10 @@ def recorded(monkeypatch):
     def config(run) -> dict:
         return read(run.path).config
 
-    def describe_backbone(run) -> dict:
+    def backbone(run) -> dict:
         return {name: value for name, value in config(run).items() if name in names}
 
-    monkeypatch.setattr(inputs, "describe_backbone", describe_backbone)
+    monkeypatch.setattr(jobs.Job, "data_config", backbone)
     monkeypatch.setattr(inputs, "data_sha256", lambda run, *tested: config(run)["data_sha256"])
     return read
 
