@@ -43,7 +43,7 @@ class Page:
         Folders lie in the nearest folder above the notebook that holds pyproject.toml. Sets
         matplotlib's defaults.
         """
-        matplotlib.rcParams.update(plots.DEFAULTS)  # type: ignore[arg-type]
+        matplotlib.rcParams.update(plots.DEFAULTS)
         folders = [Path.cwd(), *Path.cwd().parents]
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
         results, figures = root / "results", root / "figures"

@@ -200,3 +200,10 @@ def test_trainings_that_learned_nothing_are_counted():
     """With ten classes, equal scores have the loss log 10 = 2.303; the limit is 95 % of it."""
     runs = ablation_runs({"digits": [[1.0, 2.18, 1.2, 2.3], [1.1, 2.2, 1.1, 1.0]]})
     assert parsed(ablations.ablation(runs, "rank", RANK))["failed"].tolist() == [0, 1, 0, 1]
+
+
+def test_a_grid_of_another_length_stands_without_the_papers_values():
+    two_ranks = {"digits": [[1.0, 0.5], [1.2, 1.0]]}
+    table = ablations.ablation(ablation_runs(two_ranks, values=[8, 40]), "rank", RANK)
+    assert list(table.printed_panels()[""]) == ["r = 8", "r = 40"]
+    assert cells(table)["Loss, here"] == ["<ins>1.100</ins>", "**0.750**"]

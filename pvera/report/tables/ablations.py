@@ -160,7 +160,8 @@ def ablation(records: Records, hyperparameter: str, paper: pd.DataFrame) -> Tabl
     ours = losses(records, hyperparameter)
     data = ablation_data(records, ours, hyperparameter, paper)
     names = [value_title(value) for value in ours]
-    has_other_values = any(data["published_value"].dropna() != data[hyperparameter])
+    published = data["published_value"].dropna()
+    has_other_values = any(published != data.loc[published.index, hyperparameter])
     if has_other_values:
         names = [
             f"{name} ({printed})"
