@@ -19,8 +19,8 @@ from pvera.data.image_splits import ImageData
 from pvera.errors import InputError
 from pvera.model import AdaptedModel
 from pvera.study import results
-from pvera.study.jobs import Job, OnStep, Run
-from pvera.study.training import batches, predict
+from pvera.study.jobs import Job, Run
+from pvera.study.training import OnStep, batches, predict
 
 #: Test data by name of the data set.
 Tests = Mapping[str, ImageData]

@@ -8,7 +8,6 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,17 +25,16 @@ from pvera.model import AdaptedModel, adapt
 from pvera.study import results, training
 from pvera.study.protocol import Protocol
 from pvera.study.records import IDENTITY, SCHEMA
-from pvera.study.training import History, MemberConfig, TrainingConfig
+from pvera.study.training import (
+    History,
+    MemberConfig,
+    OnStep,
+    TrainingConfig,
+    ignore_step,
+)
 
 #: States of jobs that have their result.
 ENDED = ("done", "diverged")
-
-#: Called with the epochs that are done, and their largest number.
-OnStep = Callable[[int, int], None]
-
-
-def ignore_step(epoch: int, limit: int) -> None:
-    """Report no progress."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,14 @@ Scores = dict[str, list]
 RUNNING, STOPPED, LIMIT, DIVERGED = "running", "stopped early", "epoch limit", "diverged"
 
 
+#: Called with the epochs that are done, and their largest number.
+OnStep = Callable[[int, int], None]
+
+
+def ignore_step(epoch: int, limit: int) -> None:
+    """Report no progress."""
+
+
 @dataclass(frozen=True)
 class MemberConfig:
     """One member of the grid."""
@@ -116,7 +124,7 @@ def fit(
     config: TrainingConfig,
     protocol: Protocol,
     seed: int,
-    on_step: Callable[[int, int], None] = lambda epoch, limit: None,
+    on_step: OnStep = ignore_step,
 ) -> list[History]:
     """Train all members of a grid.
 
@@ -375,7 +383,7 @@ def make_optimizer(
 
 def adapter_parameters(member: Member) -> list[torch.nn.Parameter]:
     """Return the parameters of a member's adapters; linear probing has none."""
-    return list(torch.nn.ModuleList(member.layers).parameters())
+    return [p for adapter in member.layers for p in adapter.parameters()]
 
 
 class Replay:

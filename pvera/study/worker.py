@@ -31,7 +31,7 @@ from pvera.study.plan import Plan
 DIVERGED = "no member has a finite loss; try a lower --learning-rate, with --replace"
 
 #: Called with a job, its epochs that are done and their number; with 0 of 0 when it has ended.
-OnStep = Callable[[Job, int, int], None]
+OnJobStep = Callable[[Job, int, int], None]
 
 
 def failure_file(job: Job) -> Path:
@@ -68,7 +68,7 @@ def claimed(job: Job, timeout: float = 0) -> Iterator[bool]:
 
 
 def work(
-    plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, keep_going: bool = False
+    plan: Plan, device: str = "cpu", on_step: OnJobStep = lambda *_: None, keep_going: bool = False
 ) -> None:
     """Execute jobs of a plan until each is done, here or by another worker.
 
@@ -108,7 +108,7 @@ def work(
         raise RuntimeError(f"{len(failed)} runs failed, the first is {failed[0].name}")
 
 
-def _succeeds(job: Job, device: str, on_step: OnStep, keep_going: bool) -> bool:
+def _succeeds(job: Job, device: str, on_step: OnJobStep, keep_going: bool) -> bool:
     """Execute a job; with `keep_going`, return whether it came to an end."""
     try:
         job.execute(device, partial(on_step, job))
@@ -153,7 +153,7 @@ def work_together(plan: Plan, jobs: list[Job], workers: int, device: str) -> Non
             _in_processes(plan, workers, device, on_step)
 
 
-def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> None:
+def _in_processes(plan: Plan, workers: int, device: str, on_step: OnJobStep) -> None:
     """Work in several processes. Each has a pipe of its own, for its steps and for its error.
 
     They are forked from a server, so they inherit neither this process's threads nor its CUDA
