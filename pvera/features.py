@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -129,7 +129,7 @@ def pooled(
 def _mean_of_tokens(hidden: Tensor, tokens: Tensor | None) -> Tensor:
     """Return the mean (batch, dim) of hidden (batch, tokens, dim), without padding."""
     if tokens is None:
-        tokens = torch.ones(hidden.shape[:2], device=hidden.device)
+        return hidden.mean(1)
     weights = tokens.to(hidden.dtype).unsqueeze(-1)
     return (hidden * weights).sum(1) / weights.sum(1)
 
@@ -155,11 +155,8 @@ def example_features(encoder: nn.Module, shape: Sequence[int], pool: str = "firs
     has_compiler = "torch._dynamo" in sys.modules  # its import takes seconds
     try:
         encoder.eval()
-        with ExitStack() as contexts:
-            eager = torch.compiler.set_stance("force_eager") if has_compiler else nullcontext()
-            contexts.enter_context(eager)
-            contexts.enter_context(torch.autocast(device.type, enabled=False))
-            contexts.enter_context(exact_products())
+        eager = torch.compiler.set_stance("force_eager") if has_compiler else nullcontext()
+        with eager, torch.autocast(device.type, enabled=False), exact_products():
             output = encoder(**inputs) if isinstance(inputs, dict) else encoder(inputs)
         return pooled(encoder, output, pool)[0]
     finally:
