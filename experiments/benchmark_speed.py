@@ -52,7 +52,7 @@ from pvera import (
 )
 from pvera.adapters import Method
 from pvera.errors import import_extra, run_script
-from pvera.features import encode_images, input_shape
+from pvera.features import input_shape, pooled
 from pvera.files import require_writable
 from pvera.hooks import training_attention
 from pvera.report.table import update_csv
@@ -205,7 +205,7 @@ class Bench:
         def function() -> None:
             with training.autocast(self.device, "float32"), torch.inference_mode(not backward):
                 for _ in range(passes):
-                    outputs = encode_images(self.cast, images)
+                    outputs = pooled(self.cast, self.cast(images))
                 if backward:
                     outputs.float().sum().backward()
 

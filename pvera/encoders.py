@@ -56,21 +56,16 @@ class EncoderLayer:
             letter: "q", "k" or "v".
 
         Raises:
-            InputError: The weight is quantised or sharded (`why_not_linear`).
+            InputError: As `require_plain`.
         """
-        for linear, projections in self.projections:
-            if letter in projections:
-                if not torch.compiler.is_compiling() and (why := why_not_linear(linear)):
-                    raise InputError(
-                        f"DoRA reads the frozen weights: {why}, not the numbers of an nn.Linear"
-                    )
-                weights, biases = self.split(linear, projections)
-                index = projections.index(letter)
-                return weights[index], biases[index]
-        raise KeyError(letter)
+        linear, projections = next(pair for pair in self.projections if letter in pair[1])
+        weights, biases = self.split(linear, projections)
+        index = projections.index(letter)
+        return weights[index], biases[index]
 
     def split(self, linear: nn.Linear, projections: str) -> tuple[Tensor, Tensor]:
         """Return weights (p, d_out, d_in) and biases (p, d_out) of the p `projections`."""
+        require_plain(linear)
         bias = self.separate_bias if self.separate_biases else linear.bias
         if bias is None:
             bias = linear.weight.new_zeros(linear.out_features)
@@ -92,20 +87,24 @@ class EncoderLayer:
         return torch.cat([biases.get(letter, zeros) for letter in "qkv"])
 
 
-def why_not_linear(linear: nn.Linear) -> str:
-    """Return why `linear` is not x Wᵀ + b with a W that can be read and written; "" if it is.
+def require_plain(linear: nn.Linear) -> None:
+    """Raise InputError unless `linear` is x Wᵀ + b with a W that can be read and written.
 
     8-bit layers hold codes, and of a sharded layer a process holds a part.
     """
+    if torch.compiler.is_compiling():
+        return
     weight: Any = linear.weight
-    if (
+    if not (
         type(linear).forward is nn.Linear.forward
         and type(weight) in (Tensor, nn.Parameter)
         and "weight" in linear._parameters  # torch's pruning computes it in each pass
         and weight.is_floating_point()
     ):
-        return ""
-    return f"{type(linear).__name__} holds {weight.dtype} in {type(weight).__name__}"
+        raise InputError(
+            f"this backbone can neither be merged nor take DoRA: {type(linear).__name__} holds "
+            f"{weight.dtype} in {type(weight).__name__}, not the numbers of an nn.Linear"
+        )
 
 
 def uncompiled(module: Any) -> Any:
@@ -124,19 +123,14 @@ def class_name(module: Any) -> str:
 
 
 def require_numbers(module: nn.Module) -> None:
-    """Raise InputError for weights on the meta device, as accelerate's offloading leaves them."""
+    """Raise InputError for weights on the meta device, as offloading leaves them, or sharded."""
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.is_meta:
             advice = "load the weights first, without offloading"
             raise InputError(f"{name} is on the meta device, and has no numbers here: {advice}")
-
-
-def require_whole(module: nn.Module) -> None:
-    """Raise InputError for parameters on the meta device and for sharded ones."""
-    require_numbers(module)
-    if any(hasattr(parameter, "full_tensor") for parameter in module.parameters()):
-        advice = "gather them into an adapted model of one process first"
-        raise InputError(f"the weights are sharded (FSDP2): {advice}")
+        if hasattr(tensor, "full_tensor"):
+            advice = "gather the weights into an adapted model of one process first"
+            raise InputError(f"{name} is sharded (FSDP2): {advice}")
 
 
 # Names of an encoder's modules
@@ -246,12 +240,8 @@ def register_encoder(
         mlp_norm: The norm before the MLP; None if it follows the MLP.
 
     Raises:
-        InputError: The class is one of timm or transformers, or `projections` are neither one nor
-            three.
+        InputError: `projections` are neither one nor three.
     """
-    is_module = isinstance(cls, type) and issubclass(cls, nn.Module)
-    if not is_module or _is_of(cls, "timm", "transformers"):
-        raise InputError(f"register_encoder() takes a module's class of your own, not {cls!r}")
     linears = [projections] if isinstance(projections, str) else list(projections)
     if len(linears) not in (1, 3):
         raise InputError(
@@ -264,12 +254,8 @@ def register_encoder(
 
 def is_own(encoder: nn.Module) -> bool:
     """Return whether the encoder's class is neither timm's nor transformers'."""
-    return not _is_of(type(uncompiled(encoder)), "timm", "transformers")
-
-
-def _is_of(cls: type, *packages: str) -> bool:
-    """Return whether `cls` is derived from a class of one of these packages."""
-    return any(base.__module__.split(".")[0] in packages for base in cls.__mro__)
+    packages = {base.__module__.split(".")[0] for base in type(uncompiled(encoder)).__mro__}
+    return packages.isdisjoint({"timm", "transformers"})
 
 
 # Find an encoder's layers, then check them
@@ -284,14 +270,9 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
         InputError: The encoder is of an unknown kind, its layers differ in width (Hiera) or have
             keys that are narrower than queries, or its features are not one vector of that width.
     """
-    name = class_name(encoder)
     names = REGISTERED.get(type(uncompiled(encoder))) or transformers_names(encoder) or TIMM
-    if names.pools and not getattr(encoder, "use_head", True):
-        raise InputError(f"{name} pools nothing: create it with vision_use_head=True")
-
     layers = _find_layers(encoder, names)
-    _require_projections(name, layers)
-    _require_one_width(name, layers)
+    _require_linears(class_name(encoder), layers)
     if names is TIMM and not is_own(encoder):
         _require_timm_features(encoder, layers[0].dim)
     return layers
@@ -302,12 +283,9 @@ def _find_layers(encoder: nn.Module, names: ModuleNames) -> list[EncoderLayer]:
         modules = cast(Any, encoder.get_submodule(names.layers))
         return [_find_parts(module, names) for module in modules]
     except (AttributeError, TypeError) as error:
-        advice = HELP
-        if names is TIMM and _is_of(type(uncompiled(encoder)), "transformers"):
-            advice = f"of transformers take one of {', '.join(TRANSFORMERS)}"
         raise InputError(
             f"{class_name(encoder)} has layers of another form than those that are adapted: "
-            f"{error}; {advice}"
+            f"{error}; {HELP}"
         ) from None
 
 
@@ -346,38 +324,25 @@ def _first(layer: nn.Module, alternatives: Sequence[str]) -> list[Any]:
     return [layer.get_submodule(name) for name in alternatives[-1].split()]
 
 
-def _require_projections(name: str, layers: list[EncoderLayer]) -> None:
-    """Raise InputError unless a linear layer of its own computes each projection at full width."""
-    linears = []
+def _require_linears(name: str, layers: list[EncoderLayer]) -> None:
+    """Raise InputError unless linear layers of their own lead from one width to the same width."""
+    if not layers:
+        raise InputError(f"{name} has no layers; {HELP}")
+    width = getattr(layers[0].projections[0][0], "in_features", 0)
+    found = []
     for layer in layers:
-        for linear, projections in layer.projections:
-            is_linear = isinstance(linear, nn.Linear)
-            if not is_linear or linear.out_features != len(projections) * linear.in_features:
+        for linear, parts in [*layer.projections, (layer.mlp_out, "y")]:
+            if not isinstance(linear, nn.Linear) or linear.out_features != len(parts) * width:
+                found_here = " ".join(str(linear).split())
                 raise InputError(
-                    f"{name} makes {', '.join(projections)} by {described(linear)}, and not each "
-                    f"at the input's width by an nn.Linear; {HELP}"
+                    f"{name}: {found_here} is no linear layer to {len(parts)} times the width of "
+                    f"the first layer; {HELP}"
                 )
-            linears.append(linear)
-        linears.append(layer.mlp_out)
-    if len(set(linears)) < len(linears):
+            found.append(linear)
+    if len(set(found)) < len(found):
         raise InputError(
             f"{name} uses one linear layer in two places, and each needs an adapter of its own"
         )
-
-
-def _require_one_width(name: str, layers: list[EncoderLayer]) -> None:
-    """Raise InputError unless all layers have one width, to which their MLPs lead."""
-    widths = sorted({layer.dim for layer in layers})
-    if len(widths) != 1:
-        found = f"layers of widths {widths}" if layers else "no layers"
-        raise InputError(f"{name} has {found}; {HELP}")
-    for layer in layers:
-        last = layer.mlp_out
-        if not isinstance(last, nn.Linear) or last.out_features != widths[0]:
-            raise InputError(
-                f"{name}: {described(last)} is no linear layer to the width {widths[0]} "
-                "at an MLP's end"
-            )
 
 
 def _require_timm_features(encoder: nn.Module, width: int) -> None:
@@ -400,8 +365,3 @@ def _require_timm_features(encoder: nn.Module, width: int) -> None:
         raise InputError(
             f"{name} is not supported: its features are not one vector of the layers' width {width}"
         )
-
-
-def described(module: nn.Module) -> str:
-    """Return class and options of a module in one line."""
-    return f"{type(module).__name__}({' '.join(module.extra_repr().split())})"

@@ -4,7 +4,6 @@ import importlib
 import io
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,9 +38,9 @@ def as_input_error(what: str, advice: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
-        # Not textwrap.shorten, which drops a long path and all that follows it.
-        reason, *more = textwrap.wrap(words, LONGEST_REASON)
-        message = f"{what}: {reason}{' …' if more else ''}"
+        if len(words) > LONGEST_REASON:
+            words = words[:LONGEST_REASON] + " …"
+        message = f"{what}: {words}"
         if advice:
             message += f"; {advice}"
         raise InputError(message) from None

@@ -3,14 +3,14 @@
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pvera.encoders import class_name, transformers_names
-from pvera.errors import InputError
+from pvera.encoders import HELP, EncoderLayer, class_name, is_own, transformers_names
+from pvera.errors import InputError, as_input_error
 
 #: Features of a text: its first token, or the mean of its tokens, as sentence encoders are trained.
 POOLS = ("first", "mean")
@@ -47,7 +47,6 @@ def _image_size(encoder: Any) -> Any:
     sizes = (
         getattr(getattr(encoder, "patch_embed", None), "img_size", None),
         getattr(encoder, "img_size", None),
-        getattr(encoder, "image_size", None),
         getattr(getattr(encoder, "config", None), "image_size", None),
         config.get("input_size", ())[1:],  # NaFlexViT
     )
@@ -63,23 +62,16 @@ def _image_size(encoder: Any) -> Any:
 def require_inputs(inputs: Any, encoder: nn.Module) -> None:
     """Raise InputError unless `inputs` are a batch of images, or of texts for a text encoder."""
     if reads_text(encoder):
-        texts = list(inputs.values()) if isinstance(inputs, Mapping) else []
-        if not texts or not all(isinstance(text, Tensor) and text.shape[0] for text in texts):
-            raise InputError(
-                "the model takes texts: a mapping of tensors (batch, tokens) of at least one text, "
-                "as a tokenizer returns with return_tensors='pt', "
-                f"not {type(inputs).__name__}"
-            )
-        return
-    given = type(inputs).__name__
-    if isinstance(inputs, Tensor):
-        if inputs.ndim == 4 and inputs.shape[0] and inputs.is_floating_point():
-            return
-        given = f"{inputs.dtype} of shape {tuple(inputs.shape)}"
-    raise InputError(
-        "the model takes images: a floating-point tensor (batch, 3, height, width) of at least one "
-        f"image, not {given}"
-    )
+        takes = "texts: a mapping of tensors, as a tokenizer returns with return_tensors='pt'"
+        fits = isinstance(inputs, Mapping) and all(isinstance(t, Tensor) for t in inputs.values())
+    else:
+        takes = "images: a floating-point tensor (batch, 3, height, width)"
+        fits = isinstance(inputs, Tensor) and inputs.ndim == 4 and inputs.is_floating_point()
+    if not fits:
+        given = type(inputs).__name__
+        if isinstance(inputs, Tensor):
+            given = f"{inputs.dtype} of shape {tuple(inputs.shape)}"
+        raise InputError(f"the model takes {takes}, not {given}")
 
 
 def token_mask(texts: Mapping[str, Tensor], pool: str) -> Tensor | None:
@@ -97,24 +89,6 @@ def token_mask(texts: Mapping[str, Tensor], pool: str) -> Tensor | None:
             "padding comes first, or alone, in a text: pad on the right (tokenizer.padding_side)"
         )
     return tokens
-
-
-def encode_images(encoder: nn.Module, images: Tensor) -> Tensor:
-    """Return the features (batch, dim) of images. InputError if the encoder refuses their size."""
-    if torch.compiler.is_compiling():
-        return pooled(encoder, encoder(images))
-    try:
-        return pooled(encoder, encoder(images))
-    except (AssertionError, ValueError, RuntimeError) as error:
-        size = input_shape(encoder)
-        given = tuple(images.shape[1:])
-        # Images of the right size fail for another reason.
-        if isinstance(error, (InputError, torch.OutOfMemoryError)) or size == given:
-            raise
-        reason = " ".join(str(error).split())
-        raise InputError(
-            f"{class_name(encoder)} is for images {size}, not {given}: {reason}"
-        ) from error
 
 
 def pooled(
@@ -155,7 +129,7 @@ def pooled(
 def _mean_of_tokens(hidden: Tensor, tokens: Tensor | None) -> Tensor:
     """Return the mean (batch, dim) of hidden (batch, tokens, dim), without padding."""
     if tokens is None:
-        tokens = torch.ones(hidden.shape[:2], device=hidden.device)
+        return hidden.mean(1)
     weights = tokens.to(hidden.dtype).unsqueeze(-1)
     return (hidden * weights).sum(1) / weights.sum(1)
 
@@ -181,11 +155,8 @@ def example_features(encoder: nn.Module, shape: Sequence[int], pool: str = "firs
     has_compiler = "torch._dynamo" in sys.modules  # its import takes seconds
     try:
         encoder.eval()
-        with ExitStack() as contexts:
-            eager = torch.compiler.set_stance("force_eager") if has_compiler else nullcontext()
-            contexts.enter_context(eager)
-            contexts.enter_context(torch.autocast(device.type, enabled=False))
-            contexts.enter_context(exact_products())
+        eager = torch.compiler.set_stance("force_eager") if has_compiler else nullcontext()
+        with eager, torch.autocast(device.type, enabled=False), exact_products():
             output = encoder(**inputs) if isinstance(inputs, dict) else encoder(inputs)
         return pooled(encoder, output, pool)[0]
     finally:
@@ -203,6 +174,39 @@ def _example_inputs(encoder: nn.Module, shape: Sequence[int]) -> Any:
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     numbers = (torch.arange(count, dtype=torch.float64, device="cpu") ** 2).sin()
     return numbers.view(1, *shape).to(example.device, example.dtype)
+
+
+def require_called(encoder: nn.Module, layers: Sequence[EncoderLayer]) -> None:
+    """Raise InputError unless an encoder of your own class uses the parts that it names.
+
+    It calls each of them in a pass, and returns one vector of the layers' width for an image.
+    """
+    if not is_own(encoder) or next(encoder.parameters()).is_meta:
+        return
+    title = class_name(encoder)
+    shape = input_shape(encoder)
+    message = f"{title} does not compute an image {shape}, the size that it names"
+    names = {module: name for name, module in encoder.named_modules()}
+    called: set[nn.Module] = set()
+    handles = []
+    for module in names:
+        handles.append(module.register_forward_pre_hook(lambda part, _: called.add(part)))
+    try:
+        with as_input_error(message):
+            features = example_features(encoder, shape)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+    width = layers[0].dim
+    if features.shape != (width,):
+        raise InputError(
+            f"{title} returns {len(features)} numbers for an image, not {width}: remove its head"
+        )
+    for layer in layers:
+        for module in [*layer.linears, layer.attention, layer.mlp, layer.mlp_norm]:
+            if module is not None and module not in called:
+                raise InputError(f"{title} does not call its {names[module]} in a pass; {HELP}")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import secrets
 import shutil
@@ -10,8 +9,6 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pvera.errors import InputError, catch_os_errors
 
@@ -97,15 +94,8 @@ def digest(content: Any) -> str:
 
 def json_value(value: Any) -> Any:
     """Return `value` in JSON's types: NumPy's as Python's, tuples as lists, NaN as None."""
-    if isinstance(value, dict):
-        return {str(key): json_value(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_value(item) for item in value]
-    if isinstance(value, (np.generic, np.ndarray)):
-        return json_value(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    text = json.dumps(value, default=lambda array: array.tolist())
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def read_json(file: str | Path, advice: str = "") -> Any:

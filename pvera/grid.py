@@ -69,7 +69,7 @@ class Grid(nn.Module):
             InputError: A method has no distribution.
             RuntimeError: The model is merged or unloaded.
         """
-        self._require_backbone()
+        self.require_backbone()
         self._require_unmerged("holds only the mean and cannot sample")
         members = [self.members[m] for m in self.active]
         for member in members:
@@ -100,7 +100,8 @@ class Grid(nn.Module):
     def _stochastic_layers(self, members: Iterable[int]) -> list[StochasticAdapter]:
         return [adapter for m in members for adapter in self.members[m].stochastic_layers]
 
-    def _require_backbone(self) -> None:
+    def require_backbone(self) -> None:
+        """Raise RuntimeError if the model was unloaded."""
         if self.unloaded:
             raise RuntimeError("this model was unloaded: adapt the backbone again")
 

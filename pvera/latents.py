@@ -1,10 +1,8 @@
 """Latents of the last layer's adapter (Section 4.4): μ and samples of PVeRA, x A ⊙ d of VeRA.
 
-The last layer is the one closest to the head. Earlier layers use their mean, whatever the model's
-mode.
+The last layer is the one closest to the head. Earlier layers use their mean.
 """
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,8 +11,7 @@ import torch
 from torch import Tensor
 
 from pvera.adapters.base import generator
-from pvera.errors import InputError, import_extra
-from pvera.member import Member
+from pvera.errors import import_extra
 from pvera.model import AdaptedModel
 
 
@@ -25,27 +22,18 @@ def last_layer(
     """Return μ and σ of the last layer, each (n, tokens, p, r) in fp32; VeRA has no σ.
 
     Args:
-        model: PVeRA's or VeRA's, with one active member.
+        model: PVeRA's or VeRA's, with one active member, in evaluation mode.
         images: (n, 3, height, width).
         projections: The p target projections, for example "qv".
 
-    Raises:
-        InputError: The method has no latent, or no adapter for a projection, or several members are
-            active.
-        RuntimeError: The model is merged.
     """
-    member = model.one_active_member("looked into")
-    _require_latents(member, projections)
-    if model.merged:
-        raise RuntimeError("a merged model has no latent: call unmerge_() first")
-
+    (active,) = model.active
+    member = model.members[active]
     inputs: list[Tensor] = []
     linear, _ = model.encoder_layers[-1].projections[0]
     handle = linear.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
-    # VeRA with dropout has no variance, but it too samples in training mode.
-    mean = model.sampling(enabled=False) if member.is_stochastic else nullcontext()
     try:
-        with mean, model.without_kl():
+        with model.without_kl():
             model.features(images)
     finally:
         handle.remove()
@@ -56,18 +44,6 @@ def last_layer(
         return adapter.latent(inputs[0], targets).float(), None
     mu, log_sigma = adapter.distribution(inputs[0], targets)
     return mu.float(), torch.exp(log_sigma).float()
-
-
-def _require_latents(member: Member, projections: str) -> None:
-    adapter = member.layers[-1]
-    title = member.method.title
-    if not hasattr(adapter, "latent"):
-        raise InputError(f"{title} has no latent: only VeRA and PVeRA do")
-    missing = set(projections) - set(adapter.targets)
-    if missing:
-        raise InputError(
-            f"this {title} adapts {adapter.targets!r}, and so has no latent for {min(missing)!r}"
-        )
 
 
 def adaptation(model: AdaptedModel, images: Tensor) -> dict[str, Tensor]:
@@ -121,8 +97,6 @@ def maps(model: AdaptedModel, images: Tensor, samples: int, seed: int = 0) -> Ma
         samples: Number of samples; VeRA has none.
         seed: Seed of the samples.
     """
-    if type(samples) is not int or samples < 0:
-        raise InputError(f"samples must be a whole number from 0, not {samples!r}")
     PCA = import_extra("sklearn.decomposition", "study").PCA
     mean, sigma = last_layer(model, images, "q")
     mu = _at_patches(model, mean).cpu()

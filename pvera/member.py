@@ -29,6 +29,8 @@ class Member(nn.Module):
     @fixed_defaults()
     def __init__(self, method: Method, layers: Sequence[EncoderLayer], num_classes: int, seed: int):
         super().__init__()
+        if type(seed) is not int:
+            raise InputError(f"seed must be a whole number, or one for each member, not {seed!r}")
         if type(num_classes) is not int or num_classes < 0:
             raise InputError(f"num_classes must be a whole number from 0, not {num_classes!r}")
         self.method = method
@@ -38,8 +40,6 @@ class Member(nn.Module):
 
         self.shared = method.shared(self.dim, seed)
         adapters = [method.adapter(layer, i, self.shared, seed) for i, layer in enumerate(layers)]
-        for adapter in adapters:
-            self._unregister_shared(adapter)
         self.layers = cast(Sequence[Adapter], nn.ModuleList(adapters))
         self.head = linear(self.dim, num_classes, seed, "head") if num_classes else nn.Identity()
 
@@ -48,12 +48,6 @@ class Member(nn.Module):
         self.to(frozen.device, torch.promote_types(frozen.dtype, torch.float32))
         # Of the start: a user may freeze parameters later, and save them nevertheless.
         self._trainable = {name for name, p in self.named_parameters() if p.requires_grad}
-
-    def _unregister_shared(self, adapter: Adapter) -> None:
-        """Let `adapter` refer to the shared module, which is registered in the member alone."""
-        names = [name for name, child in adapter._modules.items() if child is self.shared]
-        for name in names:
-            object.__setattr__(adapter, name, adapter._modules.pop(name))
 
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trainable tensors by name, also while they are frozen."""
@@ -99,24 +93,3 @@ class Member(nn.Module):
         for index, adapter in enumerate(self.stochastic_layers):
             key = derive(seed, "sample", self.seed, index)
             adapter.source = NoiseSource(key, on_all_ranks)
-
-
-def methods_and_seeds(
-    method: Method | Sequence[Method], seed: int | Sequence[int]
-) -> tuple[list[Method], list[int]]:
-    """Return the members' methods and seeds, as many of both.
-
-    Raises:
-        InputError: Their numbers differ, or something is no method or no whole number.
-    """
-    methods = list(method) if isinstance(method, Sequence) else [method]
-    seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(methods)
-    are_methods = all(isinstance(m, Method) for m in methods)
-    if not methods or len(seeds) != len(methods) or not are_methods:
-        raise InputError(
-            "adapt() takes one method, or a non-empty sequence of methods and as many seeds"
-        )
-    for value in seeds:
-        if type(value) is not int:
-            raise InputError(f"seed must be a whole number, or one for each member, not {value!r}")
-    return methods, seeds

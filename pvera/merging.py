@@ -1,5 +1,6 @@
 """The merge of adapters into frozen weights, undone bit for bit."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import Adapter
 from pvera.adapters.base import require_finite
-from pvera.encoders import EncoderLayer, why_not_linear
+from pvera.encoders import EncoderLayer, require_plain
 from pvera.errors import InputError
 from pvera.member import Member
 
@@ -28,9 +29,6 @@ class MergedWeights:
         if not member.mergeable:
             raise InputError(f"{member.method.title} is not linear and cannot be merged")
         pairs = list(zip(layers, member.layers, strict=True))
-        for layer, adapter in pairs:
-            if adapter.hook_points:
-                _require_linear(layer)
         require_finite(member.trained(), "merge_()")
         try:
             for layer, adapter in pairs:
@@ -54,6 +52,7 @@ class MergedWeights:
                 for letter, separate in layer.separate_biases.items():
                     self._replace(separate, bias[projections.index(letter)])
         if hasattr(adapter, "hidden"):
+            require_plain(layer.mlp_out)
             self._replace(layer.mlp_out.weight, adapter.merge_hidden(layer.mlp_out.weight))
 
     def _replace(self, parameter: Tensor, value: Tensor) -> None:
@@ -70,23 +69,12 @@ class MergedWeights:
 
     def _require_unshared(self, backbone: nn.Module) -> None:
         """Raise InputError if another module, with another adapter, shares a changed parameter."""
-        names: dict[int, list[str]] = {}
-        for name, parameter in backbone.named_parameters(remove_duplicate=False):
-            names.setdefault(_address(parameter), []).append(name)
-        for changed, _ in self.originals:
-            sharing = names.get(_address(changed), [])
-            if len(sharing) > 1:
-                raise InputError(
-                    f"this backbone cannot be merged: {' and '.join(sharing)} share their numbers, "
-                    "and one adapter would change them all"
-                )
-
-
-def _require_linear(layer: EncoderLayer) -> None:
-    for linear in layer.linears:
-        if why := why_not_linear(linear):
+        parameters = backbone.named_parameters(remove_duplicate=False)
+        counts = Counter(_address(parameter) for _, parameter in parameters)
+        if any(counts[_address(changed)] > 1 for changed, _ in self.originals):
             raise InputError(
-                f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear"
+                "this backbone cannot be merged: its layers share weights, and one adapter would "
+                "change them all"
             )
 
 

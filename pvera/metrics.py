@@ -151,17 +151,13 @@ def _check(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, n
         raise InputError(
             f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)"
         )
-    require_labels(labels, probabilities.shape[1])
-    require_probabilities(probabilities)
-    return probabilities, labels.astype(np.int64)
-
-
-def require_labels(labels: np.ndarray, classes: int) -> None:
-    """Raise InputError unless labels (N,) are whole numbers from 0 to `classes` − 1."""
+    classes = probabilities.shape[1]
     if labels.min() < 0 or labels.max() >= classes or np.any(labels % 1):
         raise InputError(
             f"labels {labels.min()} to {labels.max()} are not the indices of {classes} classes"
         )
+    require_probabilities(probabilities)
+    return probabilities, labels.astype(np.int64)
 
 
 def require_probabilities(probabilities: np.ndarray) -> None:

@@ -15,18 +15,17 @@ from pvera.encoders import encoder_layers, require_numbers
 from pvera.errors import InputError
 from pvera.features import (
     POOLS,
-    encode_images,
     input_shape,
     pooled,
     reads_text,
+    require_called,
     require_inputs,
     token_mask,
 )
 from pvera.grid import Grid
 from pvera.hooks import Router
-from pvera.member import Member, methods_and_seeds
+from pvera.member import Member
 from pvera.merging import MergedWeights
-from pvera.residual_probe import require_residual_layers
 from pvera.tool_support import ToolSupport
 
 
@@ -94,12 +93,18 @@ class AdaptedModel(Grid, ToolSupport):
                 "pools"
             )
         require_unadapted(encoder)
-        methods, seeds = methods_and_seeds(method, seed)
+        methods = list(method) if isinstance(method, Sequence) else [method]
+        seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(methods)
+        are_methods = all(isinstance(m, Method) for m in methods)
+        if not methods or len(seeds) != len(methods) or not are_methods:
+            raise InputError(
+                "adapt() takes one method, or a non-empty sequence of methods and as many seeds"
+            )
         layers = encoder_layers(encoder)
         input_shape(encoder)  # `save` needs it: fail before a training
         if not shapes_only:
             require_numbers(encoder)
-        require_residual_layers(encoder, layers)
+        require_called(encoder, layers)
 
         members = [Member(m, layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
         super().__init__(members)
@@ -109,7 +114,7 @@ class AdaptedModel(Grid, ToolSupport):
         self.backbone = encoder.requires_grad_(False)
         self._merged_weights = MergedWeights()
         self._router = Router(self, encoder, layers)
-        _mark_adapted(encoder, True)
+        cast(Any, encoder)._adapted = True  # for `require_unadapted`
         self.train()
 
     def forward(
@@ -171,7 +176,7 @@ class AdaptedModel(Grid, ToolSupport):
             RuntimeError: Another member is merged, or the model was unloaded.
         """
         require_inputs(inputs, self.backbone)
-        self._require_backbone()
+        self.require_backbone()
         merged = self.merged_member
         if merged is not None and self.active != [merged]:
             raise RuntimeError(f"member {merged} is merged: call unmerge_() to compute another one")
@@ -186,7 +191,8 @@ class AdaptedModel(Grid, ToolSupport):
             return self._text_features(inputs, active)
         # The router gives each member its part of the batch, (members · batch, 3, height, width).
         images = inputs.repeat(len(active), 1, 1, 1) if len(active) > 1 else inputs
-        return encode_images(self.backbone, images).unflatten(0, (len(active), -1))
+        features = pooled(self.backbone, self.backbone(images))
+        return features.unflatten(0, (len(active), -1))
 
     def _text_features(self, texts: Mapping[str, Tensor], members: list[int]) -> Tensor:
         """Make a pass per member: DeBERTa's position embeddings have no batch to repeat."""
@@ -219,7 +225,7 @@ class AdaptedModel(Grid, ToolSupport):
         Raises:
             RuntimeError: The model is merged, and so has no variance.
         """
-        self._require_backbone()
+        self.require_backbone()
         self._require_unmerged("has no KL term")
         device = self.encoder_layers[0].projections[0][0].weight.device
         terms = [self.members[m].kl_divergence() for m in self.active]
@@ -256,16 +262,15 @@ class AdaptedModel(Grid, ToolSupport):
     def merge_(self) -> "AdaptedModel":
         """Merge the adapters (PVeRA's mean, Eq. 10) into the frozen weights.
 
-        Inference then has the backbone's cost. `unmerge_` restores the original weights bit for
-        bit. `state_dict` holds the original weights, merged or not, and `backbone.state_dict()` the
-        merged ones; both share memory with the model.
+        Inference then has the backbone's cost, and `backbone.state_dict()` holds the merged
+        weights. `unmerge_` restores the original ones bit for bit.
 
         Raises:
             InputError: Several members are active, the method is not linear, or the weights cannot
                 be changed.
         """
         member = self.one_active_member("merged")
-        self._require_backbone()
+        self.require_backbone()
         if self.merged:
             return self
         self._merged_weights.merge(self.backbone, self.encoder_layers, member)
@@ -281,13 +286,13 @@ class AdaptedModel(Grid, ToolSupport):
     def unload(self) -> nn.Module:
         """Remove the adapters and return the frozen backbone with its original weights.
 
-        The model computes nothing afterwards: RuntimeError. Its adapters can still be saved.
+        The model computes nothing afterwards: RuntimeError.
         """
         if not self.unloaded:
             self.unmerge_()
             self._router.detach()
             self.unloaded = True
-            _mark_adapted(self.backbone, False)
+            cast(Any, self.backbone)._adapted = False
         return self.backbone
 
     def __enter__(self) -> "AdaptedModel":
@@ -296,23 +301,14 @@ class AdaptedModel(Grid, ToolSupport):
     def __exit__(self, *_) -> None:
         self.unload()
 
-    def state_dict(self, *args: Any, prefix: str = "", **options: Any) -> Any:
-        """Return the state as any module does, with the original weights even while merged."""
-        state = super().state_dict(*args, prefix=prefix, **options)
-        names = {id(parameter): name for name, parameter in self.named_parameters()}
-        # Keys are those of `named_parameters`, whose tensors `state_dict` detaches.
-        for parameter, original in self._merged_weights.originals:
-            state[prefix + names[id(parameter)]] = original
-        return state
+    def state_dict(self, *args: Any, **options: Any) -> Any:
+        """Return the state as any module does. RuntimeError for a merged model."""
+        self._require_unmerged("has no state of its own")
+        return super().state_dict(*args, **options)
 
     def _load_from_state_dict(self, *args: Any) -> None:
         self._require_unmerged("takes no state")
         super()._load_from_state_dict(*args)
-
-
-def _mark_adapted(encoder: nn.Module, value: bool) -> None:
-    """Note that an adapted model holds the encoder, for `require_unadapted`."""
-    cast(Any, encoder)._adapted = value
 
 
 def require_unadapted(encoder: nn.Module) -> None:

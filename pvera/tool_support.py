@@ -5,8 +5,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from pvera.encoders import EncoderLayer, class_name
-from pvera.errors import InputError
+from pvera.encoders import EncoderLayer
 from pvera.features import input_shape
 from pvera.member import Member
 
@@ -76,30 +75,14 @@ class ToolSupport(nn.Module):
 
         Args:
             gradient_checkpointing_kwargs: As transformers' Trainer gives them.
-            **options: Others of its options, such as `every_n_layers`.
-
-        Raises:
-            InputError: The encoder is timm's, which has no such options, and a value is not the one
-                that it follows.
+            **options: Others of its options. timm's encoders have none: they recompute every layer.
         """
         encoder = cast(Any, self.backbone)
-        kwargs = gradient_checkpointing_kwargs or {}
         if hasattr(encoder, "set_grad_checkpointing"):
-            fixed = {"use_reentrant": False, "every_n_layers": 1, "offload": False}
-            for name, value in (kwargs | options).items():
-                if fixed.get(name) != value:
-                    raise InputError(
-                        "timm's encoders checkpoint every layer, without options: "
-                        f"leave out {name}={value!r}"
-                    )
             encoder.set_grad_checkpointing()
-        elif hasattr(encoder, "gradient_checkpointing_enable"):
-            encoder.gradient_checkpointing_enable(kwargs or {"use_reentrant": False}, **options)
         else:
-            raise InputError(
-                f"{class_name(encoder)} has no method set_grad_checkpointing, as timm's encoders "
-                "have"
-            )
+            kwargs = gradient_checkpointing_kwargs or {"use_reentrant": False}
+            encoder.gradient_checkpointing_enable(kwargs, **options)
 
     def _let_layers_checkpoint(self) -> None:
         """Set the mode of transformers' layers, which checkpoint in training mode alone."""

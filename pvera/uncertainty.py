@@ -32,12 +32,10 @@ def sample(
         (k, batch, classes).
 
     Raises:
-        InputError: The method has no distribution, or k < 1.
+        InputError: The method has no distribution.
         RuntimeError: The model is merged.
     """
     require_adapted(model, "sample")
-    if type(k) is not int or k < 1:
-        raise InputError(f"k must be a positive integer, not {k!r}")
     for member in model.active:
         require_finite(model.members[member].trained(), "sample()")
     with model.sampling(seed), model.without_kl():
@@ -104,7 +102,6 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
     low = statistics["low"]
     high = statistics["high"]
     votes = statistics["votes"]
-    metrics.require_labels(labels, votes.shape[1])
     return Estimates(
         labels=labels,
         sd=statistics["sd"],

@@ -38,9 +38,8 @@ def register(cls: type[Method]) -> type[Method]:
         `cls`.
 
     Raises:
-        InputError: `cls` is no frozen dataclass derived from `Method`, or its key is not its own.
+        InputError: The key is another method's.
     """
-    _require_method(cls)
     known = METHODS.setdefault(cls.key, cls)
     if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise InputError(
@@ -48,21 +47,6 @@ def register(cls: type[Method]) -> type[Method]:
         )
     METHODS[cls.key] = cls  # also a class that a notebook has defined again
     return cls
-
-
-def _require_method(cls: type) -> None:
-    """Raise InputError unless `cls` is a frozen dataclass of hyperparameters with a name."""
-    # The class's own dictionary: an inherited decorator would not know its fields.
-    is_dataclass = "__dataclass_params__" in getattr(cls, "__dict__", ())
-    if not is_dataclass or not issubclass(cls, Method):
-        raise InputError(
-            f"{cls!r} is no method: derive it from pvera.Method and decorate it as a frozen "
-            "dataclass"
-        )
-    for name in ("key", "title"):
-        if not isinstance(getattr(cls, name, None), str):
-            advice = f"write {name}: ClassVar[str] = {cls.__name__.lower()!r}"
-            raise InputError(f"{cls.__name__} lacks a {name}: {advice}")
 
 
 #: Keys in the column order of the paper's tables.

@@ -72,10 +72,9 @@ class Method:
                 continue
             name = hyperparameter.name
             value = getattr(self, name)
-            must, is_valid, normalise = hyperparameter.metadata["rule"]
+            must, is_valid = hyperparameter.metadata["rule"]
             if not is_valid(value):
                 raise InputError(f"{self.title}: {name} must be {must}, not {value!r}")
-            object.__setattr__(self, name, normalise(value))
 
     def shared(self, dim: int, seed: int) -> nn.Module | None:
         """Return the module that all layers of one model share, such as PVeRA's A and B, or None.
@@ -98,21 +97,15 @@ class Method:
         raise NotImplementedError
 
 
-def checked(
-    default: Any,
-    must: str,
-    is_valid: Callable[[Any], bool],
-    normalise: Callable[[Any], Any] = lambda value: value,
-) -> Any:
+def checked(default: Any, must: str, is_valid: Callable[[Any], bool]) -> Any:
     """Return a field of a `Method` with a rule.
 
     Args:
         default: The default.
         must: The rule in words: "rank must be ...".
         is_valid: Whether a value follows it.
-        normalise: The one form of equal values.
     """
-    return field(default=default, metadata={"rule": (must, is_valid, normalise)})
+    return field(default=default, metadata={"rule": (must, is_valid)})
 
 
 def positive_int(default: int) -> Any:
@@ -139,13 +132,9 @@ def fraction(default: float) -> Any:
 
 
 def target_projections(default: str) -> Any:
-    """Return a field for letters of "qkv", in any order."""
-    return checked(
-        default,
-        "different letters out of q, k, v",
-        lambda value: isinstance(value, str) and 0 < len(value) == len(set(value) & set("qkv")),
-        lambda value: "".join(sorted(value, key="qkv".index)),
-    )
+    """Return a field for letters of "qkv", in this order."""
+    choices = ("q", "k", "v", "qk", "qv", "kv", "qkv")
+    return checked(default, f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
 def one_of(*choices: str) -> Any:

@@ -125,20 +125,16 @@ class StochasticAdapter(Adapter):
             settings: Those of the pass.
         """
         dtype = torch.promote_types(like.dtype, torch.float32)
+        options: dict[str, Any] = {"device": like.device, "dtype": dtype}
         tokens = settings.tokens
-        if like.is_meta:
-            return torch.empty_like(like, dtype=dtype)
-        if torch.compiler.is_compiling():
+        if like.is_meta or torch.compiler.is_compiling():
             # A compiled pass samples from the global state, as torch's own dropout.
-            noise = distribution(like.shape, device=like.device, dtype=dtype)
-            return (
-                noise
-                if tokens is None
-                else noise * tokens.view(*tokens.shape, *[1] * (like.ndim - 2))
-            )
+            noise = distribution(like.shape, **options)
+            if tokens is not None:
+                noise *= tokens.view(*tokens.shape, *[1] * (like.ndim - 2))
+            return noise
 
-        generator = self._noise_generator(like.device, settings)
-        options = {"generator": generator, "device": like.device, "dtype": dtype}
+        options["generator"] = self._noise_generator(like.device, settings)
         if tokens is None:
             return distribution(like.shape, **options)
         # No numbers for padding: then its length changes no other number.

@@ -107,6 +107,7 @@ class VeRAAdapter(DropoutAdapter):
     """
 
     vectors = ("d", "b")
+    shared: SharedMatrices
 
     def __init__(
         self,
@@ -119,7 +120,8 @@ class VeRAAdapter(DropoutAdapter):
     ):
         super().__init__(index, seed, dropout)
         self.method = method
-        self.shared = shared
+        # Not as a submodule: the shared module is the member's, and stands in its state once.
+        object.__setattr__(self, "shared", shared)
         self.targets = method.targets
         count = len(method.targets)
         source = generator(seed, "scale", index)

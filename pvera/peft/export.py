@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.adapters.base import derive, require_finite
 from pvera.backbones import weights_sha256
-from pvera.encoders import EncoderLayer, require_whole, uncompiled_name
+from pvera.encoders import EncoderLayer, require_numbers, uncompiled_name
 from pvera.errors import InputError
 from pvera.features import reads_text
 from pvera.files import write_atomically
@@ -71,7 +71,7 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
         titles = ", ".join(method.title for method in EXPORTS)
         raise InputError(f"PEFT has no {member.method.title}: export {titles}")
     peft_folder.require_calls(layers)
-    require_whole(model)
+    require_numbers(model)
     config, modules, tensors = EXPORTS[cls](layers, member)
 
     names = {module: uncompiled_name(name) for name, module in model.backbone.named_modules()}

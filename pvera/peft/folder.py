@@ -12,7 +12,7 @@ libraries and versions lead to the same key: ...layer.0.attention.attention.quer
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pvera.adapters.base import is_positive, require_finite
+from pvera.adapters.base import require_finite
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError, as_input_error
 from pvera.files import read_json, write_atomically
@@ -51,12 +51,6 @@ NUMBERS: dict[str, dict[str, int]] = {
     "VERA": {"r": 256, "projection_prng_key": 0},
     "LORA": {"r": 8, "lora_alpha": 8},
     "IA3": {},
-}
-#: What each of these must be, in words and as a check.
-RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "r": ("a positive integer", lambda value: type(value) is int and value > 0),
-    "projection_prng_key": ("an integer", lambda value: type(value) is int),
-    "lora_alpha": ("a positive number", is_positive),
 }
 #: Options that are read here, or change nothing that is computed from the tensors, such as those
 #: of an initialisation.
@@ -112,8 +106,6 @@ class AdapterFolder:
     #: The features of a text that the head reads (`features.POOLS`); None if the folder does not
     #: say.
     pool: str | None = None
-    #: Whether the head is one of PEFT's modules to save.
-    head_inside: bool = False
 
     @property
     def projections(self) -> list[str]:
@@ -207,7 +199,6 @@ def read(path: str | Path) -> AdapterFolder:
 
     if others:
         folder.head = _head_inside(path / TENSORS, others, tensors)
-        folder.head_inside = True
     else:
         folder.head, folder.pool = _head_of_its_own(path)
     return folder
@@ -231,9 +222,8 @@ def _read_config(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}: {option}={value!r} has no counterpart here{advice}")
     for option, default in NUMBERS[kind].items():
         value = config.setdefault(option, default)
-        must, is_valid = RULES[option]
-        if not is_valid(value):
-            raise InputError(f"{file}: {option} must be {must}, not {value!r}")
+        if not isinstance(value, (int, float)) or not value >= 0:  # also NaN
+            raise InputError(f"{file}: {option} must be a number from 0, not {value!r}")
     return config
 
 
@@ -249,7 +239,9 @@ def _add_tensor(folder: AdapterFolder, match: re.Match, tensor: Tensor) -> None:
     file = folder.path / TENSORS
     key = match[0]
     module = match["module"]
-    projections = "mlp" if module in MLP_OUT else PROJECTIONS.get(module.rpartition(".")[2])
+    projections = PROJECTIONS.get(module.rpartition(".")[2])
+    if module in MLP_OUT and match["name"] == "ia3_l":
+        projections = "mlp"
     if projections is None or match["layer"] is None:
         advice = "only adapters of queries, keys and values can be read"
         raise InputError(f"{file} adapts {key}: {advice}")

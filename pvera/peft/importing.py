@@ -2,11 +2,11 @@
 
 PEFT has no α: here α = 1 and b = λ_b. If PEFT adapts queries, keys and values separately, VeRA and
 PVeRA share one pair. If it adapts timm's fused layer, each projection gets its rows of B' and λ_b,
-and those columns of B' that are not zero: an exported adapter has its targets and its rank again.
+and those columns of B' that are not zero: an exported adapter has its targets and its rank again,
+except of DoRA.
 """
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
-from pvera.encoders import EncoderLayer, class_name, encoder_layers, uncompiled_name
+from pvera.encoders import EncoderLayer, class_name, encoder_layers
 from pvera.errors import InputError
+from pvera.features import reads_text
 from pvera.model import AdaptedModel, adapt
 from pvera.peft.folder import AdapterFolder, read, require_calls
 
-#: Classes of text encoders, and names inside a model's text encoder or decoder, except BERT's.
-_TEXT = re.compile(r"TextModel|\b(text_model|decoder)\.")
+#: Classes of text encoders, and names inside a model's text encoder or decoder.
+_TEXT = re.compile(r"TextModel|\.attention\.self\.|\b(text_model|decoder)\.")
 
 #: A method, and its member's tensors by name.
 Import = tuple[Method, dict[str, Tensor]]
@@ -56,9 +57,9 @@ def import_peft(
     adapter = read(folder)
     layers = encoder_layers(backbone)
     require_calls(layers)
-    _require_same_kind(adapter, backbone, layers)
+    _require_same_kind(adapter, backbone)
     _require_same_projections(adapter, len(layers))
-    _require_head(adapter, backbone, layers[0].dim, num_classes)
+    _require_head(adapter, layers[0].dim, num_classes)
 
     method, tensors = IMPORTS[adapter.config["peft_type"]](adapter, layers)
     if adapter.head is not None:
@@ -70,20 +71,13 @@ def import_peft(
     return model.eval()
 
 
-def _require_same_kind(
-    adapter: AdapterFolder, backbone: nn.Module, layers: list[EncoderLayer]
-) -> None:
+def _require_same_kind(adapter: AdapterFolder, backbone: nn.Module) -> None:
     """Raise InputError for an adapter of a text encoder on one of images, or the reverse."""
-    modules = {uncompiled_name(name) for name, _ in layers[0].layer.named_modules()}
-    is_bert = "attention.self" in modules
     # CLIP's two encoders can have equal names of modules: then the class alone tells them apart.
     mapping = adapter.config.get("auto_mapping")
     adapted_class = mapping.get("base_model_class") if isinstance(mapping, dict) else None
-
-    names = " ".join(adapter.names)
-    adapts_bert = ".attention.self." in names
-    adapts_other_text = not adapts_bert and _TEXT.search(f"{adapted_class} {names}")
-    if adapts_bert != is_bert or adapts_other_text:
+    is_text = bool(_TEXT.search(f"{adapted_class} {' '.join(adapter.names)}"))
+    if is_text != reads_text(backbone):
         owner = f" of {adapted_class}" if adapted_class else ""
         raise InputError(
             f"{adapter.path} adapts {adapter.names[0]}{owner}: that is a module of another encoder "
@@ -99,15 +93,9 @@ def _require_same_projections(adapter: AdapterFolder, depth: int) -> None:
             f"{adapter.path} does not adapt the same projections in each of the backbone's {depth} "
             "layers"
         )
-    if adapter.config["peft_type"] != "IA3" and "mlp" in adapter.projections:
-        raise InputError(
-            f"{adapter.path} adapts the MLP: only adapters of queries, keys and values can be read"
-        )
 
 
-def _require_head(
-    adapter: AdapterFolder, backbone: nn.Module, dim: int, num_classes: int | None
-) -> None:
+def _require_head(adapter: AdapterFolder, dim: int, num_classes: int | None) -> None:
     """Raise InputError unless the folder's head fits, or `num_classes` asks for a new one."""
     if adapter.head is None:
         if num_classes is None:
@@ -115,11 +103,6 @@ def _require_head(
                 f"{adapter.path} holds no head: give num_classes, and train the new head"
             )
         return
-    if adapter.head_inside and hasattr(backbone, "head_dist"):
-        raise InputError(
-            f"{adapter.path}: its head reads the class token alone, and distilled DeiT has two "
-            "heads"
-        )
     classes, width = adapter.head["weight"].shape
     if width != dim:
         raise InputError(
@@ -156,9 +139,7 @@ def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
 def _fused_vera(adapter: AdapterFolder, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:
     """Divide A (d, halves, R), B (3 d, R), d (layers, halves, R) and b (layers, 3, d) by target."""
     rows = B.unflatten(0, (3, -1))
-    # B of a projection counts as zero while all its λ_b are.
-    read_rows = rows * b.any(2).any(0).view(3, 1, 1)
-    columns = _columns(adapter, dict(zip("qkv", read_rows, strict=True)))
+    columns = _columns(adapter, dict(zip("qkv", rows, strict=True)))
     letters = ["qkv".index(letter) for letter in columns]
     index = torch.tensor(list(columns.values()))  # (p, r)
     if len(index.unique()) < index.numel():
@@ -186,25 +167,20 @@ def _by_layer(**stacked: Tensor) -> dict[str, Tensor]:
     return tensors
 
 
-def _columns(
-    adapter: AdapterFolder, B: dict[str, Tensor], changed: Collection[str] = ()
-) -> dict[str, list[int]]:
+def _columns(adapter: AdapterFolder, B: dict[str, Tensor]) -> dict[str, list[int]]:
     """Return the columns of B (..., d, R) that each target projection reads, equally many.
 
-    Separate layers read all columns. The targets of a fused layer are the projections with a column
-    that is not zero, and the `changed` ones; all, if the adapter still is the identity.
+    In an exported adapter of a fused layer, each target reads columns of its own, and the rest of B
+    is zero. Any other adapter reads all columns for all projections.
     """
-    all_columns = list(range(adapter.config["r"]))
-    if not adapter.is_fused:
-        return dict.fromkeys(B, all_columns)
     columns = {}
     for letter, rows in B.items():
         columns[letter] = rows.flatten(0, -2).any(0).nonzero().flatten().tolist()
-    targets = [letter for letter in B if columns[letter] or letter in changed] or list(B)
-    counts = {len(columns[letter]) for letter in targets}
-    if len(counts) == 1 and 0 not in counts:
-        return {letter: columns[letter] for letter in targets}
-    return dict.fromkeys(targets, all_columns)
+    targets = {letter: index for letter, index in columns.items() if index}
+    counts = {len(index) for index in targets.values()}
+    if adapter.is_fused and len(counts) == 1:
+        return targets
+    return dict.fromkeys(B, list(range(adapter.config["r"])))
 
 
 def _matrices(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> list[Tensor]:
@@ -229,17 +205,11 @@ def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     is_dora = bool(adapter.config.get("use_dora"))
     A = adapter.by_projection("lora_A", rank, dim)  # by letter: (layers, R, d)
     B = adapter.by_projection("lora_B", dim, rank, rows=True)  # (layers, d, R)
-    m = {}
+    columns = _columns(adapter, B)
     if is_dora:
         m = adapter.by_projection("lora_magnitude_vector", dim, rows=True)  # (layers, d)
-
-    changed = set()
-    for letter in m:
-        weights = [layer.projection(letter)[0].float().cpu() for layer in layers]
-        norms = torch.stack(weights).norm(dim=2)
-        if not torch.allclose(m[letter], norms, rtol=1e-5):
-            changed.add(letter)
-    columns = _columns(adapter, B, changed)
+        # A projection may have nothing but other magnitudes.
+        columns = dict.fromkeys(B, list(range(rank)))
 
     all_A = torch.stack([A[letter][:, columns[letter]] for letter in columns], 1)
     all_B = torch.stack([B[letter][:, :, columns[letter]] for letter in columns], 1)
@@ -261,13 +231,6 @@ def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
             f"{adapter.path}: (IA)³ scales keys, values and the MLP's hidden activation, not "
             f"{adapter.projections}"
         )
-    for (_, projections), of_module in adapter.modules.items():
-        scales_input = of_module["ia3_l"].shape[0] == 1
-        if scales_input != (projections == "mlp"):
-            raise InputError(
-                f"{adapter.path}: (IA)³ scales the outputs of keys and values and the input of the "
-                "MLP's last layer, which alone is one of feedforward_modules"
-            )
     scales = adapter.by_projection("ia3_l", layers[0].dim, 1, rows=True)  # (layers, d, 1)
     if "q" in scales and not torch.equal(scales["q"], torch.ones_like(scales["q"])):
         raise InputError(f"{adapter.path} scales queries, which (IA)³ does not")

@@ -274,17 +274,15 @@ def test_three_projections_compute_what_one_does(register):
         ({"projections": "attention.qkv"}, "has no attribute `qkv`"),
         (
             {"projections": "attention.to_out"},
-            "makes q, k, v by Linear(in_features=48, out_features=48, bias=True)",
+            "Linear(in_features=48, out_features=48, bias=True) is no linear layer to 3 times",
         ),
-        ({"projections": "mlp_norm"}, "makes q, k, v by LayerNorm"),
         (
-            {"attention": "norm"},
-            "layers.0.mlp_norm does not have the tokens to which attention and MLP alone",
+            {"projections": "mlp_norm"},
+            "LayerNorm((48,), eps=1e-05, elementwise_affine=True, bias=True) is no",
         ),
-        ({"mlp_norm": "norm", "mlp": "attention.to_out"}, "layers.0 does not have the tokens"),
         (
             {"mlp_out": "mlp.1"},
-            "GELU(approximate='none') is no linear layer to the width 48 at an MLP's end",
+            "GELU(approximate='none') is no linear layer to 1 times",
         ),
     ],
     ids=str,
@@ -299,11 +297,6 @@ def with_change(**attributes):
     cls = type("Changed", (MyViT,), attributes)
     pvera.register_encoder(cls, **MAP)
     return own(cls)
-
-
-def twice(self, x):
-    x = x + self.attention(self.norm(x))
-    return x + self.mlp(self.mlp_norm(x)) / 2 + self.mlp(self.mlp_norm(x)) / 2
 
 
 def of_layer(forward):
@@ -321,30 +314,25 @@ def test_encoders_that_compute_something_else(register):
     assert "Changed returns dict, not one vector" in refused_encoder(
         with_change(forward=lambda self, x: {"x": x})
     )
-    assert "is called 2 times in a pass, and not once" in refused_encoder(of_layer(twice))
-    assert "is called 0 times in a pass" in refused_encoder(of_layer(lambda self, x: x))
+    assert "does not call its layers.0.attention.to_qkv in a pass" in refused_encoder(
+        of_layer(lambda self, x: x)
+    )
 
 
 def test_an_encoder_says_the_size_of_its_images(register):
     vit = own()
     del vit.img_size
     assert "MyViT does not say the size of its images" in refused_encoder(vit.train())
-    vit.image_size = (32, 24)
+    vit.img_size = (32, 24)
     assert "MyViT does not compute an image (3, 32, 24), the size that it names" in refused_encoder(
         vit
     )
-    vit.image_size = (32, 32)
-    model = pvera.adapt(vit, METHODS["pvera"], 5)
-    with pytest.raises(InputError, match="MyViT has no method set_grad_checkpointing"):
-        model.gradient_checkpointing_enable()
+    vit.img_size = (32, 32)
+    pvera.adapt(vit, METHODS["pvera"], 5)
 
 
-def test_images_of_another_size(tmp_path):
+def test_a_backbone_for_images_of_another_size(tmp_path):
     model = pvera.adapt(make_vit(), METHODS["lora"], 5)
-    with pytest.raises(
-        InputError, match=r"VisionTransformer is for images \(3, 32, 32\), not \(3, 64, 64\): Input"
-    ):
-        model(make_images(size=64))
     pvera.save(model, tmp_path / "adapter.safetensors")
     with pytest.raises(
         InputError, match=r"for inputs \(3, 32, 32\); this VisionTransformer takes \(3, 16, 16\)"
@@ -352,12 +340,7 @@ def test_images_of_another_size(tmp_path):
         pvera.load(make_vit(img_size=16), tmp_path / "adapter.safetensors")
 
 
-@pytest.mark.parametrize("cls", [type(make_vit()), nn.Linear(2, 2), int])
-def test_classes_that_are_not_ones_own(cls):
-    with pytest.raises(
-        InputError, match=r"register_encoder\(\) takes a module's class of your own"
-    ):
-        pvera.register_encoder(cls)
+def test_projections_are_one_or_three():
     with pytest.raises(
         InputError, match="one module that makes queries, keys and values, or three"
     ):

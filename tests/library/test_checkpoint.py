@@ -10,14 +10,13 @@ import tiny
 import torch
 from families import make, make_inputs
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from tiny import CLASSES, METHODS, adapted, make_vit, perturb
 from torch import nn
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
 import pvera
 from pvera import DoRA, InputError, LoRA, PVeRA, VeRA
-from pvera.checkpoint import encode
 
 TIMM = "vit_base_patch14_dinov2"
 CONFIGURATIONS = [
@@ -151,7 +150,7 @@ def test_one_backbone_in_several_forms(tmp_path, images, saved_on, loaded_onto):
 
 
 def test_saving_leaves_the_model_as_it_was(tmp_path, images):
-    """Under autocast, after a merge, after unloading and between two passes."""
+    """Under autocast, after a merge and between two passes."""
     model, twin = trained().train(), trained().train()
     model.backbone.blocks[1].train()
     for each in (model, twin):
@@ -165,13 +164,10 @@ def test_saving_leaves_the_model_as_it_was(tmp_path, images):
     merged = {n: t.clone() for n, t in model.merge_().backbone.state_dict().items()}
     pvera.save(model, tmp_path / "b.safetensors")
     assert all(torch.equal(t, merged[n]) for n, t in model.backbone.state_dict().items())
+    assert len({(tmp_path / f"{name}.safetensors").read_bytes() for name in "ab"}) == 1
     model.unload()
-    pvera.save(model, tmp_path / "c.safetensors")
-    assert len({(tmp_path / f"{name}.safetensors").read_bytes() for name in "abc"}) == 1
-    other = pvera.adapt(model.backbone, METHODS["lora"], CLASSES)
-    with pytest.raises(InputError, match="has adapters already"):
-        pvera.save(model, tmp_path / "d.safetensors")
-    pvera.save(other, tmp_path / "d.safetensors")
+    with pytest.raises(RuntimeError, match="was unloaded"):
+        pvera.save(model, tmp_path / "c.safetensors")
 
 
 #: torch's switches for products of fp32.
@@ -334,26 +330,17 @@ def test_a_backbone_that_has_an_adapter(path):
 
 
 def test_damaged_files(path, tmp_path):
-    """A file that was cut, and one changed byte in length, header, description or tensors."""
+    """A file that was cut, and one changed byte in length or header."""
     whole = path.read_bytes()
-    header = 8 + int.from_bytes(whole[:8], "little")
     damaged = [whole[:kept] for kept in (0, 4, 100, len(whole) // 2, len(whole) - 1)] + [
         bytes(len(whole))
     ]
-    for at in (
-        0,
-        9,
-        whole.index(b"alpha") + 9,
-        whole.index(b"layers.0.d") + 7,
-        header,
-        header + 50,
-        len(whole) - 1,
-    ):
+    for at in (0, 9):
         damaged.append(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
     for content_ in damaged:
         path.write_bytes(content_)
         refused(path, "damaged", make_vit())
-    for metadata in (None, {"pvera": "[1, 2]"}, {"pvera": '{"version": 4}'}):
+    for metadata in (None, {"pvera": "[1, 2]"}):
         save_file({"weight": torch.zeros(2)}, path, metadata=metadata)
         refused(path, "not an adapter file", make_vit())
     refused(tmp_path / "none.safetensors", "none.safetensors: no such file", make_vit())
@@ -390,10 +377,10 @@ def test_random_matrices_that_cannot_be_drawn_again(path, monkeypatch):
         ),
     ],
 )
-def test_wrong_content_with_a_correct_checksum(path, described, tensors, message):
+def test_wrong_content(path, described, tensors, message):
     old_tensors, old = content(path)
-    del old["sha256"]
-    path.write_bytes(encode(old | described, old_tensors | tensors))
+    metadata = {"pvera": json.dumps(old | described)}
+    path.write_bytes(save(old_tensors | tensors, metadata))
     refused(path, message, make_vit())
 
 
@@ -425,18 +412,15 @@ def test_a_model_without_numbers(path, part):
     "parent", [lambda model: model, nn.Sequential], ids=["alone", "in a parent"]
 )
 @pytest.mark.parametrize("key", ["ia3", "pvera"])
-def test_the_state_means_the_same_merged_or_not(key, parent, images):
+def test_a_merged_model_has_no_state(key, parent, images):
     model = trained(method=METHODS[key])
-    expected, plain = model(images), {n: t.clone() for n, t in parent(model).state_dict().items()}
-    model.merge_()
-    state = parent(model).state_dict()
-    assert state.keys() == plain.keys() and all(
-        torch.equal(tensor, plain[name]) for name, tensor in state.items()
-    )
+    expected, state = model(images), parent(model).state_dict()
     fresh = pvera.adapt(make_vit(seed=2), METHODS[key], CLASSES, seed=1).eval()
     parent(fresh).load_state_dict(state)
     assert torch.equal(fresh(images), expected)
+    model.merge_()
     merged = model.backbone.state_dict()  # the backbone alone is what is merged
     assert not all(torch.equal(t, fresh.backbone.state_dict()[n]) for n, t in merged.items())
-    with pytest.raises(RuntimeError, match=r"unmerge_\(\) first"):
-        parent(model).load_state_dict(state)
+    for use in (parent(model).state_dict, lambda: parent(model).load_state_dict(state)):
+        with pytest.raises(RuntimeError, match=r"unmerge_\(\) first"):
+            use()

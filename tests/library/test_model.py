@@ -244,7 +244,7 @@ def test_a_pruned_backbone_is_not_merged():
     """Its pass makes the weights anew from others."""
     vit = make_vit()
     prune.l1_unstructured(vit.blocks[0].attn.qkv, "weight", 0.5)
-    with pytest.raises(InputError, match="cannot be merged: Linear holds torch.float32 in Tensor"):
+    with pytest.raises(InputError, match="be merged .*: Linear holds torch.float32 in Tensor"):
         pvera.adapt(vit, METHODS["pvera"], CLASSES).merge_()
 
 
@@ -266,9 +266,7 @@ def test_layers_that_share_a_weight_are_not_merged(share, images):
     share(vit.blocks[0].attn.qkv, vit.blocks[1].attn.qkv)
     model = perturb(pvera.adapt(vit, METHODS["ia3"], CLASSES)).eval()
     before, expected = copy.deepcopy(vit.state_dict()), model(images)
-    with pytest.raises(
-        InputError, match="blocks.0.attn.qkv.*blocks.1.attn.qkv.* share their numbers"
-    ):
+    with pytest.raises(InputError, match="its layers share weights"):
         model.merge_()
     with model.inference():
         assert torch.equal(model(images), expected)

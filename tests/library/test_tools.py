@@ -329,8 +329,3 @@ def test_a_pass_too_far_back_is_refused():
             model(make_images(1))
     with pytest.raises(RuntimeError, match=f"more than {KEPT} passes back"):
         loss.backward()
-
-
-def test_timms_encoders_have_no_options_of_checkpointing():
-    with pytest.raises(InputError, match="leave out every_n_layers=2"):
-        adapted().gradient_checkpointing_enable({"every_n_layers": 2})

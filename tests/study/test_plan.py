@@ -531,7 +531,7 @@ WRONG = {
     ),
     "value that the method refuses": (
         {"methods": "{vera: {targets: qo}}"},
-        "VeRA: targets must be different letters",
+        "VeRA: targets must be one of q, k, v",
     ),
     "grid": (
         {"methods": "{lora: {grid: {rank: 2}}}"},
