@@ -20,7 +20,7 @@ from pvera.errors import InputError
 from pvera.model import AdaptedModel
 from pvera.study import results
 from pvera.study.jobs import Job, Run
-from pvera.study.training import OnStep, batches, predict
+from pvera.study.training import batches, predict
 
 #: Test data by name of the data set.
 Tests = Mapping[str, ImageData]
@@ -90,7 +90,7 @@ class Analysis(Job):
         test_sha256 = inputs.data_sha256(self, self.tested, ("test",))
         return super().data_config() | {"data_sha256": test_sha256}
 
-    def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
+    def compute(self, device: str) -> tuple[dict, dict]:
         """Return the record and the arrays.
 
         Raises:

@@ -10,7 +10,6 @@ import subprocess
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
@@ -22,7 +21,14 @@ from pvera.files import digest
 from pvera.study.jobs import ENDED, Job
 from pvera.study.plan import Plan
 from pvera.study.profiles import Settings, Text
-from pvera.study.worker import DIVERGED, claimed, failure_file, work
+from pvera.study.worker import (
+    DIVERGED,
+    claimed,
+    failure_file,
+    failure_reason,
+    require_success,
+    work,
+)
 
 STATES = ["done", "diverged", "running", "failed", "missing", "different"]
 POLL_SECONDS = 20  # between two looks at the queue
@@ -55,7 +61,8 @@ class Worker:
 
     def __call__(self) -> None:
         """Work until nothing is missing."""
-        work(self.plan, self.device, keep_going=True)
+        work(self.plan, self.device)
+        require_success(self.plan)
 
     def checkpoint(self) -> Any:
         """Return what submitit submits again."""
@@ -180,10 +187,8 @@ def _current_state(job: Job) -> tuple[str, str]:
         with claimed(job) as is_free:
             if not is_free:
                 return "running", ""
-    failed: Path = failure_file(job)
-    if state == "missing" and failed.exists():
-        error = failed.read_text(encoding="utf-8").splitlines()[-1]
-        return "failed", f"{error}; all of it is in its .failed file"
+    if state == "missing" and failure_file(job).exists():
+        return "failed", failure_reason(job)
     return state, ""
 
 

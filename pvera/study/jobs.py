@@ -25,13 +25,7 @@ from pvera.model import AdaptedModel, adapt
 from pvera.study import results, training
 from pvera.study.protocol import Protocol
 from pvera.study.records import IDENTITY, SCHEMA
-from pvera.study.training import (
-    History,
-    MemberConfig,
-    OnStep,
-    TrainingConfig,
-    ignore_step,
-)
+from pvera.study.training import History, MemberConfig, TrainingConfig
 
 #: States of jobs that have their result.
 ENDED = ("done", "diverged")
@@ -100,17 +94,17 @@ class Job(inputs.Source):
             return "different"
         return "diverged" if record.diverged else "done"
 
-    def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
+    def compute(self, device: str) -> tuple[dict, dict]:
         """Return the job's part of its record, and what `results.write` keeps with it."""
         raise NotImplementedError
 
-    def execute(self, device: str = "cpu", on_step: OnStep = ignore_step) -> None:
+    def execute(self, device: str = "cpu") -> None:
         """Compute on a device and write the result file."""
         started = time.perf_counter()
         if device.startswith("cuda") and torch.cuda.is_initialized():
             torch.cuda.reset_peak_memory_stats(device)
         with training.autocast(device, self.precision):
-            computed, files = self.compute(device, on_step)
+            computed, files = self.compute(device)
             made_by = environment(device)
 
         record: dict[str, Any] = {"schema": SCHEMA}
@@ -153,7 +147,7 @@ class Run(Job):
         """Add the hash of all three splits."""
         return super().data_config() | {"data_sha256": inputs.data_sha256(self)}
 
-    def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
+    def compute(self, device: str) -> tuple[dict, dict]:
         """Train the members in parallel, choose one, and test it."""
         frozen, (train, validation, test) = inputs.load_for_job(self, device)
         task = tasks.find_task(self.dataset, self.data_root)
@@ -174,7 +168,6 @@ class Run(Job):
                 config=self.training,
                 protocol=self.protocol,
                 seed=self.seed,
-                on_step=on_step,
             )
             best = training.choose(histories, self.protocol)
             members = self._describe_members(model, histories)
