@@ -303,7 +303,6 @@ def steps(monkeypatch, tmp_path):
         tmp_path
     )  # where it goes by itself, so that the next test starts where it did
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(run_profile, "online", lambda: True)
     done = {}
     for module, function in STEPS.items():
         record = lambda *arguments, module=module: done.update({module: arguments}) or True  # noqa: E731
@@ -350,35 +349,10 @@ def test_paper_installs_what_is_not_there_before_it_trains(steps, tmp_path):
     assert [*steps("paper")][0] == "train"
 
 
-def test_all_that_the_paper_lacks_is_said_at_once(steps, monkeypatch, capsys):
+def test_the_paper_asks_for_a_gpu_first(steps, monkeypatch):
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(run_profile, "online", lambda: False)
-    sizes = ("tiny", "small")  # whose weights are here
-    here = lambda config: config["architecture"].split("_")[1] in sizes  # noqa: E731
-    monkeypatch.setattr(run_profile.backbones, "weights_file", here)
-
-    def missing(*options, profile="paper") -> list[str]:
-        with pytest.raises(SystemExit) as ended:
-            steps(profile, *options)
-        assert ended.value.code == 2
-        return [
-            line.removeprefix("missing: ").split(".")[0]
-            for line in capsys.readouterr().err.splitlines()
-        ]
-
-    gpu, data, weights = "a GPU", "VTAB-1k, without network", "weights of DINOv2, without network"
-    assert missing() == [gpu, data, weights]
-    assert missing(profile="paper_text") == [gpu, "GLUE, without network"]
-    assert missing(profile="vtab_tiny") == [data], "its backbone comes with the package"
-    assert missing("--slurm") == missing("--device=cpu") == [data, weights]
-    assert (
-        missing("--data", "x") == missing("--data", "x", "--weights=dinov2_b=a") == [gpu, weights]
-    )
-    assert missing("--data", "x", "--backbones", "dinov2_s") == [gpu], (
-        "the weights that are asked for"
-    )
-    assert "train" in steps(
-        "paper", "--slurm", "--data", "x", "--weights=dinov2_b=a", "--weights=dinov2_l=a"
-    )
-    monkeypatch.setattr(run_profile, "online", lambda: True)
-    assert missing() == [gpu]
+    with pytest.raises(InputError, match="^there is no GPU: type --slurm my_site.yaml"):
+        steps("paper")
+    for elsewhere in ("--slurm", "--device=cpu"):
+        assert "train" in steps("paper", elsewhere)
+    assert "train" in steps("vtab_tiny")
