@@ -39,34 +39,6 @@ class Analysis(Job):
     #: Whatever else influences the numbers.
     settings: dict = field(hash=False)
 
-    @classmethod
-    def build(
-        cls,
-        trained: Sequence[Run],
-        experiment: str,
-        function: Callable,
-        tested: Sequence[str] | None = None,
-        **settings,
-    ) -> "Analysis":
-        """Build the analysis of the adapters that runs left.
-
-        Args:
-            trained: The runs. The analysis has the names of the first.
-            experiment: Folder of the result.
-            function: See `Analysis`.
-            tested: Data sets; by default that of the training.
-            settings: Whatever else influences the numbers.
-        """
-        first = trained[0]
-        shared = {name: getattr(first, name) for name in Job.__dataclass_fields__}
-        return cls(
-            **shared | {"experiment": experiment},
-            trained=tuple(trained),
-            function=function,
-            tested=tuple(tested or [first.dataset]),
-            settings=settings,
-        )
-
     @property
     def adapters(self) -> list[Path]:
         """The adapters' files. InputError for one that is gone or was changed."""
@@ -122,6 +94,34 @@ class Analysis(Job):
                 f"{run.path}: was trained on other images or splits of {self.dataset} than "
                 f"{self.data_root} holds: restore them, or train again with --replace"
             )
+
+
+def analysis_of(
+    trained: Sequence[Run],
+    name: str,
+    function: Callable,
+    tested: Sequence[str] | None = None,
+    **settings,
+) -> Analysis:
+    """Build an analysis of the adapters that runs left, in a folder with their experiment's name.
+
+    Args:
+        trained: The runs. The analysis has data set, method and seed of the first.
+        name: Of the analysis, and of the folder where the experiment is the benchmark.
+        function: See `Analysis`.
+        tested: Data sets; by default that of the runs.
+        settings: Whatever else influences the numbers.
+    """
+    first = trained[0]
+    folder = name if first.experiment == "benchmark" else f"{name}_{first.experiment}"
+    shared = {name: getattr(first, name) for name in Job.__dataclass_fields__}
+    return Analysis(
+        **shared | {"experiment": folder},
+        trained=tuple(trained),
+        function=function,
+        tested=tuple(tested or [first.dataset]),
+        settings=settings,
+    )
 
 
 # Uncertainty

@@ -11,7 +11,7 @@ from typing import Any
 from pvera.data import suite, tasks
 from pvera.errors import InputError
 from pvera.study import analyses, predictors, results
-from pvera.study.analyses import Analysis
+from pvera.study.analyses import Analysis, analysis_of
 from pvera.study.jobs import ENDED, Job, Run
 from pvera.study.profiles import Profile, require_known
 from pvera.study.search import trainings
@@ -64,12 +64,8 @@ class Plan:
 
 
 def unfinished(states: dict[Job, str]) -> list[Job]:
-    """List the jobs that have no result, trainings of large grids first.
-
-    Workers that share them then end at about the same time.
-    """
-    jobs = [job for job, state in states.items() if state not in ENDED]
-    return sorted(jobs, key=lambda job: -len(getattr(job, "members", ())))
+    """List the jobs that have no result."""
+    return [job for job, state in states.items() if state not in ENDED]
 
 
 def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
@@ -172,23 +168,6 @@ def with_adapter(runs: list[Run], *methods: str) -> list[Run]:
 def has_adapter(run: Run) -> bool:
     """Return whether the record of a run names an adapter."""
     return run.path.exists() and results.ADAPTER in results.read(run.path).files
-
-
-def analysis_of(
-    runs: list[Run], name: str, function: Callable, tested: list[str] | None = None, **settings
-) -> Analysis:
-    """Build an analysis of adapters, in a folder with the name of their experiment.
-
-    Args:
-        runs: Each has left an adapter.
-        name: Of the analysis, and of the folder where the experiment is the benchmark.
-        function: See `Analysis`.
-        tested: Data sets; by default that of the runs.
-        settings: Whatever else influences the numbers.
-    """
-    experiment = runs[0].experiment
-    folder = name if experiment == "benchmark" else f"{name}_{experiment}"
-    return Analysis.build(runs, folder, function, tested, **settings)
 
 
 #: From the profile, the runs of an experiment and the analysis' name to what can start.

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 from records import make_record, write_all
-from small import profile_with, until
+from small import until
 from torch.multiprocessing import ProcessExitedException
 from windows import refuse_open_files
 
@@ -21,7 +21,6 @@ from pvera.files import sha256
 from pvera.study import results, worker
 from pvera.study.jobs import Run
 from pvera.study.plan import Plan
-from pvera.study.profiles import Profile
 from pvera.study.worker import claimed, failure_file, work, work_together
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,16 +210,6 @@ def test_what_a_run_needs_is_found_first(plan):
     assert {path.suffix for path in before} == {".json", ".npz", ".safetensors"}, "no lock is left"
     work(plan)
     assert before == {path: path.stat().st_mtime_ns for path in plan.root.rglob("seed*")}
-
-
-def test_large_grids_come_first(plan, folder):
-    benchmark = {"benchmark": {"keep": True}}
-    profile_with(
-        folder, experiments=benchmark, methods={"linear": {}, "lora": {"grid": {"rank": [2, 4]}}}
-    )
-    profile = Profile.read(folder / "small.yaml")
-    listed = Plan(profile, ("benchmark",), folder / "other").missing()
-    assert [run.method for run in listed] == ["lora", "lora", "linear", "linear"]
 
 
 def test_results_of_another_configuration_are_replaced_on_request_only(plan, folder):
