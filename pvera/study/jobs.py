@@ -5,8 +5,6 @@ A job is plain data, so it can be hashed and sent to worker processes.
 
 import importlib.metadata
 import platform
-import resource
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -101,8 +99,6 @@ class Job(inputs.Source):
     def execute(self, device: str = "cpu") -> None:
         """Compute on a device and write the result file."""
         started = time.perf_counter()
-        if device.startswith("cuda") and torch.cuda.is_initialized():
-            torch.cuda.reset_peak_memory_stats(device)
         with training.autocast(device, self.precision):
             computed, files = self.compute(device)
             made_by = environment(device)
@@ -112,10 +108,7 @@ class Job(inputs.Source):
         record |= computed
         record["environment"] = made_by | record.get("environment", {})
         record["config_hash"] = results.config_hash(record["config"])
-        record["cost"] = {
-            "wall_seconds": round(time.perf_counter() - started, 2),
-            "peak_memory_mb": _peak_memory(device) // 2**20,
-        }
+        record["cost"] = {"wall_seconds": round(time.perf_counter() - started, 2)}
         results.write(self.path, record, **files)
 
 
@@ -174,6 +167,7 @@ class Run(Job):
             if best is not None:
                 scores, files = self._test(model, best, histories[best], test, is_text)
 
+        package = "transformers" if is_text else "timm"
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
@@ -182,7 +176,10 @@ class Run(Job):
             "members": members,
             "chosen": self._describe_choice(best, histories),
             "test": scores,
-            "environment": _made_from(frozen.file_sha256, "transformers" if is_text else "timm"),
+            "environment": {
+                "weights_file_sha256": frozen.file_sha256,
+                package: importlib.metadata.version(package),
+            },
         }
         return record, files if self.keep else {}
 
@@ -236,14 +233,6 @@ class Run(Job):
         return scores, {"probabilities": probabilities, "labels": labels, "adapter": adapter}
 
 
-def _made_from(file_sha256: str | None, package: str) -> dict[str, Any]:
-    """Return the hash of the weights' file, and the version of the package that read it."""
-    return {
-        "weights_file_sha256": file_sha256,
-        package: importlib.metadata.version(package),
-    }
-
-
 def environment(device: str) -> dict:
     """Return versions, device and threads.
 
@@ -270,11 +259,3 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
-
-
-def _peak_memory(device: str) -> int:
-    """Return bytes: of the GPU for this job; without one, of this process so far."""
-    if device.startswith("cuda"):
-        return torch.cuda.max_memory_allocated(device)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
