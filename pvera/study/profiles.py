@@ -303,9 +303,13 @@ class Profile(Settings):
             InputError: The file is missing or a key is wrong; names the key.
         """
         path = Path(path)
-        content = _with_base(path)
+        if not path.is_file():
+            raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
+        content = load_yaml(path)
         if isinstance(content, dict):
-            content = content | {"name": path.stem}
+            if "base" in content:
+                content = _on_base(path, content)
+            content["name"] = path.stem
         profile = cls.build(content, path)
         profile._check_references(path)
         return profile
@@ -334,37 +338,18 @@ class Profile(Settings):
                 )
 
 
-def _with_base(path: Path, *derived: Path) -> Any:
-    """Return a file's content, on top of the content of its `base`.
+def _on_base(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Return a profile's content on top of that of its base.
 
     A key replaces the one of the base, and a method the one of its name; a method that is null is
     left out.
-
-    Args:
-        path: The file.
-        derived: The files that this one is the base of.
-
-    Raises:
-        InputError: A file is missing, or is its own base.
     """
-    if path in derived:
-        raise InputError(f"{path}: base: a profile cannot be its own base")
-    if not path.is_file():
-        raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
-    content = load_yaml(path)
-    if not isinstance(content, dict) or "base" not in content:
-        return content
-    base = path.with_name(f"{content.pop('base')}.yaml")
-    inherited = _with_base(base, path, *derived)
-    if not isinstance(inherited, dict):
-        return inherited  # which `Profile` refuses
-
+    base = Profile.read(path.with_name(f"{content['base']}.yaml"))
+    inherited = base.model_dump(by_alias=True, exclude_unset=True)
+    methods = inherited["methods"] | content.get("methods", {})
     merged = inherited | content
-    base_methods = inherited.get("methods")
-    own_methods = content.get("methods", {})
-    if isinstance(base_methods, dict) and isinstance(own_methods, dict):
-        methods = base_methods | own_methods
-        merged["methods"] = {name: each for name, each in methods.items() if each is not None}
+    merged["methods"] = {name: options for name, options in methods.items() if options is not None}
+    del merged["base"]
     return merged
 
 
