@@ -147,6 +147,7 @@ class Run(Job):
         is_text = task.category == "language"
         methods = [member.method for member in self.members]
 
+        chosen: dict[str, Any] | None = None
         scores: dict[str, Any] | None = None
         files: dict[str, Any] = {}
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
@@ -165,7 +166,10 @@ class Run(Job):
             best = training.choose(histories, self.protocol)
             members = self._describe_members(model, histories)
             if best is not None:
-                scores, files = self._test(model, best, histories[best], test, is_text)
+                history = histories[best]
+                grid = self.members[best].grid
+                chosen = {"member": best, "epoch": history.best_epoch, "grid": grid}
+                scores, files = self._test(model, best, history, test, is_text)
 
         package = "transformers" if is_text else "timm"
         record = {
@@ -174,7 +178,7 @@ class Run(Job):
             **self._describe_data(task),
             "config": self.config(),
             "members": members,
-            "chosen": self._describe_choice(best, histories),
+            "chosen": chosen,
             "test": scores,
             "environment": {
                 "weights_file_sha256": frozen.file_sha256,
@@ -210,12 +214,6 @@ class Run(Job):
                 }
             )
         return described
-
-    def _describe_choice(self, best: int | None, histories: list[History]) -> dict | None:
-        if best is None:
-            return None
-        epoch = histories[best].best_epoch
-        return {"member": best, "epoch": epoch, "grid": self.members[best].grid}
 
     def _test(
         self, model: AdaptedModel, best: int, history: History, test: Data, is_text: bool

@@ -91,7 +91,7 @@ def one_line(error: ValidationError) -> str:
     message = MESSAGES.get(first["type"], first["msg"]).removeprefix("Value error, ")
     if first["type"] not in (*MESSAGES, "value_error"):
         message += f", not {repr(first['input'])[:60]}"
-    keys = ".".join(str(key) if str(key).isprintable() else repr(key) for key in first["loc"])
+    keys = ".".join(map(str, first["loc"]))
     return ": ".join(filter(None, [keys, message]))
 
 
@@ -184,15 +184,6 @@ class Experiment(Settings):
     all_images: bool = False
     #: Runs only where it is asked for.
     on_request: bool = False
-
-    @model_validator(mode="after")
-    def _check_protocols(self) -> Self:
-        names = [*self.vary.get("protocol", ())]
-        if self.protocol is not None:
-            names.append(self.protocol)
-        for name in names:
-            require_known("protocol", name, VARIANTS)
-        return self
 
     def folders(self, name: str) -> dict[str, Hyperparameters]:
         """Return the folders of the results, each with the value that it varies.
@@ -288,6 +279,9 @@ class Profile(Settings):
     def _check_experiment(self, name: str, experiment: Experiment) -> None:
         for other in experiment.inherit:
             require_known("experiment", other, self.experiments)
+        protocol = experiment.protocol or self.protocol
+        for each in experiment.vary.get("protocol", [protocol]):
+            require_known("protocol", each, VARIANTS)
         searched = dict(experiment.vary)
         searched.pop("protocol", None)
         searched |= experiment.grid

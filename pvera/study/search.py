@@ -153,17 +153,13 @@ def chosen_values(
         The values; None while there is no result, or where all members diverged.
     """
     experiment = profile.experiments[name]
-    path = results.path_of(
-        root,
-        {
-            "profile": profile.name,
-            "experiment": folder or experiment.folder or name,
-            "backbone": run.backbone,
-            "dataset": run.dataset,
-            "method": run.method,
-            "seed": _first_seed(profile, experiment),
-        },
-    )
+    identity = {
+        **vars(run),
+        "profile": profile.name,
+        "experiment": folder or experiment.folder or name,
+        "seed": _first_seed(profile, experiment),
+    }
+    path = results.path_of(root, identity)
     if not path.exists():
         return None
     chosen = results.read(path).chosen

@@ -499,7 +499,7 @@ WRONG = {
     ),
     "protocol of an experiment": (
         {"experiments": "{a: {vary: {protocol: [mixed]}}}"},
-        "experiments.a: unknown protocol 'mixed'",
+        "unknown protocol 'mixed'; choose from corrected",
     ),
     "hyperparameter of an experiment": (
         {"experiments": "{a: {methods: [lora], set: {sigma: 1.0}}}"},
