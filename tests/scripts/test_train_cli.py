@@ -297,7 +297,7 @@ def test_demo(steps, capsys, tmp_path):
     assert "analyse" not in steps("demo", "--experiments=benchmark")
 
 
-@pytest.mark.parametrize("name", ["text", "paper_text", "rehearsal_text"])
+@pytest.mark.parametrize("name", ["text", "paper_text"])
 def test_of_texts_there_are_no_analyses_and_no_costs(name, steps):
     done = steps(name)
     assert list(done) == ["make_texts", "train", "execute_notebooks"]
