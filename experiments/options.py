@@ -41,11 +41,11 @@ class Parser(argparse.ArgumentParser):
 
         self.add_argument(*flags, type=number, **options)
 
-    def device(self, default: str | None = None, more: str = "") -> None:
-        """Add --device; `more` is a note on "cuda"."""
+    def device(self, default: str | None = None) -> None:
+        """Add --device."""
         numbered = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         names = dict.fromkeys(["cpu", DEVICE, *numbered])
-        words = f"cpu, cuda{more}, or one such as cuda:1"
+        words = "cpu, cuda, or one such as cuda:1"
         self.add_argument("--device", choices=names, metavar="DEVICE", default=default, help=words)
 
 

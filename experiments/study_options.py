@@ -68,8 +68,8 @@ def _add_changes(parser: Parser) -> None:
 def _add_execution(parser: Parser) -> None:
     """Add options that say where and how runs are executed."""
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
-    parser.device(more=" (--workers take the GPUs in turn)")
-    words = "processes in parallel (default: one per core, one on a GPU)"
+    parser.device()
+    words = "processes in parallel, on the GPUs in turn (default: one per core, or per GPU)"
     parser.count("--workers", metavar="N", help=words)
     site = ROOT / "experiments" / "slurm.yaml"
     words = "submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)"

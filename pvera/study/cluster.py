@@ -22,6 +22,7 @@ from pvera.study.profiles import Settings, Text
 from pvera.study.status import describe
 from pvera.study.worker import failure_file, require_success, work
 
+submitit = import_extra("submitit", "slurm")
 POLL_SECONDS = 20  # between two looks at the queue
 
 
@@ -57,7 +58,7 @@ class Worker:
 
     def checkpoint(self) -> Any:
         """Return what submitit submits again."""
-        return import_extra("submitit", "slurm").helpers.DelayedSubmission(self)
+        return submitit.helpers.DelayedSubmission(self)
 
 
 def submit(plan: Plan, site: Site) -> int:
@@ -73,7 +74,6 @@ def submit(plan: Plan, site: Site) -> int:
     Raises:
         InputError: sbatch is missing or refuses, or as `Plan.missing` and `inputs.prepare`.
     """
-    submitit = import_extra("submitit", "slurm")
     if shutil.which("sbatch") is None:
         raise InputError("there is no SLURM here: sbatch is not on PATH")
     missing = plan.missing()

@@ -310,19 +310,17 @@ class Profile(Settings):
 
     def _check_references(self, path: Path) -> None:
         """Raise InputError for names that refer to other keys of the file and do not fit."""
-        references = {
-            "fixed_grid": ("backbones", self.fixed_grid),
-            "weights": ("backbones", self.weights),
-            "variants": ("experiments", self.variants),
-        }
+        references = [
+            ("fixed_grid", self.fixed_grid, self.backbones),
+            ("weights", self.weights, self.backbones),
+            ("variants", self.variants, self.experiments),
+        ]
         for name, experiments in self.analyses.items():
-            references[f"analyses.{name}"] = ("experiments", experiments)
-        for key, (target, names) in references.items():
-            known = getattr(self, target)
+            references.append((f"analyses.{name}", experiments, self.experiments))
+        for key, names, known in references:
             for name in names:
                 if name not in known:
-                    listed = ", ".join(known)
-                    raise InputError(f"{path}: {key}: {name!r} is none of {target} ({listed})")
+                    raise InputError(f"{path}: {key}: {name!r} is none of {', '.join(known)}")
 
         for name in self.variants:
             methods = self.experiments[name].methods or ()

@@ -523,7 +523,7 @@ WRONG = {
     ),
     "reference": (
         {"weights": "{tin: a.pth}"},
-        "weights: 'tin' is none of backbones (tiny)",
+        "weights: 'tin' is none of tiny",
     ),
     "hyperparameter": (
         {"methods": "{lora: {rnak: 4}}"},
@@ -559,7 +559,7 @@ WRONG = {
     ),
     "variant": (
         {"variants": "{no_nose: 'z = μ'}"},
-        "variants: 'no_nose' is none of experiments (benchmark)",
+        "variants: 'no_nose' is none of benchmark",
     ),
     "variant of all methods": (
         {"variants": "{benchmark: All}"},
@@ -567,7 +567,7 @@ WRONG = {
     ),
     "experiment of an analysis": (
         {"analyses": "{uncertainty: [bench]}"},
-        "analyses.uncertainty: 'bench' is none of experiments (benchmark)",
+        "analyses.uncertainty: 'bench' is none of benchmark",
     ),
     "methods that are none": (
         {"methods": "[lora]"},
