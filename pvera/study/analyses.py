@@ -5,7 +5,7 @@ file and of the test images. That of the adapter stands in its training's record
 needs the file.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,13 +127,13 @@ def analysis_of(
 # Uncertainty
 
 
-def sample_batches(
-    model: AdaptedModel, test: ImageData, samples: int, seed: int
-) -> Iterator[np.ndarray]:
-    """Yield the softmax scores (samples, images, classes) of a split, batch by batch."""
+def sample_images(model: AdaptedModel, test: ImageData, samples: int, seed: int) -> np.ndarray:
+    """Return the softmax scores (samples, images, classes) of a split."""
+    scores = []
     for part in batches(test):
         batch_seed = derive(seed, "uncertainty", part.start)
-        yield uncertainty.sample(model, test[part], samples, batch_seed).cpu().numpy()
+        scores.append(uncertainty.sample(model, test[part], samples, batch_seed).cpu().numpy())
+    return np.concatenate(scores, axis=1)
 
 
 def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np.ndarray]:
@@ -145,8 +145,7 @@ def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
     labels = test.labels.cpu().numpy()
     counts = analysis.settings["draws"]
     single_pass = predict(model, test)
-    # (samples, images, classes)
-    scores = np.concatenate(list(sample_batches(model, test, max(counts), analysis.seed)), axis=1)
+    scores = sample_images(model, test, max(counts), analysis.seed)
     estimates = [uncertainty.estimate(scores[:count], labels) for count in counts]
 
     arrays = {

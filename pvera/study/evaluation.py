@@ -285,8 +285,8 @@ def predict(
             if samples:
                 model.last_mlp_on_class_token = False
                 seed = adapter.record.get("seed", member.seed)
-                scores = list(analyses.sample_batches(model, data, samples, seed))
-                sampled = uncertainty.summarise(np.concatenate(scores, axis=1))
+                scores = analyses.sample_images(model, data, samples, seed)
+                sampled = uncertainty.summarise(scores)
     table = _table(split, np.array(classes, object), probabilities, sampled)
     return Predictions(member, probabilities, table)
 

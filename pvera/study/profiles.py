@@ -195,11 +195,7 @@ class Experiment(Settings):
         if not self.vary:
             return {folder: {}}
         ((key, values),) = self.vary.items()
-        folders = {}
-        for value in values:
-            text = f"{value:g}" if isinstance(value, float) else value
-            folders[f"{folder}_{text}"] = {key: value}
-        return folders
+        return {f"{folder}_{value}": {key: value} for value in values}
 
 
 class Profile(Settings):

@@ -140,10 +140,10 @@ def test_each_value_has_runs_of_its_own(tmp_path):
         "folder": "noise",
     }
     runs = list_jobs(profile(sizes=varied), "sizes", tmp_path)
-    assert keys(runs, "experiment") == {("noise_0.3",), ("noise_1",)}
+    assert keys(runs, "experiment") == {("noise_0.3",), ("noise_1.0",)}
     assert {(r.experiment, c.method.sigma, c.beta) for r in runs for c in r.members} == {
         ("noise_0.3", 0.3, 0.0),
-        ("noise_1", 1.0, 0.0),
+        ("noise_1.0", 1.0, 0.0),
     }
 
 
