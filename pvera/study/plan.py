@@ -80,13 +80,12 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
         return [*trainings(profile, root, name)]
 
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
-    list_analyses, default = ANALYSES[name]
     on_one_backbone = profile.with_(backbones=profile.backbones[:1])
     jobs: list[Job] = []
-    for experiment in profile.analyses.get(name, [default]):
+    for experiment in profile.analyses.get(name, ["benchmark"]):
         if experiment in profile.experiments:
             runs = trainings(on_one_backbone, root, experiment)
-            jobs += list_analyses(profile, runs, name)
+            jobs += ANALYSES[name](profile, runs, name)
     return jobs
 
 
@@ -173,12 +172,12 @@ def has_adapter(run: Run) -> bool:
 #: From the profile, the runs of an experiment and the analysis' name to what can start.
 Listing = Callable[[Profile, list[Run], str], list[Analysis]]
 
-#: Per analysis its listing, and the experiment whose adapters it reads unless the profile names
-#: others.
-ANALYSES: dict[str, tuple[Listing, str]] = {
-    "uncertainty": (list_uncertainty, "benchmark"),
-    "out_of_distribution": (list_out_of_distribution, "benchmark"),
-    "latents": (list_latent_maps, "benchmark"),
-    "focus": (list_focus, "benchmark"),
-    "predictors": (list_predictor_scores, "benchmark"),
+#: The listing of each analysis. It reads the adapters of the benchmark unless the profile names
+#: other experiments.
+ANALYSES: dict[str, Listing] = {
+    "uncertainty": list_uncertainty,
+    "out_of_distribution": list_out_of_distribution,
+    "latents": list_latent_maps,
+    "focus": list_focus,
+    "predictors": list_predictor_scores,
 }

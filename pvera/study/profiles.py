@@ -228,7 +228,7 @@ class Profile(Settings):
     #: Experiments that each train a variant of one method, with the variants' titles.
     variants: dict[Name, Text] = {}
     #: The analyses that run where no others are asked for, each with the experiments whose
-    #: adapters it reads; by default all, most of them of the benchmark.
+    #: adapters it reads; by default all, of the benchmark.
     analyses: dict[Name, Several[Name]] = {}
     #: Data sets whose models see each other's images; by default the first of each category.
     out_of_distribution: list[Name] = []
