@@ -166,12 +166,9 @@ class Run(Job):
             best = training.choose(histories, self.protocol)
             members = self._describe_members(model, histories)
             if best is not None:
-                history = histories[best]
-                grid = self.members[best].grid
-                chosen = {"member": best, "epoch": history.best_epoch, "grid": grid}
-                scores, files = self._test(model, best, history, test, is_text)
+                chosen = self._describe_choice(best, histories[best])
+                scores, files = self._test(model, best, histories[best], test, is_text)
 
-        package = "transformers" if is_text else "timm"
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
@@ -180,10 +177,7 @@ class Run(Job):
             "members": members,
             "chosen": chosen,
             "test": scores,
-            "environment": {
-                "weights_file_sha256": frozen.file_sha256,
-                package: importlib.metadata.version(package),
-            },
+            "environment": _made_from(frozen.file_sha256, "transformers" if is_text else "timm"),
         }
         return record, files if self.keep else {}
 
@@ -215,6 +209,9 @@ class Run(Job):
             )
         return described
 
+    def _describe_choice(self, best: int, history: History) -> dict[str, Any]:
+        return {"member": best, "epoch": history.best_epoch, "grid": self.members[best].grid}
+
     def _test(
         self, model: AdaptedModel, best: int, history: History, test: Data, is_text: bool
     ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -229,6 +226,14 @@ class Run(Job):
         if is_text:  # GLUE reports it for some tasks
             scores["matthews"] = metrics.matthews(probabilities, labels)
         return scores, {"probabilities": probabilities, "labels": labels, "adapter": adapter}
+
+
+def _made_from(file_sha256: str | None, package: str) -> dict[str, Any]:
+    """Return the hash of the weights' file, and the version of the package that read it."""
+    return {
+        "weights_file_sha256": file_sha256,
+        package: importlib.metadata.version(package),
+    }
 
 
 def environment(device: str) -> dict:
