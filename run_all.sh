@@ -15,7 +15,7 @@ distribution, latents, costs), executes the notebooks in analysis/ on its result
   synthetic  twelve tasks that a program draws, no download; results are committed: docs/synthetic.md
   vtab_tiny  VTAB-1k at 32 pixels on ViT-Ti/8: days on two cores; --datasets names some of the 19
   vtab_small VTAB-1k at 98 pixels on DINOv2 ViT-S/14: needs a GPU, or patience
-  rehearsal  paper and paper_text with stand-ins for data and weights, no download: minutes on two cores
+  rehearsal  paper with stand-ins for data and weights, no download: minutes on two cores
   paper      VTAB-1k on DINOv2: downloads what is not there, and needs a GPU
   paper_text GLUE on DeBERTa-V3, likewise
 

@@ -19,7 +19,7 @@ Existing results are not computed again; the script reports those of another ada
 from argparse import Namespace
 
 from own_pictures import installed
-from study_options import changed_profile, parse, select
+from study_options import changed_profile, parse
 from train import carry_out, report_diverged
 
 from pvera.errors import run_script
@@ -35,7 +35,7 @@ def analyse(options: Namespace) -> None:
     """Analyse the adapters of a profile's trainings."""
     with installed(options) as options:
         profile = changed_profile(options)
-        names = select(options.experiments, ANALYSES, list(profile.analyses) or list(ANALYSES))
+        names = tuple(options.experiments or profile.analyses or ANALYSES)
         plan = Plan(profile, names, options.results.absolute(), options.replace)
         report_diverged(carry_out(plan, options))
 

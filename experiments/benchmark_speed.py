@@ -35,7 +35,6 @@ import torch
 from options import RESULTS, Parser, read_profile
 from torch import nn
 from torch.nn.functional import cross_entropy
-from tqdm import tqdm
 
 from pvera import (
     IA3,
@@ -62,7 +61,7 @@ from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
 from pvera.study.search import build_method, default_values
 
-CLASSES, BATCH, SAMPLES = 100, 16, (2, 8)
+CLASSES, BATCH, SAMPLES = 100, 16, 8
 MEMBERS = 3  # of the timed grid of PVeRA
 PARALLEL = ("bottleneck", "adaptformer")  # they cannot be merged
 BETA = 1e-6
@@ -109,32 +108,16 @@ def main() -> None:
     machine = environment(options.device)
     device = re.sub(r"\W+", "_", machine["device"].lower()).strip("_")
     path = options.output / f"speed_{device}.csv"
-    work = list_work(options.parts, options.precisions, options.backbones)
-    for part, precision, backbone in tqdm(work, "measuring", unit="part"):
-        name = {"part": part, "backbone": backbone, "precision": precision}
-        bench = Bench(backbone, precision, options.device)
-        for measured in measure(bench, part, options.repeats):
-            row = {column: machine[column] for column in MACHINE} | name | measured
-            update_csv(path, pd.DataFrame([row], columns=COLUMNS), NAME, float_format="%.6g")
+    for part, precision in product(options.parts, options.precisions):
+        in_peft = PARTS[part] is compare_with_peft
+        for backbone in [PEFT_BACKBONE] if in_peft else options.backbones:
+            print(f"{part}, {precision}, {backbone}", flush=True)
+            name = {"part": part, "backbone": backbone, "precision": precision}
+            bench = Bench(backbone, precision, options.device)
+            for measured in measure(bench, part, options.repeats):
+                row = {column: machine[column] for column in MACHINE} | name | measured
+                update_csv(path, pd.DataFrame([row], columns=COLUMNS), NAME, float_format="%.6g")
     print(pd.read_csv(path)[[*NAME, "ratio", "low", "high"]].to_string(index=False))
-
-
-def list_work(
-    parts: list[str], precisions: list[str], named: list[str]
-) -> list[tuple[str, str, str]]:
-    """List what is measured: part, precision and backbone.
-
-    Raises:
-        InputError: A part needs PEFT, which is not installed.
-    """
-    work = []
-    for part, precision in product(parts, precisions):
-        backbone_names = named
-        if PARTS[part] is compare_with_peft:
-            import_extra("peft", "test")  # fail before the other parts
-            backbone_names = [PEFT_BACKBONE]
-        work += [(part, precision, backbone) for backbone in backbone_names]
-    return work
 
 
 @dataclass(frozen=True)
@@ -173,15 +156,12 @@ class Bench:
 
     def seconds(self, function: Callable) -> float:
         """Return the seconds of a call, until the device has finished."""
-        self._wait()
+        wait = torch.cuda.synchronize if self.device.startswith("cuda") else lambda: None
+        wait()
         start = time.perf_counter()
         function()
-        self._wait()
+        wait()
         return time.perf_counter() - start
-
-    def _wait(self) -> None:
-        if self.device.startswith("cuda"):
-            torch.cuda.synchronize()
 
     def saved(self, function: Callable) -> int:
         """Return the bytes that a call saves for its backward pass.
@@ -308,12 +288,11 @@ def evaluate(bench: Bench) -> Iterator[Pair]:
 def samples(bench: Bench) -> Iterator[Pair]:
     """Yield Monte Carlo inference of PVeRA."""
     method = bench.methods["pvera"]
-    for count in SAMPLES:
-        with bench.model(method) as model:
-            model.eval().last_mlp_on_class_token = True
-            function = partial(sample, model, bench.images, count)
-            what, bound = f"{title(method)}, {count} draws", f"{count} frozen passes"
-            yield Pair(what, bound, function, bench.frozen(passes=count))
+    with bench.model(method) as model:
+        model.eval().last_mlp_on_class_token = True
+        function = partial(sample, model, bench.images, SAMPLES)
+        what, bound = f"{title(method)}, {SAMPLES} draws", f"{SAMPLES} frozen passes"
+        yield Pair(what, bound, function, bench.frozen(passes=SAMPLES))
 
 
 def compare_with_peft(bench: Bench) -> Iterator[Pair]:

@@ -13,7 +13,7 @@ accuracy 0.555000. For pictures without labels there is experiments/predict.py.
 import json
 from pathlib import Path
 
-from options import AdapterParser, require_adapter_outputs, require_outputs
+from options import AdapterParser, require_adapter_outputs
 
 from pvera.errors import run_script
 from pvera.files import json_value, write_atomically
@@ -38,7 +38,7 @@ def main() -> None:
 
     adapter = open_adapter(options.adapter, options.backbone, options.weights, options.device)
     data = find_data_set(adapter, options.data_set, options.data)
-    require_outputs(outputs, data.files())
+    require_adapter_outputs(outputs, options, data.files())
     evaluated = evaluate(adapter, data, options.draws)
 
     method, backbone = evaluated.member.method.title, evaluated.frozen.name

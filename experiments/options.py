@@ -41,11 +41,11 @@ class Parser(argparse.ArgumentParser):
 
         self.add_argument(*flags, type=number, **options)
 
-    def device(self, default: str | None = None, more: str = "") -> None:
-        """Add --device; `more` is a note on "cuda"."""
+    def device(self, default: str | None = None) -> None:
+        """Add --device."""
         numbered = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         names = dict.fromkeys(["cpu", DEVICE, *numbered])
-        words = f"cpu, cuda{more}, or one such as cuda:1"
+        words = "cpu, cuda, or one such as cuda:1"
         self.add_argument("--device", choices=names, metavar="DEVICE", default=default, help=words)
 
 
@@ -61,22 +61,16 @@ def require_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     Raises:
         InputError: One cannot be written, or would replace another one or an input.
     """
-    replaced: dict[Path, Path] = {}
+    used = {file.resolve() for file in inputs}
     for file in outputs:
         if is_stream(file):
             continue
         if file.is_dir():
             raise InputError(f"{file} is a folder: name a file")
         require_writable(file.resolve().parent)
-        if file.resolve() in replaced:
-            raise InputError(f"{file} is named for two outputs: choose another name for one")
-        replaced[file.resolve()] = file
-
-    existing = [file for file in replaced.values() if file.exists()]
-    for read in inputs if existing else ():
-        for file in existing:
-            if read.exists() and file.samefile(read):
-                raise InputError(f"{file} would replace an input: choose another name")
+        if file.resolve() in used:
+            raise InputError(f"{file} would replace an input or another output")
+        used.add(file.resolve())
 
 
 class AdapterParser(Parser):
@@ -103,22 +97,14 @@ class AdapterParser(Parser):
 def require_adapter_outputs(
     outputs: Iterable[Path], options: argparse.Namespace, images: Iterable[str | Path] = ()
 ) -> None:
-    """Check the files that a script will write from an adapter, before its work.
+    """Check the files that a script will write from an adapter, as `require_outputs`.
 
     Args:
         outputs: The files.
         options: Of an `AdapterParser`.
-        images: Files that it reads besides the adapter.
-
-    Raises:
-        InputError: As `require_outputs`, or a file would replace the adapter or its record.
+        images: Files that it reads besides the adapter, its record and the weights.
     """
-    outputs = list(outputs)
-    adapter = options.adapter
-    for file in outputs:
-        if file.resolve().with_suffix("") == adapter.resolve().with_suffix(""):
-            raise InputError(f"{file} would replace the adapter or its record: choose another name")
-    inputs = [adapter, adapter.with_suffix(".json"), *map(Path, images)]
+    inputs = [options.adapter, options.adapter.with_suffix(".json"), *map(Path, images)]
     if options.weights:
         inputs.append(Path(options.weights))
     require_outputs(outputs, inputs)

@@ -7,22 +7,12 @@ longer than to find that there is nothing to do. Options go to the scripts that 
 adapters.
 """
 
-import gc
-
-# What is imported stays: to look for garbage in it takes a third of a call that finds all done.
-gc.disable()
-
 import argparse
 import os
-import socket
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import analyse
 import cost
@@ -35,13 +25,9 @@ import train
 from options import RESULTS, ROOT, Parser, read_profile
 from study_options import parse
 
-from pvera import backbones
 from pvera.data import glue, vtab
-from pvera.errors import run_script
+from pvera.errors import InputError, run_script
 from pvera.study.profiles import Profile
-
-gc.freeze()
-gc.enable()
 
 
 def main() -> None:
@@ -56,9 +42,11 @@ def main() -> None:
     profile = read_profile(name)
     options = parse(__doc__, ["--profile", name, *arguments.options])
     options.wait = bool(options.slurm)
-    if lines := [*lacking(profile, options)]:
-        print(*lines, sep="\n", file=sys.stderr)
-        sys.exit(2)
+    if profile.gpu and not (torch.cuda.is_available() or options.slurm or options.device):
+        raise InputError(
+            "there is no GPU: type --slurm my_site.yaml (docs/paper.md), or --device cpu to train "
+            "here"
+        )
 
     if lacks_data(profile, options):
         install_data(profile)
@@ -91,46 +79,6 @@ def print_main_tables(folder: Path) -> None:
     for table in sorted(folder.glob("main*.md")):
         if "main_paper" not in table.name:
             print(table.read_text(encoding="utf-8"), end="")
-
-
-def lacking(profile: Profile, options: Namespace) -> Iterator[str]:
-    """Yield what an experiment of the paper needs and this machine lacks, with what to type."""
-    if profile.gpu and not (torch.cuda.is_available() or options.slurm or options.device):
-        yield (
-            "missing: a GPU. Type --slurm my_site.yaml (docs/paper.md), or --device cpu to train "
-            "here."
-        )
-    is_downloaded = profile.text or profile.datasets[0] in vtab.NAMES
-    if not is_downloaded or online():
-        return
-    if lacks_data(profile, options):
-        name, script = ("GLUE", "make_texts") if profile.text else ("VTAB-1k", "prepare_vtab")
-        command = f"python experiments/{script}.py --source COPY"
-        yield f"missing: {name}, without network. Type {command}."
-    if absent := lacking_weights(profile, options):
-        typed = " ".join(f"--weights {name}=FILE" for name in absent)
-        yield f"missing: weights of DINOv2, without network. Type {typed}."
-
-
-def lacking_weights(profile: Profile, options: Namespace) -> list[str]:
-    """List the backbones of images whose weights are neither named nor downloaded."""
-    if profile.text:
-        return []
-    named = {text.partition("=")[0] for text in options.weights} | profile.weights.keys()
-    absent = []
-    for name in options.backbones or profile.backbones:
-        published: Any = backbones.shapes(name).pretrained_cfg
-        if name not in named and not backbones.weights_file(published):
-            absent.append(name)
-    return absent
-
-
-def online() -> bool:
-    """Return whether the hub can be reached."""
-    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
-    with suppress(OSError), socket.create_connection((host, 443), timeout=5):
-        return True
-    return False
 
 
 def lacks_data(profile: Profile, options: Namespace) -> bool:

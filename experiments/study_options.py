@@ -2,14 +2,13 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from options import RESULTS, ROOT, Parser, read_profile
 
 from pvera.errors import InputError
-from pvera.study.profiles import Profile, require_known
+from pvera.study.profiles import Profile
 
 
 def parse(description: str | None, words: list[str] | None = None) -> Namespace:
@@ -69,8 +68,8 @@ def _add_changes(parser: Parser) -> None:
 def _add_execution(parser: Parser) -> None:
     """Add options that say where and how runs are executed."""
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
-    parser.device(more=" (--workers take the GPUs in turn)")
-    words = "processes in parallel (default: one per core, one on a GPU)"
+    parser.device()
+    words = "processes in parallel, on the GPUs in turn (default: one per core, or per GPU)"
     parser.count("--workers", metavar="N", help=words)
     site = ROOT / "experiments" / "slurm.yaml"
     words = "submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)"
@@ -79,7 +78,7 @@ def _add_execution(parser: Parser) -> None:
         "--wait": "with --slurm: wait until all jobs have ended",
         "--status": "count the runs in each state",
         "--replace": "run again where the result is of another configuration",
-        "--list": "list the missing runs, and train nothing",
+        "--list": "as --status, and name the missing runs",
     }
     for flag, words in flags.items():
         parser.add_argument(flag, action="store_true", help=words)
@@ -87,21 +86,6 @@ def _add_execution(parser: Parser) -> None:
 
 def _add_several(parser: Parser, flag: str, metavar: str, words: str) -> None:
     parser.add_argument(flag, action="append", default=[], metavar=metavar, help=words)
-
-
-def select(names: list[str] | None, known: Iterable[str], default: list[str]) -> tuple[str, ...]:
-    """Return the experiments or analyses that are asked for.
-
-    Args:
-        names: Those that the user names, if any.
-        known: All of them; their order is kept.
-        default: What is done where none are named.
-    """
-    if not names:
-        return tuple(default)
-    for name in names:
-        require_known("experiment", name, known)
-    return tuple(name for name in known if name in names)
 
 
 def changed_profile(options: Namespace) -> Profile:

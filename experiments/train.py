@@ -15,23 +15,22 @@ On a cluster:
 experiments/slurm.yaml explains what the file holds.
 """
 
-import shlex
 from argparse import Namespace
 from collections.abc import Iterable
-from pathlib import Path
 
 import torch
-from options import DEVICE, OWN
+from options import DEVICE
 from own_pictures import installed
-from study_options import changed_profile, parse, select
+from study_options import changed_profile, parse
 
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable
 from pvera.study import results
-from pvera.study.jobs import ENDED, Job
-from pvera.study.plan import Plan, list_jobs, unfinished
+from pvera.study.jobs import Job
+from pvera.study.plan import Plan, unfinished
 from pvera.study.profiles import load_yaml
+from pvera.study.status import describe
 from pvera.study.worker import DIVERGED, cores, work_together
 
 
@@ -49,7 +48,7 @@ def train(options: Namespace) -> None:
         profile = changed_profile(options)
         experiments = profile.experiments
         default = [name for name, each in experiments.items() if not each.on_request]
-        names = select(options.experiments, experiments, default)
+        names = tuple(options.experiments or default)
         plan = Plan(profile, names, options.results.absolute(), options.replace)
         states = carry_out(plan, options)
         if options.data_set:
@@ -63,16 +62,10 @@ def carry_out(plan: Plan, options: Namespace) -> dict[Job, str]:
     Returns:
         The state of each job afterwards; none for listings and for jobs that were submitted.
     """
-    if options.status:
-        from pvera.study import cluster
-
-        print(cluster.describe(plan))
+    if options.status or options.list:
+        print(describe(plan, each=options.list))
         return {}
     states = find_states(plan, options)
-    if options.list:
-        print_missing(states)
-        return {}
-
     missing = unfinished(states)
     if options.slurm:
         submit(plan, options)
@@ -87,34 +80,18 @@ def carry_out(plan: Plan, options: Namespace) -> dict[Job, str]:
 
 
 def find_states(plan: Plan, options: Namespace) -> dict[Job, str]:
-    """Find the states of a plan's jobs, and print how many of each experiment are done.
+    """Find the states of a plan's jobs, and print how many are done.
 
     Data and weights are compared only where something is to be computed, may be replaced, or is of
     the user's own pictures, which may have changed.
     """
-    listed = {name: list_jobs(plan.profile, name, plan.root) for name in plan.experiments}
-    jobs = [job for experiment in listed.values() for job in experiment]
+    jobs = plan.jobs()
     states = plan.states(jobs, compare_data=False)
-    if not options.list and (unfinished(states) or options.replace or options.data_set):
+    if unfinished(states) or options.replace or options.data_set:
         states = plan.states(jobs)
-
-    for name, experiment in listed.items():
-        if experiment:
-            ended = sum(states[job] in ENDED for job in experiment)
-            counts = f"{ended} of {len(experiment)} runs are there"
-            print(f"{plan.profile.name}, {name}: {counts}", flush=True)
-    if not jobs:
-        names = ", ".join(plan.experiments)
-        print(f"profile {plan.profile.name} lists no runs of {names} yet: trainings come first")
+    done = len(jobs) - len(unfinished(states))
+    print(f"{plan.profile.name}: {done} of {len(jobs)} runs are there", flush=True)
     return states
-
-
-def print_missing(states: dict[Job, str]) -> None:
-    """Print the jobs without a result, and those that diverged."""
-    for job in unfinished(states):
-        print(f"  missing: {job.experiment}/{job.name}")
-    for job in diverged(states):
-        print(f"  diverged: {job.experiment}/{job.name}: {DIVERGED}")
 
 
 def submit(plan: Plan, options: Namespace) -> None:
@@ -137,41 +114,28 @@ def execute(plan: Plan, missing: list[Job], options: Namespace) -> None:
     work_together(plan, missing, options.workers or default, device)
 
 
-def diverged(states: dict[Job, str]) -> list[Job]:
-    """List the trainings that ended without a usable member."""
-    return [job for job, state in states.items() if state == "diverged"]
-
-
 def report_diverged(states: dict[Job, str]) -> None:
     """Name trainings whose members all diverged.
 
     Raises:
         InputError: No other run has come out.
     """
-    jobs = diverged(states)
-    if not jobs:
+    diverged = [job for job, state in states.items() if state == "diverged"]
+    if not diverged:
         return
-    first = f"{jobs[0].experiment}/{jobs[0].name}"
-    line = f"{len(jobs)} of {len(states)} runs diverged, the first is {first}: {DIVERGED}"
+    first = f"{diverged[0].experiment}/{diverged[0].name}"
+    line = f"{len(diverged)} of {len(states)} runs diverged, the first is {first}: {DIVERGED}"
     if "done" not in states.values():
         raise InputError(line)
     print(line)
 
 
 def print_adapters(jobs: Iterable[Job]) -> None:
-    """Print the adapters of the first seed, each with the command that evaluates it."""
-    first: Job | None = None
+    """Print the adapters that trainings have left; docs/own-data.md evaluates them."""
     for job in jobs:
-        first = first or job
         adapter = job.path.with_suffix(results.ADAPTER)
-        if job.seed != first.seed or not adapter.exists():
-            continue
-        words = ["python", "experiments/evaluate.py", str(adapter)]
-        if job.weights:
-            words += ["--weights", str(job.weights)]
-        if Path(job.data_root) != OWN:
-            words += ["--data", str(job.data_root)]
-        print(f"adapter: {adapter}; evaluate it: {shlex.join(words)}")
+        if adapter.exists():
+            print(f"adapter: {adapter}")
 
 
 if __name__ == "__main__":

@@ -51,9 +51,9 @@ def nothing_known():
 def in_process(monkeypatch):
     """One worker, in this process: others take seconds to start."""
     monkeypatch.setattr(
-        worker,
-        "_in_processes",
-        lambda plan, workers, device, on_step: worker.work(plan, device, on_step),
+        torch.multiprocessing,
+        "spawn",
+        lambda function, arguments, workers, daemon: worker.work(*arguments),
     )
 
 

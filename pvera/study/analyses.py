@@ -5,7 +5,7 @@ file and of the test images. That of the adapter stands in its training's record
 needs the file.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from pvera.errors import InputError
 from pvera.model import AdaptedModel
 from pvera.study import results
 from pvera.study.jobs import Job, Run
-from pvera.study.training import OnStep, batches, predict
+from pvera.study.training import batches, predict
 
 #: Test data by name of the data set.
 Tests = Mapping[str, ImageData]
@@ -38,34 +38,6 @@ class Analysis(Job):
     tested: tuple[str, ...]
     #: Whatever else influences the numbers.
     settings: dict = field(hash=False)
-
-    @classmethod
-    def build(
-        cls,
-        trained: Sequence[Run],
-        experiment: str,
-        function: Callable,
-        tested: Sequence[str] | None = None,
-        **settings,
-    ) -> "Analysis":
-        """Build the analysis of the adapters that runs left.
-
-        Args:
-            trained: The runs. The analysis has the names of the first.
-            experiment: Folder of the result.
-            function: See `Analysis`.
-            tested: Data sets; by default that of the training.
-            settings: Whatever else influences the numbers.
-        """
-        first = trained[0]
-        shared = {name: getattr(first, name) for name in Job.__dataclass_fields__}
-        return cls(
-            **shared | {"experiment": experiment},
-            trained=tuple(trained),
-            function=function,
-            tested=tuple(tested or [first.dataset]),
-            settings=settings,
-        )
 
     @property
     def adapters(self) -> list[Path]:
@@ -90,7 +62,7 @@ class Analysis(Job):
         test_sha256 = inputs.data_sha256(self, self.tested, ("test",))
         return super().data_config() | {"data_sha256": test_sha256}
 
-    def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
+    def compute(self, device: str) -> tuple[dict, dict]:
         """Return the record and the arrays.
 
         Raises:
@@ -124,16 +96,44 @@ class Analysis(Job):
             )
 
 
+def analysis_of(
+    trained: Sequence[Run],
+    name: str,
+    function: Callable,
+    tested: Sequence[str] | None = None,
+    **settings,
+) -> Analysis:
+    """Build an analysis of the adapters that runs left, in a folder with their experiment's name.
+
+    Args:
+        trained: The runs. The analysis has data set, method and seed of the first.
+        name: Of the analysis, and of the folder where the experiment is the benchmark.
+        function: See `Analysis`.
+        tested: Data sets; by default that of the runs.
+        settings: Whatever else influences the numbers.
+    """
+    first = trained[0]
+    folder = name if first.experiment == "benchmark" else f"{name}_{first.experiment}"
+    shared = {name: getattr(first, name) for name in Job.__dataclass_fields__}
+    return Analysis(
+        **shared | {"experiment": folder},
+        trained=tuple(trained),
+        function=function,
+        tested=tuple(tested or [first.dataset]),
+        settings=settings,
+    )
+
+
 # Uncertainty
 
 
-def sample_batches(
-    model: AdaptedModel, test: ImageData, samples: int, seed: int
-) -> Iterator[np.ndarray]:
-    """Yield the softmax scores (samples, images, classes) of a split, batch by batch."""
+def sample_images(model: AdaptedModel, test: ImageData, samples: int, seed: int) -> np.ndarray:
+    """Return the softmax scores (samples, images, classes) of a split."""
+    scores = []
     for part in batches(test):
         batch_seed = derive(seed, "uncertainty", part.start)
-        yield uncertainty.sample(model, test[part], samples, batch_seed).cpu().numpy()
+        scores.append(uncertainty.sample(model, test[part], samples, batch_seed).cpu().numpy())
+    return np.concatenate(scores, axis=1)
 
 
 def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np.ndarray]:
@@ -145,8 +145,7 @@ def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
     labels = test.labels.cpu().numpy()
     counts = analysis.settings["draws"]
     single_pass = predict(model, test)
-    # (samples, images, classes)
-    scores = np.concatenate(list(sample_batches(model, test, max(counts), analysis.seed)), axis=1)
+    scores = sample_images(model, test, max(counts), analysis.seed)
     estimates = [uncertainty.estimate(scores[:count], labels) for count in counts]
 
     arrays = {

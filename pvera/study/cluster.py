@@ -1,8 +1,8 @@
-"""Workers as the jobs of a SLURM array, through submitit: submission and state.
+"""Workers as the jobs of a SLURM array, through submitit.
 
 The name of SLURM's jobs follows from what they run and from the folder of results, so neither ids
-nor an accounting database are needed to find them. The state of a run follows from its files
-(`worker`).
+nor an accounting database are needed to find them. What has become of the runs follows from their
+files (`status`).
 """
 
 import shutil
@@ -10,21 +10,19 @@ import subprocess
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, import_extra
 from pvera.files import digest
-from pvera.study.jobs import ENDED, Job
-from pvera.study.plan import Plan
+from pvera.study.plan import Plan, unfinished
 from pvera.study.profiles import Settings, Text
-from pvera.study.worker import DIVERGED, claimed, failure_file, work
+from pvera.study.status import describe
+from pvera.study.worker import failure_file, require_success, work
 
-STATES = ["done", "diverged", "running", "failed", "missing", "different"]
+submitit = import_extra("submitit", "slurm")
 POLL_SECONDS = 20  # between two looks at the queue
 
 
@@ -55,11 +53,12 @@ class Worker:
 
     def __call__(self) -> None:
         """Work until nothing is missing."""
-        work(self.plan, self.device, keep_going=True)
+        work(self.plan, self.device)
+        require_success(self.plan)
 
     def checkpoint(self) -> Any:
         """Return what submitit submits again."""
-        return import_extra("submitit", "slurm").helpers.DelayedSubmission(self)
+        return submitit.helpers.DelayedSubmission(self)
 
 
 def submit(plan: Plan, site: Site) -> int:
@@ -75,7 +74,6 @@ def submit(plan: Plan, site: Site) -> int:
     Raises:
         InputError: sbatch is missing or refuses, or as `Plan.missing` and `inputs.prepare`.
     """
-    submitit = import_extra("submitit", "slurm")
     if shutil.which("sbatch") is None:
         raise InputError("there is no SLURM here: sbatch is not on PATH")
     missing = plan.missing()
@@ -153,46 +151,5 @@ def wait(plan: Plan) -> None:
         except InputError as error:  # the controller may be restarting, while jobs go on
             print(error, flush=True)
         time.sleep(POLL_SECONDS if left else 0)
-    if not status(plan).state.isin(ENDED).all():
+    if unfinished(plan.states(plan.jobs(), compare_data=False)):
         raise InputError(f"not all runs are done\n{describe(plan)}")
-
-
-def status(plan: Plan) -> pd.DataFrame:
-    """Describe the runs that can start; data and weights are not read.
-
-    Returns:
-        One row per run: experiment, backbone, dataset, name, state (one of `STATES`), and why it
-        failed or diverged.
-    """
-    rows = []
-    for job in plan.jobs():
-        state, reason = _current_state(job)
-        rows.append((job.experiment, job.backbone, job.dataset, job.name, state, reason))
-    return pd.DataFrame(rows, columns=["experiment", "backbone", "dataset", "name", "state", "why"])
-
-
-def _current_state(job: Job) -> tuple[str, str]:
-    """Return the state of a job, and its reason where it failed or diverged."""
-    state = job.state(compare_data=False)
-    if state == "diverged":
-        return state, DIVERGED
-    if state not in ENDED and job.path.with_suffix(".lock").exists():
-        with claimed(job) as is_free:
-            if not is_free:
-                return "running", ""
-    failed: Path = failure_file(job)
-    if state == "missing" and failed.exists():
-        error = failed.read_text(encoding="utf-8").splitlines()[-1]
-        return "failed", f"{error}; all of it is in its .failed file"
-    return state, ""
-
-
-def describe(plan: Plan) -> str:
-    """Return the number of runs in each state, and why runs failed or diverged."""
-    table = status(plan)
-    rows = [table.experiment, table.backbone, table.dataset]
-    counts = pd.crosstab(rows, table.state, margins=True, margins_name="total")
-    lines = [counts.reindex(columns=STATES, fill_value=0).to_string()]
-    for run in table[table.why != ""].itertuples():
-        lines.append(f"{run.state}: {run.experiment}/{run.name}: {run.why}")
-    return "\n".join(lines)

@@ -285,15 +285,10 @@ def predict(
             if samples:
                 model.last_mlp_on_class_token = False
                 seed = adapter.record.get("seed", member.seed)
-                batches = analyses.sample_batches(model, data, samples, seed)
-                sampled = _concatenate([uncertainty.summarise(batch) for batch in batches])
+                scores = analyses.sample_images(model, data, samples, seed)
+                sampled = uncertainty.summarise(scores)
     table = _table(split, np.array(classes, object), probabilities, sampled)
     return Predictions(member, probabilities, table)
-
-
-def _concatenate(batches: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    names = batches[0]
-    return {name: np.concatenate([batch[name] for batch in batches]) for name in names}
 
 
 def _table(

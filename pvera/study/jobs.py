@@ -5,8 +5,6 @@ A job is plain data, so it can be hashed and sent to worker processes.
 
 import importlib.metadata
 import platform
-import resource
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,13 +23,7 @@ from pvera.model import AdaptedModel, adapt
 from pvera.study import results, training
 from pvera.study.protocol import Protocol
 from pvera.study.records import IDENTITY, SCHEMA
-from pvera.study.training import (
-    History,
-    MemberConfig,
-    OnStep,
-    TrainingConfig,
-    ignore_step,
-)
+from pvera.study.training import History, MemberConfig, TrainingConfig
 
 #: States of jobs that have their result.
 ENDED = ("done", "diverged")
@@ -100,17 +92,15 @@ class Job(inputs.Source):
             return "different"
         return "diverged" if record.diverged else "done"
 
-    def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
+    def compute(self, device: str) -> tuple[dict, dict]:
         """Return the job's part of its record, and what `results.write` keeps with it."""
         raise NotImplementedError
 
-    def execute(self, device: str = "cpu", on_step: OnStep = ignore_step) -> None:
+    def execute(self, device: str = "cpu") -> None:
         """Compute on a device and write the result file."""
         started = time.perf_counter()
-        if device.startswith("cuda") and torch.cuda.is_initialized():
-            torch.cuda.reset_peak_memory_stats(device)
         with training.autocast(device, self.precision):
-            computed, files = self.compute(device, on_step)
+            computed, files = self.compute(device)
             made_by = environment(device)
 
         record: dict[str, Any] = {"schema": SCHEMA}
@@ -118,10 +108,7 @@ class Job(inputs.Source):
         record |= computed
         record["environment"] = made_by | record.get("environment", {})
         record["config_hash"] = results.config_hash(record["config"])
-        record["cost"] = {
-            "wall_seconds": round(time.perf_counter() - started, 2),
-            "peak_memory_mb": _peak_memory(device) // 2**20,
-        }
+        record["cost"] = {"wall_seconds": round(time.perf_counter() - started, 2)}
         results.write(self.path, record, **files)
 
 
@@ -153,13 +140,14 @@ class Run(Job):
         """Add the hash of all three splits."""
         return super().data_config() | {"data_sha256": inputs.data_sha256(self)}
 
-    def compute(self, device: str, on_step: OnStep) -> tuple[dict, dict]:
+    def compute(self, device: str) -> tuple[dict, dict]:
         """Train the members in parallel, choose one, and test it."""
         frozen, (train, validation, test) = inputs.load_for_job(self, device)
         task = tasks.find_task(self.dataset, self.data_root)
         is_text = task.category == "language"
         methods = [member.method for member in self.members]
 
+        chosen: dict[str, Any] | None = None
         scores: dict[str, Any] | None = None
         files: dict[str, Any] = {}
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
@@ -174,11 +162,11 @@ class Run(Job):
                 config=self.training,
                 protocol=self.protocol,
                 seed=self.seed,
-                on_step=on_step,
             )
             best = training.choose(histories, self.protocol)
             members = self._describe_members(model, histories)
             if best is not None:
+                chosen = self._describe_choice(best, histories[best])
                 scores, files = self._test(model, best, histories[best], test, is_text)
 
         record = {
@@ -187,7 +175,7 @@ class Run(Job):
             **self._describe_data(task),
             "config": self.config(),
             "members": members,
-            "chosen": self._describe_choice(best, histories),
+            "chosen": chosen,
             "test": scores,
             "environment": _made_from(frozen.file_sha256, "transformers" if is_text else "timm"),
         }
@@ -221,11 +209,8 @@ class Run(Job):
             )
         return described
 
-    def _describe_choice(self, best: int | None, histories: list[History]) -> dict | None:
-        if best is None:
-            return None
-        epoch = histories[best].best_epoch
-        return {"member": best, "epoch": epoch, "grid": self.members[best].grid}
+    def _describe_choice(self, best: int, history: History) -> dict[str, Any]:
+        return {"member": best, "epoch": history.best_epoch, "grid": self.members[best].grid}
 
     def _test(
         self, model: AdaptedModel, best: int, history: History, test: Data, is_text: bool
@@ -277,11 +262,3 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
-
-
-def _peak_memory(device: str) -> int:
-    """Return bytes: of the GPU for this job; without one, of this process so far."""
-    if device.startswith("cuda"):
-        return torch.cuda.max_memory_allocated(device)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak

@@ -11,7 +11,7 @@ from typing import Any
 from pvera.data import suite, tasks
 from pvera.errors import InputError
 from pvera.study import analyses, predictors, results
-from pvera.study.analyses import Analysis
+from pvera.study.analyses import Analysis, analysis_of
 from pvera.study.jobs import ENDED, Job, Run
 from pvera.study.profiles import Profile, require_known
 from pvera.study.search import trainings
@@ -64,12 +64,8 @@ class Plan:
 
 
 def unfinished(states: dict[Job, str]) -> list[Job]:
-    """List the jobs that have no result, trainings of large grids first.
-
-    Workers that share them then end at about the same time.
-    """
-    jobs = [job for job, state in states.items() if state not in ENDED]
-    return sorted(jobs, key=lambda job: -len(getattr(job, "members", ())))
+    """List the jobs that have no result."""
+    return [job for job, state in states.items() if state not in ENDED]
 
 
 def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
@@ -84,13 +80,12 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
         return [*trainings(profile, root, name)]
 
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
-    list_analyses, default = ANALYSES[name]
     on_one_backbone = profile.with_(backbones=profile.backbones[:1])
     jobs: list[Job] = []
-    for experiment in profile.analyses.get(name, [default]):
+    for experiment in profile.analyses.get(name, ["benchmark"]):
         if experiment in profile.experiments:
             runs = trainings(on_one_backbone, root, experiment)
-            jobs += list_analyses(profile, runs, name)
+            jobs += ANALYSES[name](profile, runs, name)
     return jobs
 
 
@@ -174,32 +169,15 @@ def has_adapter(run: Run) -> bool:
     return run.path.exists() and results.ADAPTER in results.read(run.path).files
 
 
-def analysis_of(
-    runs: list[Run], name: str, function: Callable, tested: list[str] | None = None, **settings
-) -> Analysis:
-    """Build an analysis of adapters, in a folder with the name of their experiment.
-
-    Args:
-        runs: Each has left an adapter.
-        name: Of the analysis, and of the folder where the experiment is the benchmark.
-        function: See `Analysis`.
-        tested: Data sets; by default that of the runs.
-        settings: Whatever else influences the numbers.
-    """
-    experiment = runs[0].experiment
-    folder = name if experiment == "benchmark" else f"{name}_{experiment}"
-    return Analysis.build(runs, folder, function, tested, **settings)
-
-
 #: From the profile, the runs of an experiment and the analysis' name to what can start.
 Listing = Callable[[Profile, list[Run], str], list[Analysis]]
 
-#: Per analysis its listing, and the experiment whose adapters it reads unless the profile names
-#: others.
-ANALYSES: dict[str, tuple[Listing, str]] = {
-    "uncertainty": (list_uncertainty, "benchmark"),
-    "out_of_distribution": (list_out_of_distribution, "benchmark"),
-    "latents": (list_latent_maps, "benchmark"),
-    "focus": (list_focus, "benchmark"),
-    "predictors": (list_predictor_scores, "benchmark"),
+#: The listing of each analysis. It reads the adapters of the benchmark unless the profile names
+#: other experiments.
+ANALYSES: dict[str, Listing] = {
+    "uncertainty": list_uncertainty,
+    "out_of_distribution": list_out_of_distribution,
+    "latents": list_latent_maps,
+    "focus": list_focus,
+    "predictors": list_predictor_scores,
 }

@@ -91,7 +91,7 @@ def one_line(error: ValidationError) -> str:
     message = MESSAGES.get(first["type"], first["msg"]).removeprefix("Value error, ")
     if first["type"] not in (*MESSAGES, "value_error"):
         message += f", not {repr(first['input'])[:60]}"
-    keys = ".".join(str(key) if str(key).isprintable() else repr(key) for key in first["loc"])
+    keys = ".".join(map(str, first["loc"]))
     return ": ".join(filter(None, [keys, message]))
 
 
@@ -185,15 +185,6 @@ class Experiment(Settings):
     #: Runs only where it is asked for.
     on_request: bool = False
 
-    @model_validator(mode="after")
-    def _check_protocols(self) -> Self:
-        names = [*self.vary.get("protocol", ())]
-        if self.protocol is not None:
-            names.append(self.protocol)
-        for name in names:
-            require_known("protocol", name, VARIANTS)
-        return self
-
     def folders(self, name: str) -> dict[str, Hyperparameters]:
         """Return the folders of the results, each with the value that it varies.
 
@@ -204,11 +195,7 @@ class Experiment(Settings):
         if not self.vary:
             return {folder: {}}
         ((key, values),) = self.vary.items()
-        folders = {}
-        for value in values:
-            text = f"{value:g}" if isinstance(value, float) else value
-            folders[f"{folder}_{text}"] = {key: value}
-        return folders
+        return {f"{folder}_{value}": {key: value} for value in values}
 
 
 class Profile(Settings):
@@ -241,7 +228,7 @@ class Profile(Settings):
     #: Experiments that each train a variant of one method, with the variants' titles.
     variants: dict[Name, Text] = {}
     #: The analyses that run where no others are asked for, each with the experiments whose
-    #: adapters it reads; by default all, most of them of the benchmark.
+    #: adapters it reads; by default all, of the benchmark.
     analyses: dict[Name, Several[Name]] = {}
     #: Data sets whose models see each other's images; by default the first of each category.
     out_of_distribution: list[Name] = []
@@ -288,6 +275,9 @@ class Profile(Settings):
     def _check_experiment(self, name: str, experiment: Experiment) -> None:
         for other in experiment.inherit:
             require_known("experiment", other, self.experiments)
+        protocol = experiment.protocol or self.protocol
+        for each in experiment.vary.get("protocol", [protocol]):
+            require_known("protocol", each, VARIANTS)
         searched = dict(experiment.vary)
         searched.pop("protocol", None)
         searched |= experiment.grid
@@ -303,28 +293,30 @@ class Profile(Settings):
             InputError: The file is missing or a key is wrong; names the key.
         """
         path = Path(path)
-        content = _with_base(path)
+        if not path.is_file():
+            raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
+        content = load_yaml(path)
         if isinstance(content, dict):
-            content = content | {"name": path.stem}
+            if "base" in content:
+                content = _on_base(path, content)
+            content["name"] = path.stem
         profile = cls.build(content, path)
         profile._check_references(path)
         return profile
 
     def _check_references(self, path: Path) -> None:
         """Raise InputError for names that refer to other keys of the file and do not fit."""
-        references = {
-            "fixed_grid": ("backbones", self.fixed_grid),
-            "weights": ("backbones", self.weights),
-            "variants": ("experiments", self.variants),
-        }
+        references = [
+            ("fixed_grid", self.fixed_grid, self.backbones),
+            ("weights", self.weights, self.backbones),
+            ("variants", self.variants, self.experiments),
+        ]
         for name, experiments in self.analyses.items():
-            references[f"analyses.{name}"] = ("experiments", experiments)
-        for key, (target, names) in references.items():
-            known = getattr(self, target)
+            references.append((f"analyses.{name}", experiments, self.experiments))
+        for key, names, known in references:
             for name in names:
                 if name not in known:
-                    listed = ", ".join(known)
-                    raise InputError(f"{path}: {key}: {name!r} is none of {target} ({listed})")
+                    raise InputError(f"{path}: {key}: {name!r} is none of {', '.join(known)}")
 
         for name in self.variants:
             methods = self.experiments[name].methods or ()
@@ -334,37 +326,18 @@ class Profile(Settings):
                 )
 
 
-def _with_base(path: Path, *derived: Path) -> Any:
-    """Return a file's content, on top of the content of its `base`.
+def _on_base(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Return a profile's content on top of that of its base.
 
     A key replaces the one of the base, and a method the one of its name; a method that is null is
     left out.
-
-    Args:
-        path: The file.
-        derived: The files that this one is the base of.
-
-    Raises:
-        InputError: A file is missing, or is its own base.
     """
-    if path in derived:
-        raise InputError(f"{path}: base: a profile cannot be its own base")
-    if not path.is_file():
-        raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
-    content = load_yaml(path)
-    if not isinstance(content, dict) or "base" not in content:
-        return content
-    base = path.with_name(f"{content.pop('base')}.yaml")
-    inherited = _with_base(base, path, *derived)
-    if not isinstance(inherited, dict):
-        return inherited  # which `Profile` refuses
-
+    base = Profile.read(path.with_name(f"{content['base']}.yaml"))
+    inherited = base.model_dump(by_alias=True, exclude_unset=True)
+    methods = inherited["methods"] | content.get("methods", {})
     merged = inherited | content
-    base_methods = inherited.get("methods")
-    own_methods = content.get("methods", {})
-    if isinstance(base_methods, dict) and isinstance(own_methods, dict):
-        methods = base_methods | own_methods
-        merged["methods"] = {name: each for name, each in methods.items() if each is not None}
+    merged["methods"] = {name: options for name, options in methods.items() if options is not None}
+    del merged["base"]
     return merged
 
 

@@ -39,14 +39,6 @@ class Choice(Settings):
     grid: dict[str, Any]
 
 
-class Cost(Settings):
-    """What a job took."""
-
-    wall_seconds: float
-    #: MiB, of the GPU; without one, of the worker process so far.
-    peak_memory_mb: int
-
-
 class Record(Settings):
     """The record of a job. That of an analysis has no members, choice and test.
 
@@ -84,7 +76,8 @@ class Record(Settings):
     environment: dict[str, Any] = {}
     #: `results.config_hash` of `config`.
     config_hash: str
-    cost: Cost | None = None
+    #: Seconds that the job took, "wall_seconds"; older records have its memory too.
+    cost: dict[str, Any] = {}
     #: SHA-256 of each file that was written with the record, by suffix.
     files: dict[str, str]
 

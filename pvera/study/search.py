@@ -4,7 +4,6 @@ A training that needs a value which a search has not found is not listed yet; wh
 trainings lists them again afterwards.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -44,12 +43,6 @@ def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
         root: Folder of the results, which say what searches have chosen.
         name: Of the experiment.
     """
-    runs = [resolve(profile, root, planned) for planned in expand(profile, name)]
-    return [run for run in runs if run is not None]
-
-
-def expand(profile: Profile, name: str) -> Iterator[PlannedRun]:
-    """Yield all trainings of an experiment."""
     experiment = profile.experiments[name]
     backbones = _selected(profile.backbones, experiment.backbones)
     seeds = experiment.seeds or profile.seeds
@@ -57,13 +50,19 @@ def expand(profile: Profile, name: str) -> Iterator[PlannedRun]:
     datasets = _selected(profile.datasets, experiment.datasets)
     methods = _selected(list(profile.methods), experiment.methods)
 
+    runs: list[Run] = []
     axes = product(backbones, seeds, folders, datasets, methods)
     for backbone, seed, (folder, values), dataset, method in axes:
         varied = dict(values)
         protocol = varied.pop("protocol", experiment.protocol or profile.protocol)
         variant = VARIANTS[protocol]
-        if variant.method in (None, method):
-            yield PlannedRun(name, folder, backbone, dataset, method, seed, varied, variant)
+        if variant.method not in (None, method):
+            continue
+        planned = PlannedRun(name, folder, backbone, dataset, method, seed, varied, variant)
+        run = resolve(profile, root, planned)
+        if run is not None:
+            runs.append(run)
+    return runs
 
 
 def _selected(names: list[str], selection: list[str] | None) -> list[str]:
@@ -153,17 +152,13 @@ def chosen_values(
         The values; None while there is no result, or where all members diverged.
     """
     experiment = profile.experiments[name]
-    path = results.path_of(
-        root,
-        {
-            "profile": profile.name,
-            "experiment": folder or experiment.folder or name,
-            "backbone": run.backbone,
-            "dataset": run.dataset,
-            "method": run.method,
-            "seed": _first_seed(profile, experiment),
-        },
-    )
+    identity = {
+        **vars(run),
+        "profile": profile.name,
+        "experiment": folder or experiment.folder or name,
+        "seed": _first_seed(profile, experiment),
+    }
+    path = results.path_of(root, identity)
     if not path.exists():
         return None
     chosen = results.read(path).chosen

@@ -20,6 +20,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 from torch.nn import functional as F
+from tqdm import trange
 
 from pvera.adapters.base import Method, full_precision, generator
 from pvera.adapters.pvera import total_loss
@@ -38,14 +39,6 @@ Scores = dict[str, list]
 
 #: What becomes of a member.
 RUNNING, STOPPED, LIMIT, DIVERGED = "running", "stopped early", "epoch limit", "diverged"
-
-
-#: Called with the epochs that are done, and their largest number.
-OnStep = Callable[[int, int], None]
-
-
-def ignore_step(epoch: int, limit: int) -> None:
-    """Report no progress."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +117,8 @@ def fit(
     config: TrainingConfig,
     protocol: Protocol,
     seed: int,
-    on_step: OnStep = ignore_step,
 ) -> list[History]:
-    """Train all members of a grid.
+    """Train all members of a grid, with a progress bar where there is a terminal.
 
     Args:
         model: Built from the methods of `members`, as a list; its active members change.
@@ -136,7 +128,6 @@ def fit(
         config: Schedule.
         protocol: Loss, order of the images, and when members end.
         seed: Of the order of the images.
-        on_step: Called after each epoch with its number, from 1, and the largest number.
 
     Returns:
         A history per member. One whose loss is no longer finite does not end the others.
@@ -148,12 +139,11 @@ def fit(
     stopping = rule(len(members), config)
 
     model.active = list(range(len(members)))
-    for epoch in range(config.epochs):
+    for epoch in trange(config.epochs, unit="epoch", leave=False, disable=None, dynamic_ncols=True):
         betas = [members[m].beta for m in model.active]
         trained = train_epoch(model, train_split, betas, take_step, config.batch_size, order)
         validated = evaluate(model, forward, validation_split, protocol)
         stopping.update(epoch, model, trained | validated)
-        on_step(epoch + 1, config.epochs)
         model.active = stopping.running()
         if not model.active:
             break

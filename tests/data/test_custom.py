@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import threading
 import time
@@ -356,10 +355,9 @@ def renamed_files(pictures, folder) -> Path:
     return folder
 
 
-def evaluate_command(lines: list[str]) -> list[str]:
-    """Return the arguments of evaluate.py that a training prints in its last line."""
-    (command,) = re.findall(r"evaluate it: python experiments/evaluate.py (.+)", lines[-1])
-    return command.split()
+def printed_adapter(lines: list[str]) -> str:
+    """Return the adapter that a training names in its last line."""
+    return lines[-1].removeprefix("adapter: ")
 
 
 def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(
@@ -375,14 +373,15 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(
     assert str(pictures) not in json.dumps(record)
 
 
-def test_the_printed_command_evaluates_the_adapter_and_changed_pictures_are_refused(
+def test_the_printed_adapter_is_evaluated_and_changed_pictures_are_refused(
     trained, pictures, tmp_path, capsys
 ):
     record, lines = trained
-    command = evaluate_command(lines)
+    adapter = printed_adapter(lines)
     folder = renamed_files(pictures, tmp_path / "renamed")
-    elsewhere = (command[0], "--data", tmp_path / "elsewhere")
-    for arguments in (command, (*elsewhere, "--data-set", f"new={folder}")):
+    here = (adapter, "--data", tmp_path / "data")
+    elsewhere = (adapter, "--data", tmp_path / "elsewhere")
+    for arguments in (here, (*elsewhere, "--data-set", f"new={folder}")):
         scripts.execute("evaluate", *arguments, "--metrics", tmp_path / "m.json")
         assert json.loads((tmp_path / "m.json").read_text())["metrics"] == record["test"]
 
@@ -391,7 +390,7 @@ def test_the_printed_command_evaluates_the_adapter_and_changed_pictures_are_refu
     message = "the pictures of photos have changed since the adapter's training: restore them"
     assert message in scripts.refusal("evaluate", capsys, *elsewhere)
     before = tasks.read_manifest(tmp_path / "data", "photos")
-    known = (command[0], "--data", tmp_path / "data", "--data-set", f"photos={folder}")
+    known = (*here, "--data-set", f"photos={folder}")
     assert "have changed" in scripts.refusal("evaluate", capsys, *known)
     # What is refused replaces nothing.
     assert tasks.read_manifest(tmp_path / "data", "photos") == before

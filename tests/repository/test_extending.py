@@ -170,9 +170,8 @@ def read(name: str) -> Profile:
     return Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
 
 
-@pytest.mark.parametrize("suffix", ["", "_text"])
-def test_the_rehearsal_is_the_paper_in_small(suffix):
-    rehearsal, paper = read(f"rehearsal{suffix}"), read(f"paper{suffix}")
+def test_the_rehearsal_is_the_paper_in_small():
+    rehearsal, paper = read("rehearsal"), read("paper")
     for key in ("analyses", "methods", "protocol", "precision", "learning_rate", "choose", "text"):
         assert getattr(rehearsal, key) == getattr(paper, key), key
     elsewhere = {"backbones": None, "datasets": None}
@@ -186,7 +185,7 @@ def test_the_rehearsal_is_the_paper_in_small(suffix):
         small = rehearsal.experiments[name].model_copy(update=elsewhere)
         assert small == experiment.model_copy(update=elsewhere), name
     categories = {tasks.find_task(name).category for name in rehearsal.datasets}
-    assert len(categories) == (1 if suffix else 3)
+    assert len(categories) == 3
     assert (rehearsal.images, rehearsal.training.epochs, rehearsal.gpu) == (16, 1, False)
 
 
@@ -237,18 +236,14 @@ def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes(checkout, 
     counts = {"benchmark": 3 * 8 * 2, "rank_256": 2, "position_qv": 2}
     for name, count in counts.items():
         assert len(results.load_runs(tmp_path / "results", "rehearsal", name)) == count, name
-    folders = [f"rehearsal/{name}" for name in ("uncertainty", "latents", "cost")]
-    folders += ["rehearsal/out_of_distribution", "rehearsal_text/benchmark", "rehearsal_text/beta"]
-    for folder in folders:
-        assert list((tmp_path / "results" / folder).rglob("*.json")), folder
+    for folder in ("uncertainty", "latents", "cost", "out_of_distribution"):
+        assert list((tmp_path / "results/rehearsal" / folder).rglob("*.json")), folder
 
     tables = list((tmp_path / "results/rehearsal/tables").glob("*.md"))
     expected = {"main", "detailed", "grid", "rank", "position", "uncertainty"}
     assert expected <= {path.stem for path in tables}
-    of_text = list((tmp_path / "results/rehearsal_text/tables").glob("*.md"))
-    assert {path.stem for path in of_text} >= {"language"}
     others = ("cost", "published", "spent")
-    of_results = [path for path in (*tables, *of_text) if path.stem.partition("_")[0] not in others]
+    of_results = [path for path in tables if path.stem.partition("_")[0] not in others]
     assert all("ehearsal" in path.read_text().partition("\n")[0] for path in of_results)
     main = (tmp_path / "results/rehearsal/tables/main.md").read_text()
     assert "seeds 0, 1" in main and "48 runs" in main

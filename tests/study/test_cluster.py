@@ -28,6 +28,7 @@ from pvera.study.cluster import Site
 from pvera.study.jobs import Run
 from pvera.study.plan import Plan
 from pvera.study.profiles import Profile
+from pvera.study.status import current_state, describe
 
 SITE = {"workers": 3, "minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "requeues": 2}
 # Each prints the real command's output. jobs.json is the cluster's state: by id the name, the
@@ -158,9 +159,9 @@ def submit(plan, **site) -> int:
 
 
 def states(plan) -> dict[str, str]:
-    table = cluster.status(plan)
     return {
-        f"{run.experiment}/{run.name.split('/', 2)[2]}": run.state for run in table.itertuples()
+        f"{job.experiment}/{job.name.split('/', 2)[2]}": current_state(job)[0]
+        for job in plan.jobs()
     }
 
 
@@ -211,15 +212,15 @@ def test_a_failing_run_does_not_end_the_others(slurm, folder):
     (folder / "data/digits/images/test7.png").write_bytes(b"no image")
     submit(plan, workers=1)
     assert slurm.work("7") == 1
-    table = cluster.status(plan)
-    assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "vessels": "done"}
-    failure = cluster.describe(plan).splitlines()[-1]
+    found = {job.dataset: current_state(job)[0] for job in plan.jobs()}
+    assert found == {"digits": "failed", "vessels": "done"}
+    failure = describe(plan).splitlines()[-1]
     assert failure.startswith(
         "failed: benchmark/tiny/digits/linear/seed0: pvera.errors.InputError: "
     )
     assert f"{folder}/data/digits/images/test7.png" in failure
     shutil.copy(folder / "data/vessels/images/test7.png", folder / "data/digits/images")
-    assert submit(plan) == 1 and "failed" not in cluster.status(plan).state.values
+    assert submit(plan) == 1 and "failed" not in states(plan).values()
     assert slurm.work("8") == 0 and set(states(plan).values()) == {"done"}
 
 
@@ -233,7 +234,7 @@ def test_states_follow_from_files(slurm, plan):
     assert states(plan)["benchmark/linear/seed0"] == "missing"
     linear.execute()
     assert states(plan)["benchmark/linear/seed0"] == "done"
-    counts = cluster.describe(plan).splitlines()
+    counts = describe(plan).splitlines()
     assert counts[0].split() == [
         "state",
         "done",

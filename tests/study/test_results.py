@@ -1,18 +1,19 @@
 """Result files: hashes, atomic writing, damage; workers: claims, failures, other workers."""
 
 import json
-import multiprocessing
 import os
+import re
+import signal
 import threading
+import time
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-import torch
 from filelock import FileLock
 from records import make_record, write_all
-from small import profile_with, until
+from small import until
+from torch.multiprocessing import ProcessExitedException
 from windows import refuse_open_files
 
 from pvera import InputError
@@ -20,7 +21,6 @@ from pvera.files import sha256
 from pvera.study import results, worker
 from pvera.study.jobs import Run
 from pvera.study.plan import Plan
-from pvera.study.profiles import Profile
 from pvera.study.worker import claimed, failure_file, work, work_together
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,26 +202,14 @@ def test_what_a_run_needs_is_found_first(plan):
         "beta/pvera/0",
         *(f"benchmark/{m}/{s}" for s in (0, 1) for m in ("linear", "lora")),
     ]
-    steps = []
-    work(plan, on_step=lambda *step: steps.append(step))
+    work(plan)
     assert len(plan.jobs()) == 7 and plan.missing() == []
     search = plan.jobs()[0]
     assert search.name == "tiny/vessels/pvera/seed0"
-    assert steps[:3] == [(search, 1, 2), (search, 2, 2), (search, 0, 0)]
     before = {path: path.stat().st_mtime_ns for path in plan.root.rglob("seed*")}
     assert {path.suffix for path in before} == {".json", ".npz", ".safetensors"}, "no lock is left"
     work(plan)
     assert before == {path: path.stat().st_mtime_ns for path in plan.root.rglob("seed*")}
-
-
-def test_large_grids_come_first(plan, folder):
-    benchmark = {"benchmark": {"keep": True}}
-    profile_with(
-        folder, experiments=benchmark, methods={"linear": {}, "lora": {"grid": {"rank": [2, 4]}}}
-    )
-    profile = Profile.read(folder / "small.yaml")
-    listed = Plan(profile, ("benchmark",), folder / "other").missing()
-    assert [run.method for run in listed] == ["lora", "lora", "linear", "linear"]
 
 
 def test_results_of_another_configuration_are_replaced_on_request_only(plan, folder):
@@ -297,49 +285,36 @@ def failing(monkeypatch, error: Exception) -> None:
     monkeypatch.setattr(Run, "execute", fail)
 
 
-def test_a_failure_ends_a_worker_or_is_left_in_a_file(plan, monkeypatch):
+def test_a_failure_is_left_in_a_file_and_named_at_the_end(plan, monkeypatch):
     failing(monkeypatch, KeyError("gone"))
-    with pytest.raises(RuntimeError, match="^tiny/vessels/lora/seed0: 'gone'$"):
-        work(plan)
-    assert not list(plan.root.rglob("*.failed"))
-    with pytest.raises(RuntimeError, match="^2 runs failed, the first is tiny/vessels/lora/seed0$"):
-        work(plan, keep_going=True)
+    first = failure_file(plan.jobs()[2])
+    reason = f"2 runs failed, the first is tiny/vessels/lora/seed0: KeyError: 'gone'; {first} has"
+    with pytest.raises(InputError, match=f"^{re.escape(reason)}"):
+        work_together(plan, plan.missing(), 1, "cpu")
     failed = plan.missing()
     assert names(failed) == ["benchmark/lora/0", "benchmark/lora/1"]
     assert all(failure_file(run).read_text().endswith("KeyError: 'gone'\n") for run in failed)
-    work(plan, keep_going=True)  # passes them by
+    work(plan)  # passes them by
     monkeypatch.undo()
     work_together(plan, failed, 1, "cpu")
     assert plan.missing() == [] and not list(plan.root.rglob("*.failed"))
 
 
-def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, capfd):
+def test_failures_in_several_processes_are_named(plan, folder):
     for image in (folder / "data/vessels/images").glob("*.png"):
         image.write_bytes(b"no image")
-    with pytest.raises(InputError, match="/images/"):
+    with pytest.raises(InputError, match="^5 runs failed, .*/images/"):
         work_together(plan, plan.missing(), 2, "cpu")
 
 
+def killed(number: int, plan: Plan, device: str) -> None:
+    """End the second worker, as for lack of memory."""
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+
+
 def test_a_killed_process_ends_the_others(plan, monkeypatch):
-    step = MagicMock(side_effect=lambda *_: multiprocessing.active_children()[0].kill())
-    with pytest.raises(RuntimeError, match="a worker was killed, perhaps for lack of memory"):
-        worker._in_processes(plan, 2, "cpu", step)
-
-
-class Unreadable:
-    """What no other process can read, like a class of a package that it lacks."""
-
-    def __reduce__(self):
-        return int, ("no number",)
-
-
-def test_a_process_that_cannot_start_says_so():
-    """The error itself is on the terminal."""
-    with pytest.raises(RuntimeError, match=r"a worker could not start \(exit status 1\)"):
-        worker._in_processes(Unreadable(), 2, "cpu", None)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU that is not there")
-def test_a_device_that_is_not_there_is_the_reason(plan):
-    with pytest.raises(RuntimeError, match="(?i)cuda"):
-        worker._in_processes(plan, 2, "cuda:0", None)
+    monkeypatch.setattr(worker, "_work", killed)
+    with pytest.raises(ProcessExitedException, match="^process 1 terminated with signal SIGKILL$"):
+        work_together(plan, plan.missing(), 2, "cpu")

@@ -260,8 +260,8 @@ def test_from_the_profile_to_the_result_files(text_profile, encoder, text_folder
     assert run["test"]["matthews"] == pytest.approx(
         matthews_corrcoef(labels, probabilities.argmax(1)), abs=0.1
     )
-    scripts.execute("train", *arguments(text_profile, "--seeds", "0", "--list"))
-    assert "small, benchmark: 2 of 2 runs are there" in capsys.readouterr().out
+    scripts.execute("train", *arguments(text_profile, "--seeds", "0"))
+    assert "small: 3 of 3 runs are there" in capsys.readouterr().out
 
 
 BAD_TEXT = {

@@ -1,0 +1,41 @@
+"""What has become of the jobs of a plan, from their files; data and weights are not read."""
+
+import pandas as pd
+
+from pvera.study.jobs import ENDED, Job
+from pvera.study.plan import Plan
+from pvera.study.worker import DIVERGED, claimed, failure_file, failure_reason
+
+STATES = ["done", "diverged", "running", "failed", "missing", "different"]
+
+
+def describe(plan: Plan, each: bool = False) -> str:
+    """Return the number of runs in each state, and why runs failed or diverged.
+
+    Args:
+        plan: Has the runs.
+        each: Name every run that is not done.
+    """
+    states, lines = [], []
+    for job in plan.jobs():
+        state, reason = current_state(job)
+        states.append((job.experiment, state))
+        if reason or (each and state not in ENDED):
+            lines.append(": ".join(filter(None, [state, f"{job.experiment}/{job.name}", reason])))
+    table = pd.DataFrame(states, columns=["experiment", "state"])
+    counts = pd.crosstab(table.experiment, table.state, margins=True, margins_name="total")
+    return "\n".join([counts.reindex(columns=STATES, fill_value=0).to_string(), *lines])
+
+
+def current_state(job: Job) -> tuple[str, str]:
+    """Return the state of a job (one of `STATES`), and its reason where it failed or diverged."""
+    state = job.state(compare_data=False)
+    if state == "diverged":
+        return state, DIVERGED
+    if state not in ENDED and job.path.with_suffix(".lock").exists():
+        with claimed(job) as is_free:
+            if not is_free:
+                return "running", ""
+    if state == "missing" and failure_file(job).exists():
+        return "failed", failure_reason(job)
+    return state, ""
