@@ -38,12 +38,7 @@ ADAPTERS = RESULTS / "synthetic/paper_tuning/tiny"
 def digits(tmp_path_factory):
     """The folder of the demonstration suite, with its digits."""
     root = tmp_path_factory.mktemp("demo")
-    suite.write(
-        suite.SYNTHETIC_TASKS["digits"],
-        suite.make(suite.SYNTHETIC_TASKS["digits"]),
-        root,
-        lambda count: None,
-    )
+    suite.write(suite.SYNTHETIC_TASKS["digits"], root)
     return root
 
 
