@@ -13,24 +13,19 @@ import json
 import os
 import re
 import unicodedata
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import PIL
+from filelock import FileLock
 from tqdm import tqdm
 
 from pvera import files
 from pvera.data import decoding, store
 from pvera.data.decoding import list_first
-from pvera.data.picture_folders import (
-    describe_left_out,
-    find_pictures,
-    is_hidden,
-    visible_folders,
-)
+from pvera.data.picture_folders import find_pictures, list_visible
 from pvera.data.split_files import FILE_OF, read_split_file
 from pvera.data.tasks import MANIFEST, TASKS, read_manifest
 from pvera.errors import InputError, catch_os_errors
@@ -50,8 +45,6 @@ SHARES = {"test": 0.2, "validation": 0.16}
 VALIDATION_SHARE = {"validation": 0.2}
 #: Seed of the drawn splits.
 SEED = 0
-#: Why files are left out, besides the reasons of `find_pictures`.
-LOOSE = "outside the folders of classes"
 #: Largest range of values, in each channel, of a picture of nearly one colour: 12 bits that are
 #: stored in 16 end at 16 of 255.
 ONE_COLOUR = 16
@@ -85,7 +78,9 @@ def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
         raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
 
     folder = Path(root) / name
-    with store.lock_data_set(folder):
+    with catch_os_errors(root):
+        Path(root).mkdir(parents=True, exist_ok=True)
+    with catch_os_errors(folder), FileLock(folder.with_name(f".{name}.lock")):
         before = read_manifest(root, name)
         # A folder of another origin is never overwritten.
         if folder.exists() and not before and not _was_begun(folder, source):
@@ -119,11 +114,10 @@ def _split_files(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
 
 def _write(folder: Path, split_files: dict[str, str], manifest: dict[str, Any]) -> None:
     """Write split files, the link, and last the manifest: it says that all is there."""
-    with catch_os_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for outdated in (MANIFEST, "images"):
-            (folder / outdated).unlink(missing_ok=True)
-        (folder / "images").symlink_to(manifest["source"], target_is_directory=True)
+    folder.mkdir(exist_ok=True)
+    for outdated in (MANIFEST, "images"):
+        (folder / outdated).unlink(missing_ok=True)
+    (folder / "images").symlink_to(manifest["source"], target_is_directory=True)
     for file, content in split_files.items():
         files.write_atomically(folder / file, content)
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
@@ -163,7 +157,7 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         "images": {split: int((table.split == split).sum()) for split in FILE_OF},
         "split": splits,
         "pictures_sha256": pictures_sha256,
-        "left_out": dict(left_out),
+        "left_out": left_out,
         "alike": len(table) - table.content.nunique(),
         "one_colour": int(table.one_colour.sum()),
     }
@@ -225,16 +219,17 @@ def _require_equal_pictures_together(source: str | Path, table: pd.DataFrame) ->
             raise InputError(f"{source} has equal pictures {where} ({paths}): keep one of each")
 
 
-def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
+def read(source: str | Path) -> tuple[pd.DataFrame, int]:
     """List the pictures of a folder, and read their contents.
 
     Rows stand in the order of contents, which the names of files and classes do not change: the
     official code trains in the order of the split file, and `--images` takes its first images.
 
     Returns:
-        The table of pictures, and how many files are left out, by reason. Columns: path, label
-        (its name), split (None where it is still to be drawn), content (SHA-256 of the file; of
-        files with equal pixels, the smallest), one_colour (whether nearly all of it is).
+        The table of pictures, and how many files are left out: in other formats, or outside the
+        folders of classes. Columns: path, label (its name), split (None where it is still to be
+        drawn), content (SHA-256 of the file; of files with equal pixels, the smallest), one_colour
+        (whether nearly all of it is).
 
     Raises:
         InputError: `source` has none of the forms above, a file is missing or cannot be decoded,
@@ -244,21 +239,25 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     if not source.is_dir():
         raise InputError(f"{source} {'is no folder' if source.exists() else 'does not exist'}")
     classes = _class_folders(source)
-    loose, left_out = find_pictures(source, skip=[folder for _, folder in classes])
     # Pictures next to the folders of classes have no label.
-    left_out[LOOSE] += len(loose)
+    loose, others = find_pictures(source, skip=[folder for _, folder in classes])
+    left_out = len(loose) + others
 
     rows: list[Row] = []
     for split, folder in classes:
         pictures, others = find_pictures(folder)
         if not pictures:
-            raise InputError(_why_empty(folder))
+            raise InputError(
+                f"{folder} is the folder of a class, but holds no pictures that Pillow reads and "
+                f"{others} other files: convert pictures or add them, or move the folder elsewhere"
+            )
         # The same é has a composed and a decomposed form, and systems write either.
         label = unicodedata.normalize("NFC", folder.name)
         rows += [(file.relative_to(source).as_posix(), label, split) for file in pictures]
         left_out += others
 
-    unlistable = [ascii(path) for path, _, _ in rows if not _fits_a_line(path)]
+    # Line breaks, and what file names hold that are not UTF-8.
+    unlistable = [ascii(path) for path, _, _ in rows if re.search(r"[\r\n\udc80-\udcff]", path)]
     if unlistable:
         raise InputError(f"{source}: rename {list_first(unlistable)}: a line break, or no UTF-8")
     table = _read_contents(source, rows)
@@ -268,7 +267,7 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
 def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
     """Find the folders of classes, each with its split, which is None without folders of splits."""
     split_of = {}
-    for folder in visible_folders(source):
+    for folder in _folders(source):
         split_of[folder] = SPLIT_FOLDERS.get(folder.name.lower())
     if not split_of:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
@@ -281,7 +280,7 @@ def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
             raise InputError(
                 f"{source} has folders of splits, so {folder.name!r} next to them cannot be a class"
             )
-        classes += [(split, class_folder) for class_folder in visible_folders(folder)]
+        classes += [(split, class_folder) for class_folder in _folders(folder)]
     if not any(split == "test" for split, _ in classes):
         raise InputError(
             f"{source} has splits, but none is named test and has a folder per class; "
@@ -290,26 +289,8 @@ def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
     return classes
 
 
-def _why_empty(class_folder: Path) -> str:
-    """Return why a folder without pictures is no class: it may hold other formats, or results."""
-    suffixes = set()
-    for file in class_folder.rglob("*"):
-        names = file.relative_to(class_folder).parts
-        if file.is_file() and not any(map(is_hidden, names)):
-            suffixes.add(file.suffix.lower() or "no suffix")
-    found = f", only files of other formats ({list_first(sorted(suffixes))})" if suffixes else ""
-    return (
-        f"{class_folder} is the folder of a class, but holds no pictures that Pillow reads{found}: "
-        "convert pictures or add them, or move the folder elsewhere"
-    )
-
-
-def _fits_a_line(path: str) -> bool:
-    """Return whether a line of a split file can hold the path."""
-    # Python's line breaks include U+2028; a trailing one alone would not split the path.
-    one_line = len(f"{path}.".splitlines()) == 1
-    # File names that are not UTF-8 have such surrogates.
-    return one_line and not re.search(r"[\udc80-\udcff]", path)
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in list_visible(folder) if path.is_dir()]
 
 
 def _read_contents(folder: Path, rows: list[Row]) -> pd.DataFrame:
@@ -388,7 +369,7 @@ def describe(name: str, manifest: dict[str, Any]) -> str:
         _describe_splits(manifest["split"]),
     ]
     if manifest["left_out"]:
-        facts.append(f"left out: {describe_left_out(manifest['left_out'])}")
+        facts.append(f"left out: {manifest['left_out']} files")
     if manifest["alike"]:
         facts.append(f"with the pixels of another: {manifest['alike']}")
     if manifest["one_colour"]:

@@ -13,8 +13,8 @@ import hashlib
 import json
 import mmap
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,30 +36,6 @@ def store_folder() -> Path:
     """Return the store's folder."""
     checkout = Path(__file__).resolve().parents[2]
     return Path(os.environ.get(CACHE) or checkout / ".cache" / "pvera") / "store"
-
-
-def data_set_folder(folder: Path) -> Path:
-    """Return where the store keeps the decoded images of the data set in `folder`."""
-    digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
-    return store_folder() / f"{folder.name}-{digest[:8]}"
-
-
-@contextmanager
-def lock_data_set(folder: Path) -> Iterator[None]:
-    """Hold the lock of the data set in `folder`; another process waits.
-
-    Raises:
-        InputError: The store cannot be written.
-    """
-    file = data_set_folder(folder) / "lists.lock"
-    lock = FileLock(file)
-    with catch_os_errors(f"{store_folder()} ({CACHE} names another folder)"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def file_state(file: Path) -> list[int]:

@@ -99,7 +99,7 @@ def read_manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
                          with their "seed"
         pictures_sha256  hash of contents, labels and given splits
         lists_sha256     hash of the split files
-        left_out         number of files that were left out, by reason
+        left_out         number of files that are no pictures of a class
         alike            number of pictures with the pixels of another
         one_colour       number of pictures of nearly one colour
     """
