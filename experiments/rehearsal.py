@@ -4,9 +4,9 @@
 
     python experiments/rehearsal.py
 
-VTAB-1k and GLUE are random pixels and words, a ViT and DeBERTa-V3 small and random. They are
-installed from files, as without network; then run_profile.py does all of the profiles `rehearsal`
-and `rehearsal_text`, which have the methods of `paper` and `paper_text`. It starts again each time,
+VTAB-1k and GLUE are random pixels and words, a ViT and DeBERTa-V3 small and random. All of it is
+made from files, as without network; then run_profile.py does the profiles `rehearsal` and
+`rehearsal_text`, which have the methods of `paper` and `paper_text`. It starts again each time,
 in data/rehearsal and results/rehearsal*. Options go to run_profile.py.
 """
 
@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import make_texts
 import numpy as np
 import pandas as pd
 import prepare_vtab
@@ -136,13 +135,13 @@ def main() -> None:
     profile, text_profile = read_profile("rehearsal"), read_profile("rehearsal_text")
     for folder in (FOLDER, ROOT / "results/rehearsal", ROOT / "results/rehearsal_text"):
         shutil.rmtree(folder, ignore_errors=True)
-    archive, texts = write_data(profile.datasets)
+    archive = write_images(profile.datasets)
+    write_texts(ROOT / text_profile.data)
     write_weights(profile, text_profile)
 
     # Accepted, as it has few images.
     if not prepare_vtab.prepare(ROOT / profile.data, profile.datasets, archive, accept=True):
         sys.exit(1)
-    make_texts.install(ROOT / text_profile.data, texts)
     environment = os.environ | {store.CACHE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
     for name in (profile.name, text_profile.name):
         command = [sys.executable, "experiments/run_profile.py", name, *options]
@@ -150,16 +149,18 @@ def main() -> None:
             sys.exit(code)
 
 
-def write_data(datasets: list[str]) -> tuple[Path, Path]:
-    """Write an archive of VTAB-1k and a folder of GLUE; return both."""
+def write_images(datasets: list[str]) -> Path:
+    """Write an archive of VTAB-1k."""
     write_vtab(FOLDER / "made", datasets)
-    archive = shutil.make_archive(str(FOLDER / "vtab-1k"), "zip", FOLDER / "made")
-    texts = FOLDER / "glue"
+    return Path(shutil.make_archive(str(FOLDER / "vtab-1k"), "zip", FOLDER / "made"))
+
+
+def write_texts(root: Path) -> None:
+    """Write GLUE's files below `root`."""
     for task in glue.GLUE.values():
         for split, count in {"train": 1000, "dev": 40}.items():
             content = glue.encode(random_texts(task, count), task)
-            write_atomically(texts / task.title / f"{split}.tsv", content)
-    return Path(archive), texts
+            write_atomically(root / task.title / f"{split}.tsv", content)
 
 
 def write_weights(profile: Profile, text_profile: Profile) -> None:

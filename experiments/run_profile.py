@@ -104,9 +104,11 @@ def lacking(profile: Profile, options: Namespace) -> Iterator[str]:
     if not is_downloaded or online():
         return
     if lacks_data(profile, options):
-        name, script = ("GLUE", "make_texts") if profile.text else ("VTAB-1k", "prepare_vtab")
-        command = f"python experiments/{script}.py --source COPY"
-        yield f"missing: {name}, without network. Type {command}."
+        if profile.text:
+            yield f"missing: GLUE, without network. Put its RTE, MRPC and CoLA into {profile.data}."
+        else:
+            command = "python experiments/prepare_vtab.py --source COPY"
+            yield f"missing: VTAB-1k, without network. Type {command}."
     if absent := lacking_weights(profile, options):
         typed = " ".join(f"--weights {name}=FILE" for name in absent)
         yield f"missing: weights of DINOv2, without network. Type {typed}."
