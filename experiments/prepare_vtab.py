@@ -154,10 +154,10 @@ def check(folder: Path, accepted: dict[str, list[str]], accept: bool) -> str:
     known = accepted.pop(name, [])
     findings = vtab.check(folder.parent, name)
     texts = [finding.text for finding in findings]
-    counts_alone = all(finding.kind == "count" for finding in findings)
+    can_be_accepted = all(finding.acceptable for finding in findings)
     if not findings:
         state = RIGHT
-    elif counts_alone and (accept or set(texts) <= set(known)):
+    elif can_be_accepted and (accept or set(texts) <= set(known)):
         state = ACCEPTED
         accepted[name] = texts
     else:

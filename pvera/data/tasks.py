@@ -111,16 +111,6 @@ def read_manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
     return files.read_json(file, "remove it, and name the folder of your pictures again")
 
 
-def provenance(root: str | Path, name: str) -> dict[str, Any]:
-    """Return what a result file says of the origin of a data set that is not of VTAB-1k."""
-    origin: dict[str, Any] = {"data_copy": None}
-    manifest = read_manifest(root, name)
-    if manifest:
-        keys = ("split", "classes", "pictures_sha256")
-        origin["own_data"] = {key: manifest[key] for key in keys}
-    return origin
-
-
 def class_names(name: str, root: str | Path | None = None) -> list[str]:
     """Return the names of the classes of a data set, in the order of labels."""
     manifest = read_manifest(root, name)
