@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
 from options import OWN
@@ -34,10 +34,9 @@ def installed(options: Namespace) -> Iterator[Namespace]:
     from pvera.data import custom  # which calls without own pictures do not need
 
     sources = _parse(options.data_set)
-    root = options.data or str(OWN)
-    with ExitStack() as stack:
-        if options.list or options.status:
-            root = stack.enter_context(TemporaryDirectory())
+    with TemporaryDirectory() as temporary:
+        is_listing = options.list or options.status
+        root = temporary if is_listing else options.data or str(OWN)
         for name, source in sources.items():
             manifest = custom.install(root, name, source)
             print(custom.describe(name, manifest), flush=True)
@@ -56,7 +55,5 @@ def _parse(texts: list[str]) -> dict[str, str]:
         name, _, source = text.partition("=")
         if not (name and source):
             raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
-        if name in sources:
-            raise InputError(f"--data-set names {name!r} twice")
         sources[name] = source
     return sources

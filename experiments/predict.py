@@ -10,9 +10,8 @@ with the small backbone. The CSV file has a line per picture:
     draws_prediction                with --draws: the class that most samples predict
     interval_low, interval_high     with --draws: 95 % interval of that class's score
 
-Errors are most frequent among the lowest confidences. Pictures that cannot be read are named and
-left out; the exit code is then 1. Without the record of a training next to the adapter, --backbone
-and --classes are required.
+Errors are most frequent among the lowest confidences. Without the record of a training next to the
+adapter, --backbone and --classes are required.
 """
 
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from options import AdapterParser, require_adapter_outputs
 
-from pvera.data.decoding import UndecodedImages, list_first
+from pvera.data.decoding import UndecodedImages
 from pvera.data.image_splits import ImageSplit
 from pvera.data.picture_folders import find_pictures
 from pvera.errors import InputError, run_script
@@ -53,18 +52,10 @@ def main() -> None:
     unlabelled = ImageSplit(images, np.empty(0, np.int64), pictures)
     table = predict(adapter, unlabelled, options.classes or adapter.classes(), options.draws).table
 
-    unreadable = list_first(images.errors.values())
-    if len(images.errors) == len(pictures):
-        raise InputError(unreadable)
-    # Unreadable pictures were predicted as black ones.
-    table = table[[path not in images.errors for path in pictures]]
     write_atomically(options.output, table.to_csv(index=False, float_format="%.6f"))
     print(f"{options.output}: {len(table)} pictures, the least certain have the lowest confidence")
     if others:
         print(f"left out: {others} files that Pillow does not read", file=sys.stderr)
-    if images.errors:
-        print(f"left out: {unreadable}", file=sys.stderr)
-        sys.exit(1)
 
 
 def find_all_pictures(paths: list[str]) -> tuple[list[str], int]:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ import numpy as np
 import pandas as pd
 import PIL
 from filelock import FileLock
-from tqdm import tqdm
 
 from pvera import files
 from pvera.data import decoding, store
@@ -83,7 +83,7 @@ def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
     with catch_os_errors(folder), FileLock(folder.with_name(f".{name}.lock")):
         before = read_manifest(root, name)
         # A folder of another origin is never overwritten.
-        if folder.exists() and not before and not _was_begun(folder, source):
+        if folder.exists() and not before:
             raise InputError(
                 f"{folder} exists and is no data set that --data-set wrote: choose another name"
             )
@@ -93,12 +93,6 @@ def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
         if manifest != before:
             _write(folder, split_files, manifest)
     return manifest
-
-
-def _was_begun(folder: Path, source: str | Path) -> bool:
-    """Return whether a process that was killed began to install the same source."""
-    link = folder / "images"
-    return link.is_symlink() and os.readlink(link) == os.path.abspath(source)
 
 
 def _split_files(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
@@ -113,15 +107,18 @@ def _split_files(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
 
 
 def _write(folder: Path, split_files: dict[str, str], manifest: dict[str, Any]) -> None:
-    """Write split files, the link, and last the manifest: it says that all is there."""
-    folder.mkdir(exist_ok=True)
-    for outdated in (MANIFEST, "images"):
-        (folder / outdated).unlink(missing_ok=True)
-    (folder / "images").symlink_to(manifest["source"], target_is_directory=True)
+    """Write split files, the manifest and the link: all of them or none."""
+    partial = folder.with_name(f".{folder.name}.partial")
+    # What a process left that was killed.
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    (partial / "images").symlink_to(manifest["source"], target_is_directory=True)
     for file, content in split_files.items():
-        files.write_atomically(folder / file, content)
+        files.write_atomically(partial / file, content)
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    files.write_atomically(folder / MANIFEST, text)
+    files.write_atomically(partial / MANIFEST, text)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
 
 
 def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -138,7 +135,7 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """
     table, left_out = read(source)
     pictures_sha256 = _digest(table)  # before splits are drawn
-    classes = _sort_classes(set(table.label))
+    classes = sorted(set(table.label))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
 
@@ -162,13 +159,6 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         "one_colour": int(table.one_colour.sum()),
     }
     return table, manifest
-
-
-def _sort_classes(labels: set[str]) -> list[str]:
-    """Sort names of classes; where all are numbers, by number."""
-    if all(re.fullmatch(r"-?[0-9]+", label) for label in labels):
-        return sorted(labels, key=lambda label: (int(label), label))
-    return sorted(labels)
 
 
 def _draw_splits(table: pd.DataFrame, shares: dict[str, float]) -> pd.DataFrame:
@@ -299,26 +289,11 @@ def _read_contents(folder: Path, rows: list[Row]) -> pd.DataFrame:
     paths = [folder.resolve() / path for path in table.path]
     states = [[str(path), *store.file_state(path)] for path in paths]
     key = ["contents", decoding.DECODER, PIL.__version__, states]
-    contents = store.cached(key, lambda: _contents(paths))
+    contents = store.cached(key, lambda: decoding.map_in_threads(_content, paths, "checking"))
     content, pixels, one_colour = zip(*contents, strict=True)
     # Files with equal pixels are copies, whatever their format: they share one content.
     smallest = pd.Series(content).groupby(list(pixels)).transform("min")
     return table.assign(content=smallest, one_colour=one_colour)
-
-
-def _contents(paths: list[Path]) -> list[tuple[str, str, bool]]:
-    """Return `_content` of each picture."""
-    results = decoding.map_in_threads(_content, paths)
-    contents = []
-    errors = []
-    for result in tqdm(results, "checking", len(paths), unit="image", leave=False, delay=5):
-        if isinstance(result, InputError):
-            errors.append(result)
-        else:
-            contents.append(result)
-    if errors:
-        raise InputError(list_first(errors))
-    return contents
 
 
 def _content(path: Path) -> tuple[str, str, bool]:
@@ -366,7 +341,7 @@ def describe(name: str, manifest: dict[str, Any]) -> str:
     facts = [
         f"{name}: {len(classes)} classes ({list_first(classes)})",
         f"images: {counts}",
-        _describe_splits(manifest["split"]),
+        f"given splits: {', '.join(manifest['split']['given']) or 'none'}",
     ]
     if manifest["left_out"]:
         facts.append(f"left out: {manifest['left_out']} files")
@@ -375,11 +350,3 @@ def describe(name: str, manifest: dict[str, Any]) -> str:
     if manifest["one_colour"]:
         facts.append(f"nearly one colour: {manifest['one_colour']}")
     return "; ".join(facts)
-
-
-def _describe_splits(splits: dict[str, Any]) -> str:
-    if not splits["drawn"]:
-        return "splits as given"
-    shares = ", ".join(f"{share:.0%} {split}" for split, share in splits["drawn"].items())
-    as_given = f"{' and '.join(splits['given'])} as given, " if splits["given"] else ""
-    return f"{as_given}stratified split: {shares}"

@@ -23,7 +23,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from pvera import files
-from pvera.data.decoding import UndecodedImages, list_first
+from pvera.data.decoding import UndecodedImages
 from pvera.errors import InputError, as_input_error, catch_os_errors
 
 #: The environment variable that names the folder of the cache.
@@ -109,8 +109,6 @@ def _decode_into(file: Path, undecoded: UndecodedImages) -> None:
             np.lib.format.write_array_header_1_0(out, header)
             for start in range(0, count, CHUNK):
                 images = undecoded[start : start + CHUNK]
-                if undecoded.errors:
-                    raise InputError(list_first(undecoded.errors.values()))
                 out.write(images.data)
                 bar.update(len(images))
             # All of it is on the disk before it gets its name.

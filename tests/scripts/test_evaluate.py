@@ -327,17 +327,14 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     assert set(table.draws_prediction) <= set(NAMES)
 
 
-def test_a_picture_that_cannot_be_read_is_named_and_the_rest_is_written(
-    adapter, new, tmp_path, capsys
-):
-    whole, _ = predicted(capsys, tmp_path, adapter, new, *NAMED, "--draws", 2)
-    for index in (3, 7):
-        Path(whole.path[index]).write_bytes(Path(whole.path[index]).read_bytes()[:100])
-    table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED, "--draws", 2, status=1)
-    assert table.equals(whole.drop([3, 7]).reset_index(drop=True)), "also the samples of the others"
-    assert errors.count("\n") == 1 and all(
-        f"image {whole.path[index]} cannot be read" in errors for index in (3, 7)
-    )
+def test_pictures_that_cannot_be_read_are_named(adapter, new, tmp_path, capsys):
+    broken = sorted(new.glob("*.*"))[3:5]
+    for path in broken:
+        path.write_bytes(path.read_bytes()[:100])
+    output = tmp_path / "new.csv"
+    message = scripts.refusal("predict", capsys, adapter, new, *NAMED, "--output", output)
+    assert all(f"image {path} cannot be read" in message for path in broken)
+    assert not output.exists()
 
 
 def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
