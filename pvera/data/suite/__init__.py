@@ -10,76 +10,18 @@ test set are drawn two or three times each.
 
 import hashlib
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
-from pvera.data.suite.drawing import COUNTS, SyntheticSplit
-from pvera.data.suite.natural import FLOWERS, SCENES, TEXTURES, digits, flowers, scenes, textures
-from pvera.data.suite.specialized import (
-    BLOOD,
-    CALIBERS,
-    INDEX,
-    LANDCOVER,
-    blood,
-    landcover,
-    nuclei,
-    vessels,
-)
-from pvera.data.suite.structured import (
-    AZIMUTHS,
-    COLUMNS,
-    OBJECTS,
-    SPANS,
-    azimuth,
-    counting,
-    distance,
-    sprites,
-)
+from pvera.data.suite import natural, specialized, structured
+from pvera.data.suite.drawing import COUNTS, SyntheticSplit, SyntheticTask
 from pvera.errors import catch_os_errors
 
-
-@dataclass(frozen=True)
-class SyntheticTask:
-    """One task."""
-
-    title: str
-    #: VTAB-1k's: "natural", "specialized" or "structured".
-    category: str
-    #: Names of the classes.
-    classes: tuple[str, ...]
-    #: (split, random numbers) -> SyntheticSplit; its name is the task's.
-    build: Callable[[str, np.random.Generator], SyntheticSplit]
-
-    @property
-    def name(self) -> str:
-        """The task's name, which is its folder too."""
-        return self.build.__name__
-
-    def draw(self, split: str) -> SyntheticSplit:
-        """Draw one split. Its random numbers depend on the task and the split alone."""
-        seed = [*self.name.encode(), list(COUNTS).index(split)]
-        return self.build(split, np.random.default_rng(seed))
-
-
-_TASKS = (
-    SyntheticTask("Digits", "natural", tuple("0123456789"), digits),
-    SyntheticTask("Textures", "natural", TEXTURES, textures),
-    SyntheticTask("Flowers", "natural", tuple(FLOWERS), flowers),
-    SyntheticTask("Scenes", "natural", SCENES, scenes),
-    SyntheticTask("Nuclei", "specialized", tuple(INDEX), nuclei),
-    SyntheticTask("Vessels", "specialized", tuple(CALIBERS), vessels),
-    SyntheticTask("Land cover", "specialized", LANDCOVER, landcover),
-    SyntheticTask("Blood", "specialized", BLOOD, blood),
-    SyntheticTask("Counting", "structured", OBJECTS, counting),
-    SyntheticTask("Sprites", "structured", COLUMNS, sprites),
-    SyntheticTask("Distance", "structured", SPANS, distance),
-    SyntheticTask("Azimuth", "structured", AZIMUTHS, azimuth),
-)
-SYNTHETIC_TASKS = {task.name: task for task in _TASKS}
+#: The tasks by name, in the order of tables.
+SYNTHETIC_TASKS = {
+    task.name: task for task in (*natural.TASKS, *specialized.TASKS, *structured.TASKS)
+}
 
 #: `digest` of each task as published; other versions of the packages may give other pixels.
 SHA256 = {

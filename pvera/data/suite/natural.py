@@ -10,6 +10,7 @@ from pvera.data.suite.drawing import (
     RIGHT,
     SIDE,
     SyntheticSplit,
+    SyntheticTask,
     balanced_labels,
     change_contrast,
     colour_fields,
@@ -266,3 +267,11 @@ def _skyline(kind: str, rise: float, rng: np.random.Generator) -> np.ndarray:
         phase = RIGHT[0] * rng.uniform(0.1, 0.25) + rng.uniform(0, 7)
         return rise * (0.6 + 0.5 * np.sin(phase))
     return np.full(SIDE, -1.0)
+
+
+TASKS = (
+    SyntheticTask("Digits", "natural", tuple("0123456789"), digits),
+    SyntheticTask("Textures", "natural", TEXTURES, textures),
+    SyntheticTask("Flowers", "natural", tuple(FLOWERS), flowers),
+    SyntheticTask("Scenes", "natural", SCENES, scenes),
+)
