@@ -79,7 +79,7 @@ def textures(split: str, rng: np.random.Generator) -> SyntheticSplit:
     labels = balanced_labels(len(TEXTURES), split, rng)
     count = len(labels)
     uniform = partial(rng.uniform, size=(count, 1, 1))
-    scale = uniform(6, 12)
+    scale = per_image(rng.uniform(6, 12, count))
     angle = uniform(0, np.pi)
     # In radians of a wave.
     warp = random_fields(count, 2.0, rng) * uniform(0.3, 1.2)
