@@ -14,7 +14,7 @@ from options import ROOT, Parser
 from tqdm import tqdm
 
 from pvera.data import suite
-from pvera.errors import InputError, run_script
+from pvera.errors import run_script
 
 
 def main() -> None:
@@ -32,31 +32,13 @@ def main() -> None:
 
 
 def make(root: Path, names: Sequence[str]) -> None:
-    """Write the tasks that `root` lacks.
-
-    Raises:
-        InputError: A folder of another origin has a task's name.
-    """
-    missing = []
-    for name in names:
-        task = suite.SYNTHETIC_TASKS[name]
-        folder = root / name
-        if suite.is_made(task, folder):
-            continue
-        if folder.exists() and not (folder / suite.MANIFEST).exists():
-            raise InputError(f"{folder} exists and was not made by this script: remove it")
-        missing.append(task)
-
-    images = len(missing) * sum(suite.COUNTS.values())
-    with tqdm(total=images, unit="image", disable=not missing) as bar:
-        for task in missing:
-            bar.set_description(task.name)
-            manifest = suite.write(task, suite.make(task), root, bar.update)
-            if manifest["sha256"] != task.sha256:
-                print(
-                    f"{task.name} differs from the published one: "
-                    "are the pinned versions installed?"
-                )
+    """Write the tasks that `root` lacks."""
+    missing = [name for name in names if not (root / name).exists()]
+    bar = tqdm(missing, unit="task", disable=not missing)
+    for name in bar:
+        bar.set_description(name)
+        if suite.write(suite.SYNTHETIC_TASKS[name], root) != suite.SHA256[name]:
+            print(f"{name} differs from the published one: are the pinned versions installed?")
     print(f"{len(names)} tasks in {root}")
 
 

@@ -1,15 +1,12 @@
 """The user's own pictures as data sets, for scripts that train or analyse."""
 
-import shutil
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
 from options import OWN
 
-from pvera.data import store, tasks
 from pvera.errors import InputError
 
 
@@ -17,8 +14,7 @@ from pvera.errors import InputError
 def installed(options: Namespace) -> Iterator[Namespace]:
     """Install the data sets of --data-set, if any.
 
-    --list and --status leave the installed split files as they are, and install others in a
-    temporary folder.
+    --list and --status install them in a temporary folder.
 
     Yields:
         The options with these data sets, their folder, and unless more is said the corrected
@@ -35,17 +31,15 @@ def installed(options: Namespace) -> Iterator[Namespace]:
             "--datasets and --data-set: known data sets and your own pictures train in separate "
             "calls"
         )
+    from pvera.data import custom  # which calls without own pictures do not need
+
     sources = _parse(options.data_set)
-    root = options.data or str(OWN)
-    with ExitStack() as stack:
-        if options.list or options.status:
-            temporary = stack.enter_context(TemporaryDirectory())
-            for name, source in sources.items():
-                stack.enter_context(_listed(temporary, root, name, source))
-            root = temporary
-        else:
-            for name, source in sources.items():
-                _install(root, name, source)
+    with TemporaryDirectory() as temporary:
+        is_listing = options.list or options.status
+        root = temporary if is_listing else options.data or str(OWN)
+        for name, source in sources.items():
+            manifest = custom.install(root, name, source)
+            print(custom.describe(name, manifest), flush=True)
 
         changes = {"datasets": list(sources), "data": root}
         changes["protocol"] = options.protocol or "corrected"
@@ -61,32 +55,5 @@ def _parse(texts: list[str]) -> dict[str, str]:
         name, _, source = text.partition("=")
         if not (name and source):
             raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
-        if name in sources:
-            raise InputError(f"--data-set names {name!r} twice")
         sources[name] = source
     return sources
-
-
-def _install(root: str, name: str, source: str) -> dict:
-    """Install a data set, print what it is, and return its manifest."""
-    from pvera.data import custom  # which calls without own pictures do not need
-
-    manifest = custom.install(root, name, source)
-    print(custom.describe(name, manifest), flush=True)
-    return manifest
-
-
-@contextmanager
-def _listed(temporary: str, root: str, name: str, source: str) -> Iterator[None]:
-    """Install a data set in a temporary folder."""
-    folder = Path(temporary, name)
-    decoded = store.data_set_folder(folder)
-    try:
-        manifest = _install(temporary, name, source)
-        if manifest == tasks.read_manifest(root, name):
-            # The images of the installed data set are decoded already.
-            shutil.rmtree(folder)
-            folder.symlink_to(Path(root, name).absolute(), target_is_directory=True)
-        yield
-    finally:
-        shutil.rmtree(decoded, ignore_errors=True)

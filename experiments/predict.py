@@ -10,21 +10,19 @@ with the small backbone. The CSV file has a line per picture:
     draws_prediction                with --draws: the class that most samples predict
     interval_low, interval_high     with --draws: 95 % interval of that class's score
 
-Errors are most frequent among the lowest confidences. Pictures that cannot be read are named and
-left out; the exit code is then 1. Without the record of a training next to the adapter, --backbone
-and --classes are required.
+Errors are most frequent among the lowest confidences. Without the record of a training next to the
+adapter, --backbone and --classes are required.
 """
 
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from options import AdapterParser, require_adapter_outputs
 
-from pvera.data.decoding import UndecodedImages, list_first
+from pvera.data.decoding import UndecodedImages
 from pvera.data.image_splits import ImageSplit
-from pvera.data.picture_folders import describe_left_out, find_pictures
+from pvera.data.picture_folders import find_pictures
 from pvera.errors import InputError, run_script
 from pvera.files import write_atomically
 from pvera.study.evaluation import open_adapter, predict
@@ -40,7 +38,7 @@ def main() -> None:
     text = "names of the classes, in the order of the adapter's outputs"
     parser.add_argument("--classes", nargs="+", metavar="NAME", help=text)
     options = parser.parse_args()
-    pictures, left_out = find_all_pictures(options.pictures)
+    pictures, others = find_all_pictures(options.pictures)
     require_adapter_outputs([options.output], options, pictures)
 
     adapter = open_adapter(options.adapter, options.backbone, options.weights, options.device)
@@ -54,38 +52,30 @@ def main() -> None:
     unlabelled = ImageSplit(images, np.empty(0, np.int64), pictures)
     table = predict(adapter, unlabelled, options.classes or adapter.classes(), options.draws).table
 
-    unreadable = list_first(images.errors.values())
-    if len(images.errors) == len(pictures):
-        raise InputError(unreadable)
-    # Unreadable pictures were predicted as black ones.
-    table = table[[path not in images.errors for path in pictures]]
     write_atomically(options.output, table.to_csv(index=False, float_format="%.6f"))
     print(f"{options.output}: {len(table)} pictures, the least certain have the lowest confidence")
-    if left_out:
-        print(f"left out: {describe_left_out(left_out)}", file=sys.stderr)
-    if images.errors:
-        print(f"left out: {unreadable}", file=sys.stderr)
-        sys.exit(1)
+    if others:
+        print(f"left out: {others} files that Pillow does not read", file=sys.stderr)
 
 
-def find_all_pictures(paths: list[str]) -> tuple[list[str], Counter[str]]:
-    """Return the named files and all pictures below the folders, each once, and what was left out.
+def find_all_pictures(paths: list[str]) -> tuple[list[str], int]:
+    """Return the named files and all pictures below the folders, and the number of other files.
 
     Raises:
         InputError: A path does not exist, or a folder holds no pictures.
     """
     # A dictionary keeps the order, and each picture once.
     pictures: dict[str, None] = {}
-    left_out: Counter[str] = Counter()
+    others = 0
     for path in map(Path, paths):
         found = [path] if path.exists() else []
         if path.is_dir():
-            found, others = find_pictures(path)
-            left_out += others
+            found, others_below = find_pictures(path)
+            others += others_below
         if not found:
             raise InputError(f"{path} does not exist, or holds no pictures")
         pictures |= dict.fromkeys(map(str, found))
-    return list(pictures), left_out
+    return list(pictures), others
 
 
 if __name__ == "__main__":

@@ -4,29 +4,28 @@
     python experiments/prepare_vtab.py --source vtab-1k.zip    # from an archive
     python experiments/prepare_vtab.py --source vtab-1k        # from a folder, which is linked
 
-Installed data sets stay. Those of the source that differ from VTAB-1k are left out; --accept uses
-those of them whose counts alone differ. Prints which data sets are right, accepted, wrong, left out
-or missing, and what differs; training refuses wrong ones. With --accept a source may hold some of
-the 19. The last lines of a complete installation are "19 of 19 data sets can be used" and the name
-of the copy, "lossy" or "lossless".
+Installed data sets stay. Those of the source that differ from VTAB-1k are not installed; --accept
+uses those of them whose counts alone differ. Prints which data sets are right, accepted, wrong or
+missing, and what differs; training refuses wrong ones. With --accept a source may hold some of the
+19. The last lines of a complete installation are "19 of 19 data sets can be used" and the name of
+the copy, "lossy" or "lossless".
 
-The exit code is 1 where a data set is wrong, left out or missing, 2 for bad input.
+The exit code is 1 where a data set is wrong or missing, 2 for bad input.
 """
 
 import json
 import shutil
 import sys
 import tarfile
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import huggingface_hub
 from options import ROOT, Parser
 
 from pvera.data import vtab
 from pvera.data.split_files import SPLIT_FILES
-from pvera.data.vtab import Finding
 from pvera.errors import InputError, as_input_error, catch_os_errors, run_script
 from pvera.files import write_atomically
 
@@ -35,23 +34,10 @@ from pvera.files import write_atomically
 REPO = "XiN0919/VTAB-1k"
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
-#: States of a data set.
+#: States of the folder of a data set.
 RIGHT = "right"
 ACCEPTED = "accepted as it is"
 WRONG = "wrong"
-LEFT_OUT = "left out"
-MISSING = "missing"
-
-
-@dataclass(frozen=True)
-class Check:
-    """What a data set is after the installation."""
-
-    name: str
-    #: One of the states above.
-    state: str
-    #: How it differs from VTAB-1k.
-    findings: list[str]
 
 
 def main() -> None:
@@ -91,106 +77,93 @@ def prepare(
     names = only or vtab.NAMES
     # Of data sets that are not checked, what an earlier call accepted stays accepted.
     accepted = vtab.read_record(root)
-    left_out = install(root, names, source, accept)
-    checks = []
+    states = {}
     for name in names:
-        known = accepted.pop(name, [])
-        checked = check(root, name, left_out.get(name, []), known, accept)
-        checks.append(checked)
-        if checked.state == ACCEPTED:
-            accepted[name] = checked.findings
-        if checked.state != MISSING:
-            print(f"{name:<22}{checked.state}", *checked.findings, sep="\n    ")
-    if any(checked.state in (RIGHT, ACCEPTED) for checked in checks):
+        if (root / name).exists():
+            states[name] = check(root / name, accepted, accept)
+    lacking = [name for name in names if name not in states]
+    if lacking:
+        states |= install(root, lacking, source, accepted, accept)
+    if set(states.values()) & {RIGHT, ACCEPTED}:
         record(root, accepted)
-    return report(root, checks, accepted, may_miss_some=accept and not only)
+
+    missing = [name for name in names if name not in states]
+    are_usable = report(root, states, missing, accepted)
+    may_miss_some = accept and not only
+    return are_usable and (may_miss_some or not missing)
 
 
 def install(
-    root: Path, names: Sequence[str], source: Path | None, accept: bool
-) -> dict[str, list[Finding]]:
-    """Install the data sets that `root` lacks from the source or the hub.
-
-    Returns:
-        The findings of those that are left out because they differ from VTAB-1k.
-    """
-    wanted = [name for name in names if not (root / name).exists()]
-    if not wanted:
-        return {}
-    downloads = root / ".download"
-    extracted = root / ".extracted"
-    with catch_os_errors(root):
-        root.mkdir(parents=True, exist_ok=True)
-        # What a call left that was killed.
-        shutil.rmtree(extracted, ignore_errors=True)
-        try:
-            if source is None:
-                advice = "run the same command again, or give a copy to prepare_vtab.py --source"
-                patterns = [f"*{suffix}" for suffix in ARCHIVES]
-                with as_input_error(f"cannot download {REPO}", advice):
-                    huggingface_hub.snapshot_download(
-                        REPO, repo_type="dataset", allow_patterns=patterns, local_dir=downloads
-                    )
-            try:
-                folders = find_data_sets(source or downloads, wanted, extracted)
-            except InputError:
-                # An archive that arrived damaged is downloaded again by the next call.
-                shutil.rmtree(downloads, ignore_errors=True)
-                raise
-            if not folders and len(wanted) == len(names):
-                raise InputError(f"{source or REPO} holds none of {', '.join(wanted)}")
-            left_out = install_folders(root, folders, extracted, accept)
-        finally:
-            shutil.rmtree(extracted, ignore_errors=True)
-        shutil.rmtree(downloads, ignore_errors=True)
-    return left_out
-
-
-def install_folders(
-    root: Path, folders: dict[str, Path], extracted: Path, accept: bool
-) -> dict[str, list[Finding]]:
-    """Move extracted folders to `root` and link others; return the findings of those left out."""
-    left_out = {}
-    for name, folder in folders.items():
-        findings = vtab.check(folder.parent, name)
-        if findings and not accept:
-            left_out[name] = findings
-            continue
-        # A link may be there whose folder was moved.
-        (root / name).unlink(missing_ok=True)
-        if extracted in folder.parents:
-            folder.rename(root / name)
-        else:
-            (root / name).symlink_to(folder.resolve(), target_is_directory=True)
-    return left_out
-
-
-def check(
-    root: Path, name: str, left_out: list[Finding], accepted: Collection[str], accept: bool
-) -> Check:
-    """Check an installed data set.
+    root: Path,
+    names: Sequence[str],
+    source: Path | None,
+    accepted: dict[str, list[str]],
+    accept: bool,
+) -> dict[str, str]:
+    """Install data sets from the source or the hub: extracted ones are moved, others linked.
 
     Args:
-        root: Folder of the data sets.
-        name: The data set.
-        left_out: Findings for which it was not installed.
-        accepted: Texts of the findings that were accepted by an earlier call.
+        root: Folder of the data sets, which lacks these.
+        names: The data sets.
+        source: As in `prepare`.
+        accepted: As in `check`.
+        accept: As in `check`. Wrong data sets are not installed.
+
+    Returns:
+        The state of each data set that the source holds.
+    """
+    states = {}
+    with catch_os_errors(root):
+        root.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=root, prefix=".extracted-") as temporary:
+            extracted = Path(temporary)
+            folders = find_data_sets(source or download(), names, extracted)
+            for name, folder in folders.items():
+                states[name] = check(folder, accepted, accept)
+                if states[name] == WRONG:
+                    continue
+                # A link may be there whose folder was moved.
+                (root / name).unlink(missing_ok=True)
+                if extracted in folder.parents:
+                    folder.rename(root / name)
+                else:
+                    (root / name).symlink_to(folder.resolve(), target_is_directory=True)
+    return states
+
+
+def download() -> Path:
+    """Download the archives into the hub's cache, and return their folder."""
+    patterns = [f"*{suffix}" for suffix in ARCHIVES]
+    advice = "run the same command again, or give a copy to prepare_vtab.py --source"
+    with as_input_error(f"cannot download {REPO}", advice):
+        folder = huggingface_hub.snapshot_download(
+            REPO, repo_type="dataset", allow_patterns=patterns
+        )
+    return Path(folder)
+
+
+def check(folder: Path, accepted: dict[str, list[str]], accept: bool) -> str:
+    """Check the folder of a data set, print what is found, and return its state.
+
+    Args:
+        folder: The folder, whose name is the data set's.
+        accepted: Texts of the accepted findings by data set; those of this one are updated.
         accept: Whether to accept all counts.
     """
-    if not (left_out or (root / name).exists()):
-        return Check(name, MISSING, [])
-    findings = left_out or vtab.check(root, name)
+    name = folder.name
+    known = accepted.pop(name, [])
+    findings = vtab.check(folder.parent, name)
     texts = [finding.text for finding in findings]
-    counts_alone = all(finding.kind == "count" for finding in findings)
-    if left_out:
-        state = LEFT_OUT
-    elif not findings:
+    can_be_accepted = all(finding.acceptable for finding in findings)
+    if not findings:
         state = RIGHT
-    elif counts_alone and (accept or set(texts) <= set(accepted)):
+    elif can_be_accepted and (accept or set(texts) <= set(known)):
         state = ACCEPTED
+        accepted[name] = texts
     else:
         state = WRONG
-    return Check(name, state, texts)
+    print(f"{name:<22}{state}", *texts, sep="\n    ")
+    return state
 
 
 def record(root: Path, accepted: dict[str, list[str]]) -> None:
@@ -202,24 +175,23 @@ def record(root: Path, accepted: dict[str, list[str]]) -> None:
 
 
 def report(
-    root: Path, checks: list[Check], accepted: dict[str, list[str]], may_miss_some: bool
+    root: Path, states: dict[str, str], missing: list[str], accepted: dict[str, list[str]]
 ) -> bool:
-    """Print what the checks mean together, and return whether all data sets can be used."""
-    states = [checked.state for checked in checks]
-    missing = [checked.name for checked in checks if checked.state == MISSING]
-    any_wrong = WRONG in states or LEFT_OUT in states
+    """Print what the states mean together, and return whether what is there can be used."""
+    found = list(states.values())
+    wrong = found.count(WRONG)
+    usable = len(found) - wrong
     if missing:
         print(f"missing: {', '.join(missing)}")
-    usable = states.count(RIGHT) + states.count(ACCEPTED)
-    print(f"{usable} of {len(checks)} data sets can be used in {root}")
-    if any_wrong:
+    print(f"{usable} of {len(found) + len(missing)} data sets can be used in {root}")
+    if wrong:
         print(
             "--accept uses data sets whose counts differ; "
             "remove a wrong folder to install its data set again"
         )
 
     copy = vtab.copy_name(root)
-    if RIGHT in states:
+    if RIGHT in found:
         print(f"copy: {copy or 'unknown: the copies agree in these data sets'}")
     if accepted:
         print(
@@ -231,12 +203,10 @@ def report(
             "Some data sets are of the lossy copy, others of the lossless one: "
             "they must not share a table."
         )
-    if any_wrong or copy == "mixed":
-        return False
-    return may_miss_some or not missing
+    return usable > 0 and not wrong and copy != "mixed"
 
 
-def find_data_sets(source: Path, names: Collection[str], extracted: Path) -> dict[str, Path]:
+def find_data_sets(source: Path, names: Sequence[str], extracted: Path) -> dict[str, Path]:
     """Find the folders of data sets in a folder, in an archive, or in the archives of a folder.
 
     Args:
@@ -248,25 +218,20 @@ def find_data_sets(source: Path, names: Collection[str], extracted: Path) -> dic
         InputError: The source does not exist, a data set is there twice, or an archive is damaged
             or unsafe.
     """
+    if not source.exists():
+        raise InputError(f"{source} does not exist")
+    folders: dict[str, Path] = {}
+    archives = [source]
     if source.is_dir():
         folders = _find_below(source, names)
         archives = sorted(path for path in source.iterdir() if path.name.endswith(ARCHIVES))
-    elif source.is_file() and source.name.endswith(ARCHIVES):
-        folders = {}
-        archives = [source]
-    elif source.exists():
-        raise InputError(f"{source} is neither a folder nor an archive ({', '.join(ARCHIVES)})")
-    else:
-        raise InputError(f"{source} does not exist")
 
     # Folders win: only what they lack is extracted.
-    rest = set(names) - folders.keys()
+    rest = [name for name in names if name not in folders]
     if not rest:
         return folders
     for archive in archives:
-        # An archive that is named after a data set may hold its files without a folder.
-        stem = archive.name.split(".")[0]
-        extract(archive, extracted / archive.name / stem)
+        extract(archive, extracted / archive.name)
     return folders | _find_below(extracted, rest, prefix="*/")
 
 
@@ -295,29 +260,21 @@ def extract(archive: Path, target: Path) -> None:
     """Extract an archive below `target`, which nothing in it can leave.
 
     Raises:
-        InputError: The archive is damaged or unsafe.
-        OSError: The system refuses, as on a full disk.
+        InputError: The archive is damaged or unsafe, or the system refuses, as on a full disk.
     """
     print(f"extracting {archive.name}", flush=True)
-    is_zip = archive.name.endswith(".zip")
-    if not is_zip and not hasattr(tarfile, "data_filter"):
-        raise InputError(
-            f"cannot extract {archive}: this needs Python from 3.10.12 or 3.11.4; "
-            "give a folder instead"
-        )
-    try:
-        if is_zip:
+    with as_input_error(f"cannot extract {archive}"):
+        if archive.name.endswith(".zip"):
             # Members that would leave the target are skipped.
             shutil.unpack_archive(archive, target)
-        else:
+        elif hasattr(tarfile, "data_filter"):
             # The filter refuses such members, links that lead out, and devices.
             shutil.unpack_archive(archive, target, filter="data")
-    except Exception as error:
-        # Damaged archives fail in many ways, also as an OSError without a number.
-        if isinstance(error, OSError) and error.errno:
-            raise
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"cannot extract {archive}: {reason}") from None
+        else:
+            raise InputError(
+                f"cannot extract {archive}: this needs Python from 3.10.12 or 3.11.4; "
+                "give a folder instead"
+            )
 
 
 if __name__ == "__main__":

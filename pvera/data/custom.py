@@ -12,25 +12,20 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import unicodedata
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import PIL
-from tqdm import tqdm
+from filelock import FileLock
 
 from pvera import files
 from pvera.data import decoding, store
 from pvera.data.decoding import list_first
-from pvera.data.picture_folders import (
-    describe_left_out,
-    find_pictures,
-    is_hidden,
-    visible_folders,
-)
+from pvera.data.picture_folders import find_pictures, list_visible
 from pvera.data.split_files import FILE_OF, read_split_file
 from pvera.data.tasks import MANIFEST, TASKS, read_manifest
 from pvera.errors import InputError, catch_os_errors
@@ -50,8 +45,6 @@ SHARES = {"test": 0.2, "validation": 0.16}
 VALIDATION_SHARE = {"validation": 0.2}
 #: Seed of the drawn splits.
 SEED = 0
-#: Why files are left out, besides the reasons of `find_pictures`.
-LOOSE = "outside the folders of classes"
 #: Largest range of values, in each channel, of a picture of nearly one colour: 12 bits that are
 #: stored in 16 end at 16 of 255.
 ONE_COLOUR = 16
@@ -85,10 +78,12 @@ def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
         raise InputError(f"{name!r} cannot name a data set: use letters, digits, '_', '-' and '.'")
 
     folder = Path(root) / name
-    with store.lock_data_set(folder):
+    with catch_os_errors(root):
+        Path(root).mkdir(parents=True, exist_ok=True)
+    with catch_os_errors(folder), FileLock(folder.with_name(f".{name}.lock")):
         before = read_manifest(root, name)
         # A folder of another origin is never overwritten.
-        if folder.exists() and not before and not _was_begun(folder, source):
+        if folder.exists() and not before:
             raise InputError(
                 f"{folder} exists and is no data set that --data-set wrote: choose another name"
             )
@@ -98,12 +93,6 @@ def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
         if manifest != before:
             _write(folder, split_files, manifest)
     return manifest
-
-
-def _was_begun(folder: Path, source: str | Path) -> bool:
-    """Return whether a process that was killed began to install the same source."""
-    link = folder / "images"
-    return link.is_symlink() and os.readlink(link) == os.path.abspath(source)
 
 
 def _split_files(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
@@ -118,16 +107,18 @@ def _split_files(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
 
 
 def _write(folder: Path, split_files: dict[str, str], manifest: dict[str, Any]) -> None:
-    """Write split files, the link, and last the manifest: it says that all is there."""
-    with catch_os_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for outdated in (MANIFEST, "images"):
-            (folder / outdated).unlink(missing_ok=True)
-        (folder / "images").symlink_to(manifest["source"], target_is_directory=True)
+    """Write split files, the manifest and the link: all of them or none."""
+    partial = folder.with_name(f".{folder.name}.partial")
+    # What a process left that was killed.
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    (partial / "images").symlink_to(manifest["source"], target_is_directory=True)
     for file, content in split_files.items():
-        files.write_atomically(folder / file, content)
+        files.write_atomically(partial / file, content)
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    files.write_atomically(folder / MANIFEST, text)
+    files.write_atomically(partial / MANIFEST, text)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
 
 
 def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -144,7 +135,7 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """
     table, left_out = read(source)
     pictures_sha256 = _digest(table)  # before splits are drawn
-    classes = _sort_classes(set(table.label))
+    classes = sorted(set(table.label))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
 
@@ -163,18 +154,11 @@ def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         "images": {split: int((table.split == split).sum()) for split in FILE_OF},
         "split": splits,
         "pictures_sha256": pictures_sha256,
-        "left_out": dict(left_out),
+        "left_out": left_out,
         "alike": len(table) - table.content.nunique(),
         "one_colour": int(table.one_colour.sum()),
     }
     return table, manifest
-
-
-def _sort_classes(labels: set[str]) -> list[str]:
-    """Sort names of classes; where all are numbers, by number."""
-    if all(re.fullmatch(r"-?[0-9]+", label) for label in labels):
-        return sorted(labels, key=lambda label: (int(label), label))
-    return sorted(labels)
 
 
 def _draw_splits(table: pd.DataFrame, shares: dict[str, float]) -> pd.DataFrame:
@@ -225,16 +209,17 @@ def _require_equal_pictures_together(source: str | Path, table: pd.DataFrame) ->
             raise InputError(f"{source} has equal pictures {where} ({paths}): keep one of each")
 
 
-def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
+def read(source: str | Path) -> tuple[pd.DataFrame, int]:
     """List the pictures of a folder, and read their contents.
 
     Rows stand in the order of contents, which the names of files and classes do not change: the
     official code trains in the order of the split file, and `--images` takes its first images.
 
     Returns:
-        The table of pictures, and how many files are left out, by reason. Columns: path, label
-        (its name), split (None where it is still to be drawn), content (SHA-256 of the file; of
-        files with equal pixels, the smallest), one_colour (whether nearly all of it is).
+        The table of pictures, and how many files are left out: in other formats, or outside the
+        folders of classes. Columns: path, label (its name), split (None where it is still to be
+        drawn), content (SHA-256 of the file; of files with equal pixels, the smallest), one_colour
+        (whether nearly all of it is).
 
     Raises:
         InputError: `source` has none of the forms above, a file is missing or cannot be decoded,
@@ -244,21 +229,25 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
     if not source.is_dir():
         raise InputError(f"{source} {'is no folder' if source.exists() else 'does not exist'}")
     classes = _class_folders(source)
-    loose, left_out = find_pictures(source, skip=[folder for _, folder in classes])
     # Pictures next to the folders of classes have no label.
-    left_out[LOOSE] += len(loose)
+    loose, others = find_pictures(source, skip=[folder for _, folder in classes])
+    left_out = len(loose) + others
 
     rows: list[Row] = []
     for split, folder in classes:
         pictures, others = find_pictures(folder)
         if not pictures:
-            raise InputError(_why_empty(folder))
+            raise InputError(
+                f"{folder} is the folder of a class, but holds no pictures that Pillow reads and "
+                f"{others} other files: convert pictures or add them, or move the folder elsewhere"
+            )
         # The same é has a composed and a decomposed form, and systems write either.
         label = unicodedata.normalize("NFC", folder.name)
         rows += [(file.relative_to(source).as_posix(), label, split) for file in pictures]
         left_out += others
 
-    unlistable = [ascii(path) for path, _, _ in rows if not _fits_a_line(path)]
+    # Line breaks, and what file names hold that are not UTF-8.
+    unlistable = [ascii(path) for path, _, _ in rows if re.search(r"[\r\n\udc80-\udcff]", path)]
     if unlistable:
         raise InputError(f"{source}: rename {list_first(unlistable)}: a line break, or no UTF-8")
     table = _read_contents(source, rows)
@@ -268,7 +257,7 @@ def read(source: str | Path) -> tuple[pd.DataFrame, Counter[str]]:
 def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
     """Find the folders of classes, each with its split, which is None without folders of splits."""
     split_of = {}
-    for folder in visible_folders(source):
+    for folder in _folders(source):
         split_of[folder] = SPLIT_FOLDERS.get(folder.name.lower())
     if not split_of:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
@@ -281,7 +270,7 @@ def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
             raise InputError(
                 f"{source} has folders of splits, so {folder.name!r} next to them cannot be a class"
             )
-        classes += [(split, class_folder) for class_folder in visible_folders(folder)]
+        classes += [(split, class_folder) for class_folder in _folders(folder)]
     if not any(split == "test" for split, _ in classes):
         raise InputError(
             f"{source} has splits, but none is named test and has a folder per class; "
@@ -290,26 +279,8 @@ def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
     return classes
 
 
-def _why_empty(class_folder: Path) -> str:
-    """Return why a folder without pictures is no class: it may hold other formats, or results."""
-    suffixes = set()
-    for file in class_folder.rglob("*"):
-        names = file.relative_to(class_folder).parts
-        if file.is_file() and not any(map(is_hidden, names)):
-            suffixes.add(file.suffix.lower() or "no suffix")
-    found = f", only files of other formats ({list_first(sorted(suffixes))})" if suffixes else ""
-    return (
-        f"{class_folder} is the folder of a class, but holds no pictures that Pillow reads{found}: "
-        "convert pictures or add them, or move the folder elsewhere"
-    )
-
-
-def _fits_a_line(path: str) -> bool:
-    """Return whether a line of a split file can hold the path."""
-    # Python's line breaks include U+2028; a trailing one alone would not split the path.
-    one_line = len(f"{path}.".splitlines()) == 1
-    # File names that are not UTF-8 have such surrogates.
-    return one_line and not re.search(r"[\udc80-\udcff]", path)
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in list_visible(folder) if path.is_dir()]
 
 
 def _read_contents(folder: Path, rows: list[Row]) -> pd.DataFrame:
@@ -318,26 +289,11 @@ def _read_contents(folder: Path, rows: list[Row]) -> pd.DataFrame:
     paths = [folder.resolve() / path for path in table.path]
     states = [[str(path), *store.file_state(path)] for path in paths]
     key = ["contents", decoding.DECODER, PIL.__version__, states]
-    contents = store.cached(key, lambda: _contents(paths))
+    contents = store.cached(key, lambda: decoding.map_in_threads(_content, paths, "checking"))
     content, pixels, one_colour = zip(*contents, strict=True)
     # Files with equal pixels are copies, whatever their format: they share one content.
     smallest = pd.Series(content).groupby(list(pixels)).transform("min")
     return table.assign(content=smallest, one_colour=one_colour)
-
-
-def _contents(paths: list[Path]) -> list[tuple[str, str, bool]]:
-    """Return `_content` of each picture."""
-    results = decoding.map_in_threads(_content, paths)
-    contents = []
-    errors = []
-    for result in tqdm(results, "checking", len(paths), unit="image", leave=False, delay=5):
-        if isinstance(result, InputError):
-            errors.append(result)
-        else:
-            contents.append(result)
-    if errors:
-        raise InputError(list_first(errors))
-    return contents
 
 
 def _content(path: Path) -> tuple[str, str, bool]:
@@ -385,20 +341,12 @@ def describe(name: str, manifest: dict[str, Any]) -> str:
     facts = [
         f"{name}: {len(classes)} classes ({list_first(classes)})",
         f"images: {counts}",
-        _describe_splits(manifest["split"]),
+        f"given splits: {', '.join(manifest['split']['given']) or 'none'}",
     ]
     if manifest["left_out"]:
-        facts.append(f"left out: {describe_left_out(manifest['left_out'])}")
+        facts.append(f"left out: {manifest['left_out']} files")
     if manifest["alike"]:
         facts.append(f"with the pixels of another: {manifest['alike']}")
     if manifest["one_colour"]:
         facts.append(f"nearly one colour: {manifest['one_colour']}")
     return "; ".join(facts)
-
-
-def _describe_splits(splits: dict[str, Any]) -> str:
-    if not splits["drawn"]:
-        return "splits as given"
-    shares = ", ".join(f"{share:.0%} {split}" for split, share in splits["drawn"].items())
-    as_given = f"{' and '.join(splits['given'])} as given, " if splits["given"] else ""
-    return f"{as_given}stratified split: {shares}"

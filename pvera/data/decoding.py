@@ -1,6 +1,6 @@
 """Image files as 8-bit RGB arrays, as a viewer displays them."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps
+from tqdm import tqdm
 
 from pvera.errors import InputError, as_input_error
 
@@ -33,22 +34,13 @@ class UndecodedImages:
         self.folder = folder
         self.paths = paths
         self.size = size
-        #: The error of each path that could not be read so far; its image is black.
-        self.errors: dict[str, InputError] = {}
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: slice) -> np.ndarray:
-        paths = self.paths[index]
-        decoded = map_in_threads(lambda path: decode(self.folder / path, self.size), paths)
-        images = []
-        for path, image in zip(paths, decoded, strict=True):
-            if isinstance(image, InputError):
-                self.errors[path] = image
-                image = np.zeros((self.size, self.size, 3), np.uint8)
-            images.append(image)
-        return np.stack(images)
+        paths = [self.folder / path for path in self.paths[index]]
+        return np.stack(map_in_threads(lambda path: decode(path, self.size), paths))
 
 
 def decode(file: Path, size: int) -> np.ndarray:
@@ -99,11 +91,19 @@ def _grey_as_8_bits(image: Image.Image) -> Image.Image:
 
 
 def map_in_threads(
-    function: Callable[[Item], Result], items: Iterable[Item]
-) -> Iterator[Result | InputError]:
-    """Yield `function(item)` of each item, or its InputError.
+    function: Callable[[Item], Result], items: Sequence[Item], title: str = ""
+) -> list[Result]:
+    """Return `function(item)` of each item.
 
     Threads help because Pillow decodes without Python's lock.
+
+    Args:
+        function: It may raise an InputError.
+        items: Its arguments.
+        title: Of a progress bar; without it there is none.
+
+    Raises:
+        InputError: It was raised for some items; the message lists the first.
     """
 
     def result_or_error(item: Item) -> Result | InputError:
@@ -112,8 +112,19 @@ def map_in_threads(
         except InputError as error:
             return error
 
+    results: list[Result] = []
+    errors: list[InputError] = []
     with ThreadPoolExecutor() as pool:
-        yield from pool.map(result_or_error, items)
+        mapped = pool.map(result_or_error, items)
+        bar = tqdm(mapped, title, len(items), leave=False, delay=5, disable=not title)
+        for result in bar:
+            if isinstance(result, InputError):
+                errors.append(result)
+            else:
+                results.append(result)
+    if errors:
+        raise InputError(list_first(errors))
+    return results
 
 
 def list_first(things: Collection[object]) -> str:

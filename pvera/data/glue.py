@@ -23,15 +23,12 @@ import torch
 from torch import Tensor
 
 from pvera import files
-from pvera.errors import InputError, as_input_error, import_extra
+from pvera.errors import InputError
 from pvera.text_encoders import Encoder
 
 # Trainings on images do without pandas.
 if TYPE_CHECKING:
     import pandas as pd
-
-#: The repository of the hub.
-HUB = "nyu-mll/glue"
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,6 @@ class TextTask:
     title: str
     #: The paper's: "accuracy" or "matthews".
     metric: str
-    #: Number of training texts.
-    train: int
     #: Number of test texts, GLUE's dev.
     dev: int
     #: The columns of its files.
@@ -63,7 +58,6 @@ RTE = TextTask(
     name="rte",
     title="RTE",
     metric="accuracy",
-    train=2490,
     dev=277,
     columns=("index", "sentence1", "sentence2", "label"),
     label="label",
@@ -74,7 +68,6 @@ MRPC = TextTask(
     name="mrpc",
     title="MRPC",
     metric="accuracy",
-    train=3668,
     dev=408,
     columns=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
     label="Quality",
@@ -84,7 +77,6 @@ COLA = TextTask(
     name="cola",
     title="CoLA",
     metric="matthews",
-    train=8551,
     dev=1043,
     columns=("source", "label", "mark", "sentence"),
     label="label",
@@ -152,28 +144,6 @@ def load_split(root: str | Path, name: str, split: str) -> pd.DataFrame:
     order = np.random.default_rng(0).permutation(len(texts))
     cut = round(0.8 * len(texts))
     return texts.iloc[order[:cut] if split == "train" else order[cut:]]
-
-
-def from_hub(task: TextTask, split: str) -> pd.DataFrame:
-    """Download a split of GLUE, "train" or "dev", from the hub.
-
-    Raises:
-        InputError: That fails.
-    """
-    import pandas as pd
-    from huggingface_hub import hf_hub_download
-
-    file = f"{task.name}/{'train' if split == 'train' else 'validation'}-00000-of-00001.parquet"
-    import_extra("pyarrow", "language")
-    advice = "make_texts.py --source takes the TSV files"
-    with as_input_error(f"cannot download {file} of {HUB}", advice):
-        table = pd.read_parquet(hf_hub_download(HUB, file, repo_type="dataset"))
-    columns = ["sentence"] if len(task.texts) == 1 else ["sentence1", "sentence2"]
-    # Some sentences of the hub's CoLA end in a line break, which the original files do not have.
-    texts = (
-        table[columns].map(lambda text: " ".join(text.split())).set_axis(list(task.texts), axis=1)
-    )
-    return texts.assign(label=table["label"])
 
 
 @dataclass(eq=False)

@@ -1,6 +1,7 @@
 """Data sets of images: splits as uint8 arrays of the store, normalised when a batch needs them."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,5 +122,6 @@ def list_split(root: str | Path, name: str, split: str, size: int) -> tuple[dict
     digest = hashlib.sha256(decoder.encode())
     for path, label in label_of.items():
         digest.update(f"{path} {label} {store.file_state(folder / path)}\n".encode())
-    key = f"{store.data_set_folder(folder).name}/{split}-{size}-{digest.hexdigest()[:16]}"
+    root_digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+    key = f"{name}-{root_digest[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"
     return label_of, key

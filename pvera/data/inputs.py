@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from pvera import backbones, text_encoders
 from pvera.backbones import Backbone
-from pvera.data import glue, image_splits, split_files, store, vtab
+from pvera.data import glue, image_splits, split_files, store, tasks, vtab
 from pvera.errors import InputError
 from pvera.text_encoders import Encoder
 
@@ -141,6 +142,20 @@ def data_sha256(
 ) -> str:
     """Return the hash of all that a job reads of the data which `load_for_job` returns."""
     return _sha256(*source.data_key(names, splits))
+
+
+def provenance(root: str | Path, name: str) -> dict[str, Any]:
+    """Return what a result file says of the origin of the data set `name` below `root`."""
+    is_vtab = name in vtab.NAMES
+    origin: dict[str, Any] = {"data_copy": vtab.copy_name(root, name) if is_vtab else None}
+    accepted = vtab.read_record(root).get(name)
+    if accepted:
+        origin["data_differs"] = accepted
+    manifest = tasks.read_manifest(root, name)
+    if manifest:
+        keys = ("split", "classes", "pictures_sha256")
+        origin["own_data"] = {key: manifest[key] for key in keys}
+    return origin
 
 
 def prepare(sources: Iterable[Source], decode: bool = True) -> None:

@@ -1,17 +1,11 @@
-"""The picture files below a folder, and what is left out of them."""
+"""The picture files below a folder."""
 
-from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from PIL import Image
 
 from pvera.errors import as_input_error
-
-#: Why files are left out.
-HIDDEN = "hidden"
-UNREAD = "in a format that Pillow does not read"
 
 #: Names, in small letters, of folders that file servers (Synology, QNAP, NetApp), macOS, Windows
 #: and fsck make: thumbnails, copies of earlier days and what was deleted.
@@ -34,46 +28,40 @@ SYSTEM_FOLDERS = {
 }
 
 
-def find_pictures(folder: Path, skip: Iterable[Path] = ()) -> tuple[list[Path], Counter[str]]:
+def find_pictures(folder: Path, skip: Iterable[Path] = ()) -> tuple[list[Path], int]:
     """Find the pictures below a folder, at any depth: files with a suffix that Pillow reads.
 
-    Links to folders are followed, each folder once. Pictures in hidden folders and in those of
-    `SYSTEM_FOLDERS` are left out and counted.
+    Links to folders are followed, each folder once. Hidden folders and those of `SYSTEM_FOLDERS`
+    are not entered.
 
     Args:
         folder: Where to look.
         skip: Folders below it that are not entered.
 
     Returns:
-        The pictures, sorted, and the number of files that are left out, by reason.
+        The pictures, sorted, and the number of other files that are not hidden.
 
     Raises:
         InputError: A folder cannot be read.
     """
     pictures: list[Path] = []
-    left_out: Counter[str] = Counter()
-    # A folder may be reached twice by links: then as a hidden one and as another.
-    visited = {(skipped.resolve(), False) for skipped in skip}
-    pending = [(folder, False)]
+    others = 0
+    visited = {skipped.resolve() for skipped in skip}
+    pending = [folder]
     while pending:
-        current, in_hidden = pending.pop()
-        visit = (current.resolve(), in_hidden)
-        if visit in visited:
+        current = pending.pop()
+        if current.resolve() in visited:
             continue
-        visited.add(visit)
+        visited.add(current.resolve())
 
-        for path in _list_folder(current, in_hidden):
-            hidden = in_hidden or is_hidden(path.name)
+        for path in list_visible(current):
             if path.is_dir():
-                pending.append((path, hidden))
-            elif not _is_picture(path):
-                if not hidden:
-                    left_out[UNREAD] += 1
-            elif hidden:
-                left_out[HIDDEN] += 1
-            else:
+                pending.append(path)
+            elif _is_picture(path):
                 pictures.append(path)
-    return sorted(pictures), left_out
+            else:
+                others += 1
+    return sorted(pictures), others
 
 
 def _is_picture(path: Path) -> bool:
@@ -81,32 +69,16 @@ def _is_picture(path: Path) -> bool:
     return Image.registered_extensions().get(path.suffix.lower()) in Image.OPEN
 
 
-def _list_folder(folder: Path, hidden: bool) -> list[Path]:
-    """Return the sorted content of a folder."""
-    if hidden:
-        # Such folders may be closed to users, as lost+found is.
-        with suppress(OSError):
-            return sorted(folder.iterdir())
-        return []
-    with as_input_error(f"{folder} cannot be read"):
-        return sorted(folder.iterdir())
-
-
-def is_hidden(name: str) -> bool:
-    """Return whether the file or folder of this name is hidden, or made by the system."""
-    return name.startswith(".") or name.lower() in SYSTEM_FOLDERS
-
-
-def visible_folders(folder: Path) -> list[Path]:
-    """Return the folders in `folder` that are not hidden, sorted.
+def list_visible(folder: Path) -> list[Path]:
+    """List what lies in a folder and is neither hidden nor made by the system, sorted.
 
     Raises:
         InputError: The folder cannot be read.
     """
-    content = _list_folder(folder, hidden=False)
-    return [path for path in content if path.is_dir() and not is_hidden(path.name)]
-
-
-def describe_left_out(left_out: dict[str, int]) -> str:
-    """Return the number of files that were left out for each reason, in words."""
-    return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
+    with as_input_error(f"{folder} cannot be read"):
+        content = sorted(folder.iterdir())
+    return [
+        path
+        for path in content
+        if not (path.name.startswith(".") or path.name.lower() in SYSTEM_FOLDERS)
+    ]

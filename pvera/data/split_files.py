@@ -4,7 +4,6 @@
 below `<root>/<data set>/`.
 """
 
-import os
 import re
 from pathlib import Path
 
@@ -31,7 +30,6 @@ def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
     """
     file = folder / f"{split}.txt"
     label_of: dict[str, int] = {}
-    number_of: dict[str, int] = {}
     # Not `splitlines`: a path may hold one of Unicode's line breaks.
     lines = re.split(r"\r\n|\r|\n", files.read_text(file))
     for number, line in enumerate(lines, start=1):
@@ -44,13 +42,10 @@ def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
             expected = f"expected 'relative/path label', of {classes} labels from 0"
             raise InputError(f"{where}: {expected}, not {line[:80]!r}")
 
-        path = os.path.normpath(match[1])
-        if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
-            raise InputError(f"{where}: {match[1]!r} leaves the data set's folder")
-        if path in number_of:
-            raise InputError(f"{where}: {match[1]!r} stands in line {number_of[path]} already")
-        number_of[path] = number
-        label_of[match[1]] = int(match[2])
+        path = match[1]
+        if path in label_of:
+            raise InputError(f"{where}: {path!r} stands in an earlier line already")
+        label_of[path] = int(match[2])
 
     if not label_of:
         raise InputError(f"{file} is empty")

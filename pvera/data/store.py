@@ -13,8 +13,8 @@ import hashlib
 import json
 import mmap
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from pvera import files
-from pvera.data.decoding import UndecodedImages, list_first
+from pvera.data.decoding import UndecodedImages
 from pvera.errors import InputError, as_input_error, catch_os_errors
 
 #: The environment variable that names the folder of the cache.
@@ -36,30 +36,6 @@ def store_folder() -> Path:
     """Return the store's folder."""
     checkout = Path(__file__).resolve().parents[2]
     return Path(os.environ.get(CACHE) or checkout / ".cache" / "pvera") / "store"
-
-
-def data_set_folder(folder: Path) -> Path:
-    """Return where the store keeps the decoded images of the data set in `folder`."""
-    digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
-    return store_folder() / f"{folder.name}-{digest[:8]}"
-
-
-@contextmanager
-def lock_data_set(folder: Path) -> Iterator[None]:
-    """Hold the lock of the data set in `folder`; another process waits.
-
-    Raises:
-        InputError: The store cannot be written.
-    """
-    file = data_set_folder(folder) / "lists.lock"
-    lock = FileLock(file)
-    with catch_os_errors(f"{store_folder()} ({CACHE} names another folder)"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def file_state(file: Path) -> list[int]:
@@ -133,8 +109,6 @@ def _decode_into(file: Path, undecoded: UndecodedImages) -> None:
             np.lib.format.write_array_header_1_0(out, header)
             for start in range(0, count, CHUNK):
                 images = undecoded[start : start + CHUNK]
-                if undecoded.errors:
-                    raise InputError(list_first(undecoded.errors.values()))
                 out.write(images.data)
                 bar.update(len(images))
             # All of it is on the disk before it gets its name.

@@ -99,7 +99,7 @@ def read_manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
                          with their "seed"
         pictures_sha256  hash of contents, labels and given splits
         lists_sha256     hash of the split files
-        left_out         number of files that were left out, by reason
+        left_out         number of files that are no pictures of a class
         alike            number of pictures with the pixels of another
         one_colour       number of pictures of nearly one colour
     """
@@ -109,16 +109,6 @@ def read_manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
     if not file.exists():
         return None
     return files.read_json(file, "remove it, and name the folder of your pictures again")
-
-
-def provenance(root: str | Path, name: str) -> dict[str, Any]:
-    """Return what a result file says of the origin of a data set that is not of VTAB-1k."""
-    origin: dict[str, Any] = {"data_copy": None}
-    manifest = read_manifest(root, name)
-    if manifest:
-        keys = ("split", "classes", "pictures_sha256")
-        origin["own_data"] = {key: manifest[key] for key in keys}
-    return origin
 
 
 def class_names(name: str, root: str | Path | None = None) -> list[str]:

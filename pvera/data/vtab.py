@@ -5,7 +5,6 @@ import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from PIL import Image
 
@@ -45,11 +44,10 @@ DIFFERS = "differs from VTAB-1k"
 class Finding:
     """One difference between a data set and VTAB-1k's."""
 
-    #: "count": another number of images or classes, which can be accepted. The others cannot:
-    #: no such "folder", a wrong "split file", or missing "images".
-    kind: Literal["count", "folder", "split file", "images"]
     #: The difference, as it is printed and recorded.
     text: str
+    #: Whether it can be accepted: another number of images or classes, where all can be read.
+    acceptable: bool = False
 
 
 def check(root: str | Path, name: str, images: bool = True) -> list[Finding]:
@@ -62,7 +60,7 @@ def check(root: str | Path, name: str, images: bool = True) -> list[Finding]:
     """
     folder = Path(root) / name
     if not folder.is_dir():
-        return [Finding("folder", "no such folder")]
+        return [Finding("no such folder")]
     labels: dict[str, dict[str, int]] = {}
     findings: list[Finding] = []
     for split in SPLIT_FILES:
@@ -70,19 +68,19 @@ def check(root: str | Path, name: str, images: bool = True) -> list[Finding]:
             labels[split] = read_split_file(folder, split, TASKS[name].classes)
         except InputError as error:
             reason = str(error).replace(f"{folder}{os.sep}", "")
-            findings.append(Finding("split file", f"{split}: {reason}"))
+            findings.append(Finding(f"{split}: {reason}"))
             continue
         expected = TRAINING.get(split, TASKS[name].test_images)
         if len(labels[split]) != expected:
             text = f"{split}: {len(labels[split])} images, not {expected}"
-            findings.append(Finding("count", text))
+            findings.append(Finding(text, acceptable=True))
 
     findings += _check_classes(name, labels)
     for split, label_of in labels.items() if images else ():
         missing = [path for path in label_of if not (folder / path).is_file()]
         if missing:
             text = f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}"
-            findings.append(Finding("images", text))
+            findings.append(Finding(text))
     return findings
 
 
@@ -96,7 +94,7 @@ def _check_classes(name: str, labels: dict[str, dict[str, int]]) -> list[Finding
     for part, classes in seen.items():
         if len(classes) < expected[part]:
             text = f"{part}: images of {len(classes)} classes, not {expected[part]}"
-            findings.append(Finding("count", text))
+            findings.append(Finding(text, acceptable=True))
     return findings
 
 
@@ -175,12 +173,3 @@ def _copy_kinds(folder: Path) -> set[str]:
             with Image.open(folder / path) as image:
                 kinds.add("lossy" if image.format in ("JPEG", "MPO") else "lossless")
     return kinds
-
-
-def provenance(root: str | Path, name: str) -> dict[str, Any]:
-    """Return what a result file says of the data set `name`: its copy, and accepted findings."""
-    origin: dict[str, Any] = {"data_copy": copy_name(root, name)}
-    accepted = read_record(root).get(name)
-    if accepted:
-        origin["data_differs"] = accepted
-    return origin

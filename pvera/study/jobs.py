@@ -16,9 +16,8 @@ import torch
 
 from pvera import __version__, checkpoint, metrics
 from pvera.adapters.base import derive
-from pvera.data import inputs, tasks, vtab
+from pvera.data import inputs, tasks
 from pvera.data.inputs import Data
-from pvera.data.tasks import DataSetInfo
 from pvera.model import AdaptedModel, adapt
 from pvera.study import results, training
 from pvera.study.protocol import Protocol
@@ -172,7 +171,7 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            **self._describe_data(task),
+            **inputs.provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": members,
             "chosen": chosen,
@@ -180,11 +179,6 @@ class Run(Job):
             "environment": _made_from(frozen.file_sha256, "transformers" if is_text else "timm"),
         }
         return record, files if self.keep else {}
-
-    def _describe_data(self, task: DataSetInfo) -> dict:
-        if task.suite == "vtab":
-            return vtab.provenance(self.data_root, self.dataset)
-        return tasks.provenance(self.data_root, self.dataset)
 
     def _member_seeds(self) -> list[int]:
         numbers = range(len(self.members))

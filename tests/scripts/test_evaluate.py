@@ -1,8 +1,7 @@
-"""evaluate.py, predict.py, publish.py: recorded numbers, pictures without labels, cards."""
+"""evaluate.py and predict.py: recorded numbers, pictures without labels."""
 
 import json
 import os
-import re
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,10 +10,8 @@ import numpy as np
 import pandas as pd
 import photographs
 import pytest
-import safetensors.torch
 import scripts
 import torch
-import yaml
 from options import require_outputs
 from photographs import pictures  # noqa: F401  a fixture
 from sklearn.metrics import accuracy_score
@@ -38,12 +35,7 @@ ADAPTERS = RESULTS / "synthetic/paper_tuning/tiny"
 def digits(tmp_path_factory):
     """The folder of the demonstration suite, with its digits."""
     root = tmp_path_factory.mktemp("demo")
-    suite.write(
-        suite.SYNTHETIC_TASKS["digits"],
-        suite.make(suite.SYNTHETIC_TASKS["digits"]),
-        root,
-        lambda count: None,
-    )
+    suite.write(suite.SYNTHETIC_TASKS["digits"], root)
     return root
 
 
@@ -156,13 +148,12 @@ def change_record(adapter: Path, **changes) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
-@pytest.mark.parametrize("script", ["evaluate", "publish", "predict"])
+@pytest.mark.parametrize("script", ["evaluate", "predict"])
 def test_an_adapter_that_is_not_the_one_of_its_record_is_refused(trained, script, tmp_path, capsys):
     adapter, *options = trained
     output = tmp_path / "output"
     arguments = {
         "evaluate": (*options, "--metrics", output),
-        "publish": (*options, "--output", output),
         "predict": (tmp_path / "data/kitti/images", "--device", "cpu", "--output", output),
     }[script]
     adapter.write_bytes(adapter.read_bytes() + b" ")
@@ -336,17 +327,14 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     assert set(table.draws_prediction) <= set(NAMES)
 
 
-def test_a_picture_that_cannot_be_read_is_named_and_the_rest_is_written(
-    adapter, new, tmp_path, capsys
-):
-    whole, _ = predicted(capsys, tmp_path, adapter, new, *NAMED, "--draws", 2)
-    for index in (3, 7):
-        Path(whole.path[index]).write_bytes(Path(whole.path[index]).read_bytes()[:100])
-    table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED, "--draws", 2, status=1)
-    assert table.equals(whole.drop([3, 7]).reset_index(drop=True)), "also the samples of the others"
-    assert errors.count("\n") == 1 and all(
-        f"image {whole.path[index]} cannot be read" in errors for index in (3, 7)
-    )
+def test_pictures_that_cannot_be_read_are_named(adapter, new, tmp_path, capsys):
+    broken = sorted(new.glob("*.*"))[3:5]
+    for path in broken:
+        path.write_bytes(path.read_bytes()[:100])
+    output = tmp_path / "new.csv"
+    message = scripts.refusal("predict", capsys, adapter, new, *NAMED, "--output", output)
+    assert all(f"image {path} cannot be read" in message for path in broken)
+    assert not output.exists()
 
 
 def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
@@ -355,10 +343,7 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
     (new / "more").symlink_to(elsewhere)
     (new / "notes.txt").write_text("none")
     table, errors = predicted(capsys, tmp_path, adapter, new, *NAMED)
-    assert (
-        len(table) == 40
-        and errors == "left out: 20 hidden, 1 in a format that Pillow does not read\n"
-    )
+    assert len(table) == 40 and errors == "left out: 1 files that Pillow does not read\n"
     odd = next(new.glob("*.png")).rename(
         new / "@eaDir" / os.fsdecode(b"caf\xe9.png")
     )  # hidden, but named
@@ -431,7 +416,7 @@ def test_pipes_may_be_any_output(tmp_path):
     require_outputs([pipe, pipe], [pipe])
 
 
-# Cards of adapters, and their way to the hub
+# An adapter without its record
 
 
 @pytest.fixture
@@ -443,44 +428,3 @@ def alone(tmp_path):
     data = ("--data", tmp_path / "data", "--data-set", "vessels")
     data += ("--backbone", "tiny", "--device", "cpu")
     return (shutil.copy(adapter, tmp_path / "alone.safetensors"), *data)
-
-
-def test_the_card_agrees_with_the_file(alone, tmp_path, capsys, monkeypatch):
-    scripts.execute("publish", *alone, "--output", tmp_path / "out")
-    assert "exists" in scripts.refusal("publish", capsys, *alone, "--output", tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "README.md",
-        "adapter.safetensors",
-    }
-    (tmp_path / "link").symlink_to("nowhere")
-    assert "exists" in scripts.refusal(
-        "publish", capsys, "none.safetensors", "--output", tmp_path / "link"
-    )
-    assert (tmp_path / "out/adapter.safetensors").read_bytes() == Path(alone[0]).read_bytes()
-    _, metadata, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
-    metadata = yaml.safe_load(metadata)
-    assert metadata["library_name"] == "pvera"
-    assert metadata["pipeline_tag"] == "image-classification" and "pvera" in metadata["tags"]
-
-    scripts.execute("evaluate", *alone, "--metrics", tmp_path / "m.json")
-    computed = json.loads((tmp_path / "m.json").read_text())
-    (entry,) = metadata["model-index"][0]["results"]
-    scores = {metric["type"]: metric["value"] for metric in entry["metrics"]}
-    assert scores == {key: pytest.approx(computed["metrics"][key], abs=1e-6) for key in scores}
-    assert (
-        set(scores) == {"accuracy", "nll", "brier", "ece", "ace"}
-        and entry["dataset"]["split"] == "test"
-    )
-    for row in computed["classes"]:
-        assert f"| {row['class']} | {row['images']} | {row['accuracy']:.4f} |" in text
-    assert "- Hyperparameters: rank 8, alpha 16.0" in text
-
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    monkeypatch.chdir(tmp_path / "out")
-    names = {"images": torch.zeros(2, 3, 32, 32)}
-    exec(code, names)
-    expected = pvera.load(backbones.load("tiny").model, alone[0]).eval()(names["images"])
-    assert torch.equal(names["logits"], expected) and expected.shape == (2, 4)
-    safetensors.torch.save_file(backbones.load("tiny").model.state_dict(), "weights.safetensors")
-    scripts.execute("publish", *alone, "--weights", "weights.safetensors", "--output", "card")
-    assert 'image_size=32, weights="FILE")' in Path("card/README.md").read_text()

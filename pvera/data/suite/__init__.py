@@ -9,87 +9,19 @@ test set are drawn two or three times each.
 """
 
 import hashlib
-import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from PIL import Image
 
-from pvera.data.suite.drawing import COUNTS, SyntheticSplit
-from pvera.data.suite.natural import FLOWERS, SCENES, TEXTURES, digits, flowers, scenes, textures
-from pvera.data.suite.specialized import (
-    BLOOD,
-    CALIBERS,
-    INDEX,
-    LANDCOVER,
-    blood,
-    landcover,
-    nuclei,
-    vessels,
-)
-from pvera.data.suite.structured import (
-    AZIMUTHS,
-    COLUMNS,
-    OBJECTS,
-    SPANS,
-    azimuth,
-    counting,
-    distance,
-    sprites,
-)
+from pvera.data.suite import natural, specialized, structured
+from pvera.data.suite.drawing import COUNTS, SyntheticSplit, SyntheticTask
 from pvera.errors import catch_os_errors
 
-#: The file in a task's folder that says which version of the task it holds.
-MANIFEST = "manifest.json"
-
-
-@dataclass(frozen=True)
-class SyntheticTask:
-    """One task."""
-
-    title: str
-    #: VTAB-1k's: "natural", "specialized" or "structured".
-    category: str
-    #: Names of the classes.
-    classes: tuple[str, ...]
-    #: (split, random numbers) -> SyntheticSplit; its name is the task's.
-    build: Callable[[str, np.random.Generator], SyntheticSplit]
-
-    @property
-    def name(self) -> str:
-        """The task's name, which is its folder too."""
-        return self.build.__name__
-
-    @property
-    def sha256(self) -> str:
-        """The published `digest`."""
-        return SHA256[self.name]
-
-    def draw(self, split: str) -> SyntheticSplit:
-        """Draw one split. Its random numbers depend on the task and the split alone."""
-        seed = [*self.name.encode(), list(COUNTS).index(split)]
-        return self.build(split, np.random.default_rng(seed))
-
-
-_TASKS = (
-    SyntheticTask("Digits", "natural", tuple("0123456789"), digits),
-    SyntheticTask("Textures", "natural", TEXTURES, textures),
-    SyntheticTask("Flowers", "natural", tuple(FLOWERS), flowers),
-    SyntheticTask("Scenes", "natural", SCENES, scenes),
-    SyntheticTask("Nuclei", "specialized", tuple(INDEX), nuclei),
-    SyntheticTask("Vessels", "specialized", tuple(CALIBERS), vessels),
-    SyntheticTask("Land cover", "specialized", LANDCOVER, landcover),
-    SyntheticTask("Blood", "specialized", BLOOD, blood),
-    SyntheticTask("Counting", "structured", OBJECTS, counting),
-    SyntheticTask("Sprites", "structured", COLUMNS, sprites),
-    SyntheticTask("Distance", "structured", SPANS, distance),
-    SyntheticTask("Azimuth", "structured", AZIMUTHS, azimuth),
-)
-SYNTHETIC_TASKS = {task.name: task for task in _TASKS}
+#: The tasks by name, in the order of tables.
+SYNTHETIC_TASKS = {
+    task.name: task for task in (*natural.TASKS, *specialized.TASKS, *structured.TASKS)
+}
 
 #: `digest` of each task as published; other versions of the packages may give other pixels.
 SHA256 = {
@@ -121,11 +53,6 @@ WITH_OBJECTS = (
 )
 
 
-def make(task: SyntheticTask) -> dict[str, SyntheticSplit]:
-    """Make all splits of one task."""
-    return {split: task.draw(split) for split in COUNTS}
-
-
 def _path(split: str, index: int) -> str:
     return f"images/{split}/{index:04d}.png"
 
@@ -142,59 +69,31 @@ def digest(splits: dict[str, SyntheticSplit]) -> str:
     return hashlib.sha256(sums.encode()).hexdigest()
 
 
-def is_made(task: SyntheticTask, folder: Path) -> bool:
-    """Return whether `folder` holds this version of the task; it never holds a part of it."""
-    try:
-        return json.loads((folder / MANIFEST).read_text())["recipe"] == task.sha256
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def write(
-    task: SyntheticTask,
-    splits: dict[str, SyntheticSplit],
-    root: Path,
-    progress: Callable[[int], Any] = lambda images: None,
-) -> dict[str, Any]:
-    """Write one task to `<root>/<name>`, which is replaced, whole or not at all.
-
-    Args:
-        task: The task.
-        splits: Its splits.
-        root: Folder of the suite.
-        progress: Called with 1 after each image.
+def write(task: SyntheticTask, root: Path) -> str:
+    """Draw one task and write it to the new folder `<root>/<name>`, whole or not at all.
 
     Returns:
-        The manifest that was written.
+        Its `digest`.
 
     Raises:
         InputError: The system refuses to write.
     """
-    folder = root / task.name
     partial = root / f".{task.name}.partial"
+    splits = {split: task.draw(split) for split in COUNTS}
     with catch_os_errors(root):
         # What a call left that was killed.
         shutil.rmtree(partial, ignore_errors=True)
-        try:
-            for split, drawn in splits.items():
-                _write_split(partial, split, drawn, progress)
-            manifest = {"classes": task.classes, "recipe": task.sha256, "sha256": digest(splits)}
-            (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-            shutil.rmtree(folder, ignore_errors=True)
-            partial.rename(folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    return manifest
+        for split, drawn in splits.items():
+            _write_split(partial, split, drawn)
+        partial.rename(root / task.name)
+    return digest(splits)
 
 
-def _write_split(
-    folder: Path, split: str, drawn: SyntheticSplit, progress: Callable[[int], Any]
-) -> None:
+def _write_split(folder: Path, split: str, drawn: SyntheticSplit) -> None:
     (folder / "images" / split).mkdir(parents=True)
     lines = []
     for i, (image, label) in enumerate(zip(drawn.images, drawn.labels, strict=True)):
         path = _path(split, i)
         Image.fromarray(image).save(folder / path, compress_level=1)
         lines.append(f"{path} {label}\n")
-        progress(1)
     (folder / f"{split}.txt").write_text("".join(lines))

@@ -1,5 +1,6 @@
-"""The suite's sizes, the images of one split, and the helpers that all recipes share."""
+"""What a task and a split of the suite are, and the helpers that all recipes share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,29 @@ class SyntheticSplit:
     #: (n, 32, 32) bool, the pixels of the object that the label is about; None where it is about
     #: the whole image.
     masks: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class SyntheticTask:
+    """One task."""
+
+    title: str
+    #: VTAB-1k's: "natural", "specialized" or "structured".
+    category: str
+    #: Names of the classes.
+    classes: tuple[str, ...]
+    #: (split, random numbers) -> SyntheticSplit; its name is the task's.
+    build: Callable[[str, np.random.Generator], SyntheticSplit]
+
+    @property
+    def name(self) -> str:
+        """The task's name, which is its folder too."""
+        return self.build.__name__
+
+    def draw(self, split: str) -> SyntheticSplit:
+        """Draw one split. Its random numbers depend on the task and the split alone."""
+        seed = [*self.name.encode(), list(COUNTS).index(split)]
+        return self.build(split, np.random.default_rng(seed))
 
 
 def split_members(population: int, split: str) -> np.ndarray:

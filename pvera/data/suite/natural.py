@@ -1,5 +1,7 @@
 """Natural tasks: handwritten digits, textures, flowers and scenes."""
 
+from functools import partial
+
 import numpy as np
 
 from pvera.data.suite.drawing import (
@@ -8,6 +10,7 @@ from pvera.data.suite.drawing import (
     RIGHT,
     SIDE,
     SyntheticSplit,
+    SyntheticTask,
     balanced_labels,
     change_contrast,
     colour_fields,
@@ -40,6 +43,7 @@ def digits(split: str, rng: np.random.Generator) -> SyntheticSplit:
     from sklearn.datasets import load_digits
 
     count = COUNTS[split]
+    uniform = partial(rng.uniform, size=(count, 1, 1))
     data = load_digits()
     which = handwritten(split, rng)
 
@@ -48,12 +52,12 @@ def digits(split: str, rng: np.random.Generator) -> SyntheticSplit:
 
     enlarged = zoom(data.images[which], (1, 4, 4), order=3)
     strokes = np.pad(enlarged, ((0, 0), (4, 4), (4, 4))) / 16
-    height = per_image(rng.uniform(20, 28, count))  # of the digit's 8 x 8 frame, in pixels
-    angle, slant = per_image(rng.uniform(-0.2, 0.2, (2, count)))
-    shift = per_image(rng.uniform(-2.5, 2.5, (2, count)))
+    height = uniform(20, 28)  # of the digit's 8 x 8 frame, in pixels
+    angle = uniform(-0.2, 0.2)
+    slant = uniform(-0.2, 0.2)
     # In pixels of strokes.
-    down = (DOWN - shift[0]) * SIDE / height
-    right = (RIGHT - shift[1]) * SIDE / height
+    down = (DOWN - uniform(-2.5, 2.5)) * SIDE / height
+    right = (RIGHT - uniform(-2.5, 2.5)) * SIDE / height
     y, x = rotate(down, right, angle)
     x = 1.2 * x + slant * y
     layer = np.broadcast_to(per_image(np.arange(count)), y.shape)
@@ -74,10 +78,11 @@ def textures(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw six kinds of textures in two random colours, scale and direction, under noise."""
     labels = balanced_labels(len(TEXTURES), split, rng)
     count = len(labels)
+    uniform = partial(rng.uniform, size=(count, 1, 1))
     scale = per_image(rng.uniform(6, 12, count))
-    angle = per_image(rng.uniform(0, np.pi, count))
+    angle = uniform(0, np.pi)
     # In radians of a wave.
-    warp = random_fields(count, 2.0, rng) * per_image(rng.uniform(0.3, 1.2, count))
+    warp = random_fields(count, 2.0, rng) * uniform(0.3, 1.2)
     down, right = rotate(DOWN, RIGHT, angle)
     nearest, second = _distances(count, scale, rng)
     down_phase = 2 * np.pi * down / scale
@@ -92,7 +97,7 @@ def textures(split: str, rng: np.random.Generator) -> SyntheticSplit:
     }
     fields = standardise(np.choose(per_image(labels), [drawn[name] for name in TEXTURES]))
     noise = random_fields(count, rng.uniform(0, 1, count), rng)
-    noise *= per_image(rng.uniform(0.1, 0.4, count))
+    noise *= uniform(0.1, 0.4)
     images = colour_fields(0.5 + 0.2 * (fields + noise), rng, least=120)
     return photograph(images, labels, rng)
 
@@ -119,14 +124,15 @@ def _distances(
 
 def _scratches(count: int, rng: np.random.Generator) -> np.ndarray:
     """Draw thin straight lines in all directions, (count, 32, 32)."""
+    uniform = partial(rng.uniform, size=(count, 1, 1))
     lines = np.zeros((count, SIDE, SIDE))
     for _ in range(9):
-        angle = per_image(rng.uniform(0, np.pi, count))
-        offset = per_image(rng.uniform(-16, 16, count))
+        angle = uniform(0, np.pi)
+        offset = uniform(-16, 16)
         across, along = rotate(DOWN, RIGHT, angle)
         distance = across - offset
-        along = along - per_image(rng.uniform(-16, 16, count))
-        half_length = per_image(rng.uniform(4, 14, count))
+        along = along - uniform(-16, 16)
+        half_length = uniform(4, 14)
         line = np.exp(-(distance**2)) * (abs(along) < half_length)
         lines = np.maximum(lines, line)
     return lines
@@ -151,16 +157,17 @@ def flowers(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """
     labels = balanced_labels(len(FLOWERS), split, rng)
     count = len(labels)
+    uniform = partial(rng.uniform, size=(count, 1, 1))
     leaves = 0.5 + 0.22 * random_fields(count, 1.2, rng)
     images = colour_fields(leaves, rng, (20, 170))
     images *= np.array([0.8, 1.1, 0.7])
-    radius = per_image(rng.uniform(8, 14, count))
-    tilt = per_image(rng.uniform(0.65, 1, count))
-    y = DOWN - per_image(rng.uniform(-4, 4, count))
-    x = RIGHT - per_image(rng.uniform(-4, 4, count))
+    radius = uniform(8, 14)
+    tilt = uniform(0.65, 1)
+    y = DOWN - uniform(-4, 4)
+    x = RIGHT - uniform(-4, 4)
     # Turned, foreshortened along one axis, and turned again.
-    y, x = rotate(y, x, per_image(rng.uniform(0, 7, count)))
-    y, x = rotate(y / tilt, x, per_image(rng.uniform(0, 7, count)))
+    y, x = rotate(y, x, uniform(0, 7))
+    y, x = rotate(y / tilt, x, uniform(0, 7))
     distance = np.hypot(y, x) / radius
     angle = np.arctan2(y, x)
 
@@ -206,13 +213,14 @@ def scenes(split: str, rng: np.random.Generator) -> SyntheticSplit:
     """Draw six kinds of landscapes at any time of day; skyline or ground tell them apart."""
     labels = balanced_labels(len(SCENES), split, rng)
     count = len(labels)
+    uniform = partial(rng.uniform, size=(count, 1, 1))
     # Of sky, ground, far and near.
     least = np.array([130, 60, 60, 40])[:, None, None]
     most = np.array([230, 180, 180, 150])[:, None, None]
     lightness = rng.uniform(least, most, (4, count, 1))
     sky, ground, far, near = lightness + rng.uniform(-40, 40, (4, count, 3))
-    horizon = per_image(rng.uniform(-4, 5, count))
-    gradient = 0.012 * per_image(rng.uniform(-1, 1, count)) * DOWN
+    horizon = uniform(-4, 5)
+    gradient = 0.012 * uniform(-1, 1) * DOWN
     light = 1 + gradient + 0.1 * random_fields(count, 1.5, rng)
     images = light[..., None] * sky[:, None, None]
 
@@ -220,10 +228,10 @@ def scenes(split: str, rng: np.random.Generator) -> SyntheticSplit:
     is_ground = horizon < DOWN
     is_sea = per_image(labels == SCENES.index("sea"))
     is_road = per_image(labels == SCENES.index("road"))
-    waves = per_image(rng.uniform(30, 60, count)) / depth**0.5
+    waves = uniform(30, 60) / depth**0.5
     ripple = np.sin(waves + random_fields(count, 1.5, rng))
-    middle = per_image(rng.uniform(-5, 5, count)) * (1 - depth / 12)
-    half_width = per_image(rng.uniform(0.3, 0.8, count)) * depth
+    middle = uniform(-5, 5) * (1 - depth / 12)
+    half_width = uniform(0.3, 0.8) * depth
     from_middle = abs(RIGHT - middle) / half_width  # 1 at the edges of the road
     below = 1 + 0.1 * random_fields(count, 0.8, rng) + np.where(is_sea, 0.15 * ripple, 0)
     paint(images, coverage(horizon - DOWN), ground)
@@ -259,3 +267,11 @@ def _skyline(kind: str, rise: float, rng: np.random.Generator) -> np.ndarray:
         phase = RIGHT[0] * rng.uniform(0.1, 0.25) + rng.uniform(0, 7)
         return rise * (0.6 + 0.5 * np.sin(phase))
     return np.full(SIDE, -1.0)
+
+
+TASKS = (
+    SyntheticTask("Digits", "natural", tuple("0123456789"), digits),
+    SyntheticTask("Textures", "natural", TEXTURES, textures),
+    SyntheticTask("Flowers", "natural", tuple(FLOWERS), flowers),
+    SyntheticTask("Scenes", "natural", SCENES, scenes),
+)

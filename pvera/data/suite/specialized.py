@@ -9,6 +9,7 @@ from pvera.data.suite.drawing import (
     RIGHT,
     SIDE,
     SyntheticSplit,
+    SyntheticTask,
     balanced_labels,
     coverage,
     paint,
@@ -289,3 +290,11 @@ def _nucleus(
     for down, right, size in zip(downs, rights, sizes, strict=True):
         distances.append(np.hypot(y - down, x - right) - size)
     return np.minimum.reduce(distances)
+
+
+TASKS = (
+    SyntheticTask("Nuclei", "specialized", tuple(INDEX), nuclei),
+    SyntheticTask("Vessels", "specialized", tuple(CALIBERS), vessels),
+    SyntheticTask("Land cover", "specialized", LANDCOVER, landcover),
+    SyntheticTask("Blood", "specialized", BLOOD, blood),
+)

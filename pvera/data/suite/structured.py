@@ -9,6 +9,7 @@ from pvera.data.suite.drawing import (
     RIGHT,
     SIDE,
     SyntheticSplit,
+    SyntheticTask,
     balanced_labels,
     colour_fields,
     coverage,
@@ -236,3 +237,11 @@ def _draw_view(
     image *= 1 - cover[..., None]
     image += picture.reshape(SIDE, 2, SIDE, 2, 3).mean(axis=(1, 3))
     return cover > 0.5
+
+
+TASKS = (
+    SyntheticTask("Counting", "structured", OBJECTS, counting),
+    SyntheticTask("Sprites", "structured", COLUMNS, sprites),
+    SyntheticTask("Distance", "structured", SPANS, distance),
+    SyntheticTask("Azimuth", "structured", AZIMUTHS, azimuth),
+)

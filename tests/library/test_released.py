@@ -1,20 +1,19 @@
-"""Scores of released adapters: every layout of their folders, made with PEFT, and refusals."""
+"""The page's score of a released adapter, in every layout of their folders, made with PEFT."""
 
-import json
-
-import pandas as pd
+import huggingface_hub
+import pages
 import peft
 import pytest
 import torch
 from rehearsal import write_vtab
 from safetensors.torch import load_file, save_file
-from scripts import outcome, refusal
 from tiny import randomise
 from torch import nn
 from transformers import Dinov2Config, Dinov2Model
 
+from pvera import InputError
 from pvera.backbones import Backbone
-from pvera.data import image_splits, vtab
+from pvera.data import image_splits
 
 TEST_IMAGES, CLASSES = 32, 6
 CONFIG = dict(
@@ -67,21 +66,17 @@ def adapted(save_projection=True):
 def data(tmp_path_factory):
     """Label DMLab's test images with PEFT's predictions, so that the correct score is 100 %."""
     root = tmp_path_factory.mktemp("vtab")
-    write_vtab(root, ["dmlab", "kitti"], TEST_IMAGES)
-    test = image_splits.load_split(root, "dmlab", "test", 224)
+    write_vtab(root / "data/vtab-1k", ["dmlab"], TEST_IMAGES)
+    split_file = root / "data/vtab-1k/dmlab/test.txt"
+    test = image_splits.load_split(root / "data/vtab-1k", "dmlab", "test", 224)
     images = test.data(Backbone(None, "", 224, MEAN, STD, ""), torch.device("cpu"))[:]
     with torch.no_grad():
         labels, bare = (model(images).argmax(1) for model in (adapted(), adapted().unload()))
     assert len(labels.unique()) > 2 and (labels != bare).float().mean() > 0.2
     lines = [
-        f"{line.split()[0]} {label}\n"
-        for line, label in zip(open(root / "dmlab/test.txt"), labels.tolist())
+        f"{line.split()[0]} {label}\n" for line, label in zip(open(split_file), labels.tolist())
     ]
-    (root / "dmlab/test.txt").write_text("".join(lines))
-    findings = {}
-    for name in ("dmlab", "kitti"):
-        findings[name] = [finding.text for finding in vtab.check(root, name)]
-    (root / vtab.RECORD).write_text(json.dumps(findings))  # as `prepare_vtab.py --accept` does
+    split_file.write_text("".join(lines))
     return root
 
 
@@ -110,51 +105,20 @@ def write(folder, layout):
     return folder
 
 
-@pytest.fixture
-def arguments(tmp_path, data, backbone):
-    folders = (
-        "--source",
-        tmp_path,
-        "--data",
-        data,
-        "--backbone",
-        backbone,
-        "--output",
-        tmp_path / "out",
-    )
-    return [*folders, "--device", "cpu"]
-
-
-COLUMNS = "dataset,paper,backbone,copy,accuracy,test_images"
-
-
 @pytest.mark.parametrize("layout", ["head file", "redrawn"])
-def test_layouts(tmp_path, arguments, capsys, layout):
-    write(tmp_path, layout)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "accuracy.csv").write_text(f"{COLUMNS}\nkitti,1,mine,none,1,9\n")
-    status, output, errors = outcome("score_released", capsys, *arguments, "--datasets", "dmlab")
-    assert status == 0, errors
-    assert output.splitlines()[-1].split()[-2:] == ["100.0", "32"]
-    table = pd.read_csv(tmp_path / "out" / "accuracy.csv").set_index("dataset")
-    row, other = table.loc["dmlab"], table.loc["kitti"]
-    assert other["accuracy"] == 1.0, "the row of another data set stays"
-    assert (row["accuracy"], row["paper"], row["test_images"], row["copy"]) == (
-        100,
-        48.6,
-        32,
-        "differs from VTAB-1k",
-    )
+def test_layouts(tmp_path, data, backbone, monkeypatch, layout):
+    folder = write(tmp_path, layout)
+    encoder = Dinov2Model.from_pretrained(backbone)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda repository: folder)
+    monkeypatch.setattr(Dinov2Model, "from_pretrained", lambda name: encoder)
+    monkeypatch.chdir(data)
+    code = pages.section("peft", "The released adapters").split("```python\n")[1].split("```")[0]
+    names = {}
+    exec(code.replace("dtd", "dmlab"), names)
+    assert names["accuracy"] == 1 and len(names["scores"]) == TEST_IMAGES
 
-
-def test_refused(tmp_path, arguments, capsys):
-    def refused(message, *options) -> None:
-        assert message in refusal(
-            "score_released", capsys, *arguments, "--datasets", "dmlab", *options
-        )
-
-    refused("has no adapter for dmlab: it must lie in pvera_dinov2_b_dmlab")
-    (write(tmp_path, "head file") / "classifier.safetensors").unlink()
-    refused("holds no head")
-    refused("give its folder with --backbone", "--backbone", tmp_path / "none")
-    assert not (tmp_path / "out" / "accuracy.csv").exists()
+    if layout == "head file":
+        (folder / "classifier.safetensors").unlink()
+        names["model"].unload()
+        with pytest.raises(InputError, match="holds no head"):
+            exec(code.replace("dtd", "dmlab"), names)
