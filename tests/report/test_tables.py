@@ -98,8 +98,8 @@ def test_grid_table_by_hand():
     assert panels == {
         "(a) Rank": [["4", "8", "16"], ["LoRA", "33", "0", "67"]],
         "(b) Reduction ratio": [["8"], ["Bottleneck", "fixed"]],
-        "(c) Learning rate": [["10⁻³", "10⁻⁴"], ["VeRA", "0", "100"]],
-        "(d) KL weight β": [["10⁻²", "10⁻⁴", "0"], ["PVeRA", "0", "100", "0"]],
+        "(c) Learning rate": [["0.001", "0.0001"], ["VeRA", "0", "100"]],
+        "(d) KL weight β": [["0.01", "0.0001", "0"], ["PVeRA", "0", "100", "0"]],
     }
     counts = parsed(table).groupby("method")[["chosen", "runs"]].agg(list)
     assert counts.loc["lora"].tolist() == [[1, 0, 2], [3, 3, 3]] and counts.loc[
@@ -159,13 +159,9 @@ def test_every_method_has_a_unique_style():
     "value, text",
     [
         (16.0, "16"),
-        (1e-3, "10⁻³"),
-        (3e-3, "3·10⁻³"),
-        (100.0, "10²"),
-        (300.0, "300"),
-        (0.5, "0.5"),
+        (3e-3, "0.003"),
+        (1e-5, "1e-05"),
         (0.0, "0"),
-        (1.2e-3, "0.0012"),
         ("qv", "qv"),
     ],
 )
