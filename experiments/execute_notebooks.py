@@ -59,7 +59,7 @@ def execute(root: Path, profile: str | None = None) -> None:
             execute_notebook(client, path)
             write_atomically(target / path.name, nbformat.writes(client.nb))
             # The next one starts without names; modules stay imported.
-            client.kc.execute("%reset -f", silent=True)
+            client.execute_cell(nbformat.v4.new_code_cell("%reset -f"), 0)
 
 
 def execute_notebook(client: NotebookClient, path: Path) -> None:

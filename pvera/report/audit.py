@@ -11,7 +11,6 @@ from patterns, since only the authors can know.
 
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from pvera import backbones, cost
 from pvera.adapters import PVeRA, VeRA
 from pvera.data.glue import GLUE
 from pvera.data.tasks import TASKS
-from pvera.files import write_atomically
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import escape, listed, markdown_table, title
@@ -283,16 +281,10 @@ def stars(paper: Published) -> pd.DataFrame:
 
 
 def _with_answers(paper: Published) -> pd.DataFrame:
-    """Return the accuracies of both kinds of tables in reading order, with their answers n."""
+    """Return the accuracies of both kinds of tables, with their answers n."""
     detailed = paper.detailed.assign(table=paper.detailed["backbone"].map(DETAILED))
     language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
-    language["table"] = "Table 5"
-    # The detailed tables are read by method, the language table by task.
-    detailed["block"] = detailed["method"]
-    language["block"] = language["dataset"]
-    rows = pd.concat([detailed, language], ignore_index=True)
-    order = rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable")
-    rows = rows.loc[order.index]
+    rows = pd.concat([detailed, language.assign(table="Table 5")], ignore_index=True)
 
     images = {name: task.test_images for name, task in TASKS.items()}
     # CoLA's measure is a correlation, and a binomial test needs a share of correct answers.
@@ -457,8 +449,3 @@ def table(data: pd.DataFrame) -> str:
     """Return a table in Markdown, without its index, with titles instead of keys."""
     texts = data.astype(object).map(lambda cell: escape(title(cell)))
     return markdown_table([title(column) for column in data], texts.to_numpy())
-
-
-def write(findings: pd.DataFrame, folder: Path) -> None:
-    """Write the findings to <folder>/audit.csv."""
-    write_atomically(folder / "audit.csv", findings.to_csv(index=False, lineterminator="\n"))

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from pvera.data.tasks import class_name
 from pvera.report.analyses import Example
-from pvera.report.plots import COLUMN, Style, entry, forest, key, note, panels, picture, style
+from pvera.report.plots import COLUMN, DATASET, entry, forest, key, note, panels, picture
 from pvera.report.plots.violins import STARS, bracket, stars, violins
 from pvera.report.table import signed, title
 from pvera.report.tables.uncertainty import ALL, split_by_correct
@@ -76,12 +76,10 @@ def by_task(settings: Mapping[str, pd.DataFrame]) -> Figure:
     lines = max(len(tasks) for tasks in settings.values())
     width, height = COLUMN * len(settings), 0.16 * lines + 0.3
     figure, axes = panels(len(settings), len(settings), width, height, 0.3, sharex=True)
-    pvera = style("pvera")
-    dataset = Style("", pvera.colour, pvera.marker)
     for ax, (heading, tasks) in zip(axes, settings.items(), strict=True):
         # The easiest data set is on top.
         labels = [f"{title(name)}, {error:.0f} %" for name, error in tasks["error"].items()]
-        forest(ax, tasks[["mean", "low", "high"]].set_axis(labels), lambda _: dataset)
+        forest(ax, tasks[["mean", "low", "high"]].set_axis(labels), lambda _: DATASET)
         ax.axvline(0.5, color="0.3", linewidth=0.6, linestyle="--")
         ax.set_title(heading, fontsize=7)
     figure.supxlabel(

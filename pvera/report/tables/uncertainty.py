@@ -36,11 +36,6 @@ def ordered(runs: Runs) -> list[Uncertainty]:
     return sorted(runs, key=lambda run: dataset_order(run.record))
 
 
-def datasets(runs: Runs) -> list[str]:
-    """List the data sets of the runs, in their order."""
-    return list(dict.fromkeys(run.record["dataset"] for run in ordered(runs)))
-
-
 def examples(runs: Runs) -> list[Example]:
     """Return the example images of the first seed: of a data set one correct and one incorrect."""
     seed = min(run.record["seed"] for run in runs)
