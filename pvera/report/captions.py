@@ -71,7 +71,7 @@ def _data(records: list[dict]) -> list[str]:
     )
     copies = sorted({record["data_copy"] for record in records if record.get("data_copy")})
 
-    phrases = [f"{len(names)} data sets" if len(names) > 1 else f"data set: {title(names[0])}"]
+    phrases = [f"data sets: {', '.join(map(title, names))}"]
     if copies:
         differences = f" ({'; '.join(findings)})" if findings else ""
         phrases.append(f"copy of the data: {copies[0]}{differences}")
