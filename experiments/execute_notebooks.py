@@ -1,36 +1,25 @@
-"""Execute the notebooks in analysis/, two at a time.
+"""Execute the notebooks in analysis/, one after the other.
 
     python experiments/execute_notebooks.py                    on the committed results
     python experiments/execute_notebooks.py --profile demo     on the results of one profile
 
 The first shows the profiles in analysis/report.yaml and updates analysis/, results/tables and
 figures/. The second writes executed copies and figures to figures/<profile>, and tables to
-results/<profile>/tables.
-
-A notebook is skipped while its code, the library and its results are unchanged. It is also skipped
-where it is named after an experiment without results in the profile.
+results/<profile>/tables. A notebook without results names the command that makes them.
 """
 
-import hashlib
+import os
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from options import ROOT, Parser
+from tqdm import tqdm
 
-from pvera.data import glue
 from pvera.errors import InputError, run_script
-from pvera.files import read_json
-from pvera.report.settings import read_report
-from pvera.report.tables.speed import TITLES
-from pvera.study.plan import ANALYSES
-
-#: Notebook -> the experiments that it shows, where their names differ from its own.
-SHOWN_IN = {"rank_and_position": ["rank", "position"], "paper_tuning": ["paper_tuning"]}
-#: Key of a notebook's metadata: the profile, and the hash of what it was executed on.
-STAMP = "pvera"
-#: Suffixes of the result files that notebooks read.
-READ = (".json", ".npz", ".csv")
+from pvera.files import write_atomically
 
 
 def main() -> None:
@@ -45,7 +34,7 @@ def main() -> None:
 
 
 def execute(root: Path, profile: str | None = None) -> None:
-    """Execute the notebooks that are out of date.
+    """Execute all notebooks; the first failure ends it.
 
     Args:
         root: Folder of analysis/, results/ and figures/.
@@ -54,79 +43,37 @@ def execute(root: Path, profile: str | None = None) -> None:
     Raises:
         InputError: There are no results, or a notebook raised it.
     """
-    results, analysis = root / "results", root / "analysis"
+    target = root / "analysis"
     if profile:
-        require_results(results, profile)
-    inputs = digest(root, [profile] if profile else read_report(root).profiles)
-    tables = results / (profile or "") / "tables"
-    target = root / "figures" / profile if profile else analysis
+        target = root / "figures" / profile
+        if not any((root / "results" / profile).rglob("*.json")):
+            command = shlex.join(["python", "experiments/train.py", "--profile", profile])
+            raise InputError(f"no results of {profile!r}: `{command}` makes them")
 
-    stale = []
-    for path in sorted(analysis.glob("*.ipynb")):
-        if profile and not has_results(results / profile, path.stem):
-            continue
-        stamp = {"profile": profile, "inputs": with_cells(inputs, path)}
-        executed = target / path.name
-        if not (tables.exists() and has_stamp(executed, stamp)):
-            stale.append((path, executed, {STAMP: stamp}))
-    if stale:
-        from pvera.report.execution import NotebookJob, execute_all  # takes seconds to import
-
-        execute_all([NotebookJob(*job) for job in stale], profile)
+    quiet = ["--log-level=ERROR"]
+    client = NotebookClient(nbformat.v4.new_notebook(), record_timing=False, extra_arguments=quiet)
+    environment = os.environ | {"PVERA_PROFILE": profile or ""}
+    # One kernel executes all notebooks, since its imports take longer than most of them.
+    with client.setup_kernel(cwd=str(root / "analysis"), env=environment):
+        for path in tqdm(sorted(root.glob("analysis/*.ipynb")), unit="notebook"):
+            execute_notebook(client, path)
+            write_atomically(target / path.name, nbformat.writes(client.nb))
+            # The next one starts without names; modules stay imported.
+            client.execute_cell(nbformat.v4.new_code_cell("%reset -f"), 0)
 
 
-def require_results(results: Path, profile: str) -> None:
-    """Raise InputError, with the command that makes them, where a profile has no results."""
-    if not any((results / profile).rglob("*.json")):
-        command = shlex.join(["python", "experiments/train.py", "--profile", profile])
-        raise InputError(f"no results of {profile!r}: `{command}` makes them")
-
-
-def has_results(results: Path, notebook: str) -> bool:
-    """Return whether a profile has results for a notebook.
-
-    Args:
-        results: Folder of the profile's results.
-        notebook: Its name. One that is not named after an experiment needs none.
-    """
-    has_texts = any(any(results.glob(f"*/*/{name}")) for name in glue.GLUE)
-    if has_texts or notebook == "language":
-        return has_texts and notebook == "language"
-
-    is_experiment = notebook in TITLES or notebook in ANALYSES
-    experiments = SHOWN_IN.get(notebook, [notebook] if is_experiment else [])
-    return not experiments or any(any(results.glob(f"{name}*")) for name in experiments)
-
-
-def has_stamp(executed: Path, stamp: dict) -> bool:
-    """Return whether an executed notebook exists and was executed on what `stamp` says."""
-    return executed.exists() and read_json(executed)["metadata"].get(STAMP) == stamp
-
-
-def with_cells(inputs: str, notebook: Path) -> str:
-    """Return the SHA-256 of a notebook's cells without outputs, and of the digest of its inputs."""
-    cells = read_json(notebook)["cells"]
-    sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
-    return hashlib.sha256((inputs + repr(sources)).encode()).hexdigest()
-
-
-def digest(root: Path, profiles: Sequence[str]) -> str:
-    """Return the SHA-256 of names and contents of all files that a notebook may read.
-
-    They are the library, and the results: of the profiles, the paper's printed numbers, the costs
-    of the paper's sizes, and the timings.
-    """
-    paths = [*(ROOT / "pvera").rglob("*.py")]
-    for name in (*profiles, "published", "paper/cost", "performance"):
-        for path in (root / "results" / name).rglob("*.*"):
-            is_output = not {"tables", "slurm"}.isdisjoint(path.parts)
-            if path.suffix in READ and not is_output:
-                paths.append(path)
-
-    total = hashlib.sha256()
-    for path in sorted(paths):
-        total.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()
+def execute_notebook(client: NotebookClient, path: Path) -> None:
+    """Execute the cells of a notebook, which becomes `client.nb` with its outputs."""
+    client.nb = nbformat.read(path, as_version=4)
+    client.reset_execution_trackers()
+    try:
+        for index, cell in enumerate(client.nb.cells):
+            client.execute_cell(cell, index, execution_count=client.code_cells_executed + 1)
+    except CellExecutionError as error:
+        # OSError is that of a full disk.
+        if error.ename not in ("InputError", "OSError"):
+            raise
+        raise InputError(f"{path.name}: {error.evalue}") from error
 
 
 if __name__ == "__main__":

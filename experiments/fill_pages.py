@@ -19,8 +19,8 @@ from options import RESULTS, ROOT, Parser
 from pvera.adapters import PAPER_METHODS
 from pvera.errors import run_script
 from pvera.files import write_atomically
-from pvera.report import audit, claims, published
-from pvera.report.settings import read_profiles, read_report
+from pvera.report import audit, claims
+from pvera.report.settings import report_profiles
 from pvera.report.table import NOTHING, fixed, markdown_table, title
 from pvera.report.tables.components import CONTRASTS, Contrast, method_of, titles
 from pvera.report.tables.verdicts import CONTRADICTED, SUPPORTED
@@ -67,7 +67,7 @@ def table(name: str) -> str:
 @cache
 def compared_profiles() -> list[Profile]:
     """Return the profiles of the report that compare components, in its order."""
-    profiles = read_profiles(ROOT, read_report(ROOT).profiles)
+    profiles = report_profiles(ROOT)
     return [profile for profile in profiles if (TABLES / f"components_{profile.name}.csv").exists()]
 
 
@@ -209,7 +209,7 @@ def calibration_error(profile: Profile, method: str) -> str:
 
 def official() -> str:
     """Return PVeRA − VeRA under both protocols."""
-    (claim,) = claims.OFFICIAL.claims
+    (claim,) = claims.TOPICS["protocol"].claims
     header = ["PVeRA − VeRA, points"]
     corrected = ["Corrected protocol, equal tuning"]
     official = ["Official protocol, the paper's tuning"]
@@ -225,7 +225,7 @@ def official() -> str:
 
 def contradictions() -> str:
     """Return the kinds of the audit's checks that some of the paper's printed numbers fail."""
-    counts = audit.summary(audit.audit(published.load(RESULTS / "published")))
+    counts = audit.summary(pd.read_csv(RESULTS / "published/audit.csv"))
     failing = counts[counts[audit.CONTRADICTS] > 0]
     rows = [
         [kind.capitalize(), f"{row.sum():,}", str(row[audit.CONTRADICTS])]

@@ -41,34 +41,32 @@ FILES = (
 
 
 def main() -> None:
-    """Write the pages."""
+    """Write the pages to build/report."""
     parser = Parser(__doc__)
     parser.add_argument("--profile", help="folder in results/, instead of the committed ones")
-    parser.add_argument(
-        "--folder", type=Path, default=ROOT / "build/report", help="of the pages (%(default)s)"
-    )
-    options = parser.parse_args()
-
-    notebooks = ROOT / (f"figures/{options.profile}" if options.profile else "analysis")
+    profile = parser.parse_args().profile
+    notebooks = ROOT / (f"figures/{profile}" if profile else "analysis")
     if not any(notebooks.glob("*.ipynb")):
-        command = shlex.join(["bash", "run_all.sh", options.profile])
-        raise InputError(f"no notebooks of {options.profile!r}: `{command}` makes them")
-    pages = options.folder / (options.profile or "committed")
-    files = [file for pattern in FILES for file in ROOT.glob(pattern)]
-    # The folder of the pages is replaced.
-    for file in [*files, *notebooks.glob("*.ipynb")]:
-        if pages.resolve() in file.resolve().parents:
-            raise InputError(
-                f"{pages} holds {file}, which the pages are made of: name another --folder"
-            )
+        command = shlex.join(["bash", "run_all.sh", profile])
+        raise InputError(f"no notebooks of {profile!r}: `{command}` makes them")
+    collect(notebooks, ROOT / "build/report" / (profile or "committed"))
 
+
+def collect(notebooks: Path, pages: Path) -> None:
+    """Write the pages.
+
+    Args:
+        notebooks: Folder of the executed notebooks.
+        pages: Folder of the pages, which is replaced.
+    """
     shutil.rmtree(pages, ignore_errors=True)
-    for file in files:
-        copy(file, pages / file.relative_to(ROOT))
+    for pattern in FILES:
+        for file in ROOT.glob(pattern):
+            copy(file, pages / file.relative_to(ROOT))
     copy(ROOT / "mkdocs/reference.md", pages / "reference.md")
-    for path in ROOT.glob("analysis/*.ipynb"):
-        write_notebook(notebooks / path.name, pages / "analysis", path.stem)
-    write_notebook(ROOT / "docs/tutorial.ipynb", pages / "docs", "tutorial", code=True)
+    for notebook in notebooks.glob("*.ipynb"):
+        write_notebook(notebook, pages / "analysis")
+    write_notebook(ROOT / "docs/tutorial.ipynb", pages / "docs", code=True)
 
 
 def copy(file: Path, page: Path) -> None:
@@ -77,24 +75,20 @@ def copy(file: Path, page: Path) -> None:
     shutil.copyfile(file, page)
 
 
-def write_notebook(executed: Path, folder: Path, name: str, code: bool = False) -> None:
+def write_notebook(executed: Path, folder: Path, code: bool = False) -> None:
     """Write the page and the pictures of an executed notebook.
 
     Args:
-        executed: The notebook; where it does not exist, the page says that it has no results.
+        executed: The notebook.
         folder: Of the page.
-        name: Of the page.
         code: Show code cells too.
     """
-    page = folder / f"{name}.md"
-    if not executed.exists():
-        write_atomically(page, f"# {name}\n\nThe profile has no results for this notebook.\n")
-        return
+    name = executed.stem
     exporter = MarkdownExporter(exclude_input=not code)
     names = {"unique_key": name, "output_files_dir": f"{name}_files"}
     text, resources = exporter.from_filename(str(executed), names)
     # Each picture has the notebook's name as its alternative text.
-    write_atomically(page, text.replace("![png]", f"![{name}]"))
+    write_atomically(folder / f"{name}.md", text.replace("![png]", f"![{name}]"))
     for picture, content in resources["outputs"].items():
         write_atomically(folder / picture, content)
 

@@ -11,7 +11,6 @@ import numpy as np
 from pvera.errors import InputError, import_extra
 
 BINS = 15
-SAMPLES = 200  # of labels, for the errors of a calibrated model
 #: Of the sum over classes: stored probabilities are fp16, with a relative error of up to 5e-4 each.
 TOLERANCE = 5e-3
 
@@ -95,31 +94,6 @@ def _bins(confidence: np.ndarray, bins: int, adaptive: bool) -> np.ndarray:
     for b, members in enumerate(np.array_split(np.argsort(confidence, kind="stable"), bins)):
         bin_of[members] = b
     return bin_of
-
-
-def calibrated_ace(confidence: np.ndarray, samples: int = SAMPLES) -> np.ndarray:
-    """Return the ACE (samples,) that is expected under perfect calibration.
-
-    Labels are sampled from the model's own scores. Such a model is perfectly calibrated, yet on N
-    images its errors are not zero: a measured error below their mean says nothing.
-
-    Args:
-        confidence: (N,); a sampled label is the predicted class with that probability.
-        samples: Number of samples of all labels.
-    """
-    confidence = np.asarray(confidence, np.float64)
-    values, tied, counts = np.unique(confidence, return_inverse=True, return_counts=True)
-    # (values, bins), a share of the N predictions: equal confidences share their correct answers
-    share = np.zeros((len(values), BINS))
-    np.add.at(share, (tied, _bins(confidence, BINS, adaptive=True)), 1 / len(confidence))
-
-    rng = np.random.default_rng(0)
-    errors = np.empty(samples)
-    for sample in range(samples):
-        # Share of correct answers minus confidence, (values,); rounding may lift a value above 1.
-        gap = rng.binomial(counts, np.minimum(values, 1)) / counts - values
-        errors[sample] = np.abs(gap @ share).sum()
-    return errors
 
 
 def top_label(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

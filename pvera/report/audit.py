@@ -10,22 +10,19 @@ from patterns, since only the authors can know.
 """
 
 from collections.abc import Iterator
-from itertools import combinations, product
-from pathlib import Path
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pvera import backbones, cost
-from pvera.adapters import METHODS, PVeRA, VeRA
+from pvera.adapters import PVeRA, VeRA
 from pvera.data.glue import GLUE
 from pvera.data.tasks import TASKS
-from pvera.files import write_atomically
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import escape, listed, markdown_table, title
-from pvera.report.table import marks as earned_marks
 from pvera.report.tables.benchmark import averages
 from pvera.study.results import CATEGORIES
 
@@ -243,46 +240,6 @@ def check_wins(paper: Published) -> Finding:
     return Finding("text, data sets on which DoRA is best", quoted, listed(wins, "{}"), verdict)
 
 
-def check_marks(paper: Published) -> Findings:
-    """Yield the findings on bold (best) and underlined (second) cells, given the numbers."""
-    values = paper.accuracies()
-    printed = paper.accuracies(column="mark")
-    columns = {f"Table 1, {title(d)}": (values[d], printed[d]) for d in values}
-    average = paper.averages[paper.averages["source"] != "text"].set_index("method")
-    columns["Table 1, Average"] = (average["average"], average["mark"])
-    for task, rows in paper.language.set_index("method").groupby("task", sort=False):
-        columns[f"Table 5, {task}"] = (rows["score"], rows["mark"])
-
-    for place, (scores, marks) in columns.items():
-        earned = pd.Series(earned_marks(scores), scores.index)
-        verdict = CONTRADICTS
-        if earned.eq(marks).all():
-            verdict = FOLLOWS
-        elif _breaks_ties(scores, marks):
-            verdict = ROUNDING
-        yield Finding(place, _described(marks), _described(earned), verdict)
-
-
-def _breaks_ties(scores: pd.Series, marks: pd.Series) -> bool:
-    """Return whether unrounded numbers behind equal printed ones could earn these marks."""
-    best, second = scores[marks == "best"], scores[marks == "second"]
-    has_second = len(second) > 0
-    if best.empty or (len(best) == 1) != has_second:
-        return False
-    others = scores[marks != "best"]
-    return best.eq(scores.max()).all() and second.eq(others.max()).all()
-
-
-def _described(marks: pd.Series) -> str:
-    """Return, for example, "best: PVeRA; second: DoRA and LoRA"."""
-    parts = []
-    for mark in ("best", "second"):
-        methods = [title(key) for key in marks.index[marks == mark]]
-        if methods:
-            parts.append(f"{mark}: {' and '.join(methods)}")
-    return "; ".join(parts)
-
-
 # Stars and standard deviations
 
 
@@ -324,50 +281,15 @@ def stars(paper: Published) -> pd.DataFrame:
 
 
 def _with_answers(paper: Published) -> pd.DataFrame:
-    """Return the accuracies of both kinds of tables in reading order, with their answers n."""
+    """Return the accuracies of both kinds of tables, with their answers n."""
     detailed = paper.detailed.assign(table=paper.detailed["backbone"].map(DETAILED))
     language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
-    language["table"] = "Table 5"
-    # The detailed tables are read by method, the language table by task.
-    detailed["block"] = detailed["method"]
-    language["block"] = language["dataset"]
-    rows = pd.concat([detailed, language], ignore_index=True)
-    order = rows.groupby(["table", "block"], sort=False).ngroup().sort_values(kind="stable")
-    rows = rows.loc[order.index]
+    rows = pd.concat([detailed, language.assign(table="Table 5")], ignore_index=True)
 
     images = {name: task.test_images for name, task in TASKS.items()}
     # CoLA's measure is a correlation, and a binomial test needs a share of correct answers.
     images |= {task.title: task.dev for task in GLUE.values() if task.metric == "accuracy"}
     return rows.assign(n=SEEDS * rows["dataset"].map(images))
-
-
-def exchanges(paper: Published) -> pd.DataFrame:
-    """Count the contradictory stars of each detailed table if two columns exchange their stars.
-
-    A printed star contradicts where it cannot be earned, a missing one where it must be earned.
-
-    Returns:
-        A row per table and pair of columns: the counts before and after.
-    """
-    rows = []
-    tested = stars(paper)
-    for backbone in BACKBONES:
-        printed = paper.accuracies(backbone, "star").drop("pvera")
-        of_table = tested[tested["table"] == DETAILED[backbone]]
-        earned = of_table.pivot(index="method", columns="dataset", values="earned")
-        earned = earned.reindex_like(printed).stack(future_stack=True).dropna()
-
-        before = _differing(earned, printed)
-        for first, second in combinations(printed.index, 2):
-            exchanged = printed.rename(index={first: second, second: first})
-            pair = {"backbone": backbone, "one": first, "other": second}
-            rows.append(pair | {"before": before, "after": _differing(earned, exchanged)})
-    return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
-
-
-def _differing(earned: pd.Series, printed: pd.DataFrame) -> int:
-    """Count the stars that are not as earned, by (method, dataset)."""
-    return int(earned.ne(printed.stack(future_stack=True)[earned.index]).sum())
 
 
 def check_stars(paper: Published) -> Findings:
@@ -489,51 +411,16 @@ def check_costs(paper: Published) -> Findings:
         yield Finding(f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, verdict)
 
 
-# The two ablation tables
-
-
-def check_ablations(paper: Published) -> Findings:
-    """Yield the findings on the two ablation tables, against one another and against the text."""
-    rank = paper.rank.set_index("rank")
-    position = paper.position.set_index("targets")
-    shared_rank = int(paper.quote("position_table_rank"))
-    shared_targets = _letters(paper.quote("rank_table_targets"))
-    for column in ("loss", "parameters"):
-        place = f"Table 2 r = {shared_rank}, Table 3 {shared_targets.upper()}: {column}"
-        yield exact(place, rank.at[shared_rank, column], position.at[shared_targets, column])
-
-    yield exact("text, best rank", int(paper.quote("best_rank")), rank["loss"].idxmin())
-    best_targets = _letters(paper.quote("best_targets"))
-    yield exact("text, best position", best_targets, position["loss"].idxmin())
-    close = paper.quote("close_ranks")
-    nearest = rank["loss"].nsmallest(2 + close.count(",")).index[1:]
-    yield exact("text, ranks nearly as good", close, ", ".join(map(str, sorted(nearest))))
-
-    quoted = paper.quote("ablation_datasets").lower()
-    datasets = [name for name, task in TASKS.items() if task.title.lower() in quoted]
-    categories = [TASKS[dataset].category for dataset in datasets]
-    counts = ", ".join(str(categories.count(category)) for category in CATEGORIES)
-    yield exact("text, data sets per category", "2, 2, 2", counts)
-    yield exact("text, data sets", int(paper.quote("ablation_count")), len(datasets))
-
-
-def _letters(text: str) -> str:
-    """Return "qv" for "query and value" and for "Q and V"."""
-    return "".join(word[0].lower() for word in text.split() if word != "and")
-
-
 #: Kind of check -> its function, in the order of the paper's tables.
 CHECKS = {
     "main table = detailed table": check_cells,
     "averages": check_averages,
     "best and second": check_order,
-    "bold and underline": check_marks,
     "stars": check_stars,
     "standard deviations": check_spreads,
     "grid shares": check_grid,
     "parameters": check_sizes,
     "operations": check_costs,
-    "ablations": check_ablations,
 }
 
 
@@ -558,21 +445,7 @@ def summary(findings: pd.DataFrame) -> pd.DataFrame:
     return table.rename_axis(index="check", columns=None)
 
 
-#: Key of a method, data set or backbone -> its title.
-NAMES = BACKBONES | {key: named.title for key, named in (METHODS | TASKS).items()}
-
-
 def table(data: pd.DataFrame) -> str:
     """Return a table in Markdown, without its index, with titles instead of keys."""
-    titles = data.rename(columns=NAMES).astype(object).map(lambda cell: str(_titled(cell)))
-    rows = titles.map(escape).to_numpy()
-    return markdown_table([escape(column) for column in titles], rows)
-
-
-def _titled(cell: Any) -> Any:
-    return NAMES.get(cell, cell) if isinstance(cell, str) else cell
-
-
-def write(findings: pd.DataFrame, folder: Path) -> None:
-    """Write the findings to <folder>/audit.csv."""
-    write_atomically(folder / "audit.csv", findings.to_csv(index=False, lineterminator="\n"))
+    texts = data.astype(object).map(lambda cell: escape(title(cell)))
+    return markdown_table([title(column) for column in data], texts.to_numpy())

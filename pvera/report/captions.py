@@ -2,12 +2,8 @@
 
 from collections.abc import Iterable
 
-from pvera.data import vtab
 from pvera.report.scores import reached_max_epochs, record_of
 from pvera.report.table import title
-
-#: More data sets are counted instead of named.
-NAMED_DATASETS = 6
 
 
 def caption_source(results: Iterable) -> str:
@@ -75,12 +71,7 @@ def _data(records: list[dict]) -> list[str]:
     )
     copies = sorted({record["data_copy"] for record in records if record.get("data_copy")})
 
-    if len(names) <= NAMED_DATASETS:
-        phrases = [f"data sets: {', '.join(map(title, names))}"]
-    elif names[0] in vtab.NAMES and not findings and len(names) < len(vtab.NAMES):
-        phrases = [f"{len(names)} of VTAB-1k's {len(vtab.NAMES)} data sets"]
-    else:
-        phrases = [f"{len(names)} data sets"]
+    phrases = [f"data sets: {', '.join(map(title, names))}"]
     if copies:
         differences = f" ({'; '.join(findings)})" if findings else ""
         phrases.append(f"copy of the data: {copies[0]}{differences}")

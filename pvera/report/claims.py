@@ -3,31 +3,20 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.files import write_atomically
 from pvera.report import analyses
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
-from pvera.report.table import NOTHING, Table, interval, markdown_table, pivot_text
+from pvera.report.table import NOTHING, Table, interval
 from pvera.report.tables import ablations, components, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as samples
-from pvera.report.tables.verdicts import (
-    RULE,
-    UNTESTABLE,
-    Claim,
-    Judgement,
-    Measure,
-    judge,
-    lead,
-    not_tested,
-)
+from pvera.report.tables.verdicts import RULE, Claim, Judgement, Measure, judge, lead
 
 #: What claims compare, by setting.
 Results = Mapping[Setting, Any]
@@ -100,22 +89,14 @@ def load_text(files: ResultFiles) -> Results:
 class Topic:
     """Claims that are judged on the same results."""
 
-    #: Their name in claims.csv.
-    name: str
     #: Where the paper has them.
     place: str
-    #: The notebook that shows them.
-    notebook: str
     #: Returns what the claims compare.
     load: Callable[[ResultFiles], Results]
     #: The claims.
     claims: tuple[Claim, ...]
-    #: The command that makes the results.
-    command: str = "train.py"
 
 
-#: The place of a claim that is not the paper's.
-OURS = "not in the paper"
 #: The paper's methods that PVeRA is compared with.
 OTHERS = tuple(name for name in PAPER_METHODS if name != "pvera")
 
@@ -128,299 +109,173 @@ ABOVE_CHANCE = Measure("AUROC − ½: {signed}", digits=3)
 RATIO = Measure("{size} times as wide", digits=2, convert=lambda log: float(np.exp(log)))
 
 
-def about(key: str, place: str = OURS, **options: Any) -> Claim:
-    """Return the claim on a contrast of accuracies; options: of `Claim`."""
+def about(key: str, margin: float = 0) -> Claim:
+    """Return the claim on a contrast of accuracies."""
     compare = partial(components.difference, key=key)
-    return Claim(components.CONTRASTS[key].claim, compare, POINTS, place=place, **options)
+    return Claim(components.CONTRASTS[key].claim, compare, POINTS, margin=margin)
 
 
-ACCURACY = Topic(
-    name="Accuracy",
-    place="Table 1",
-    notebook="components",
-    load=load_accuracy,
-    claims=(
-        about("pvera", place=""),
-        about("noise"),
-        about("latent_dropout", margin=1),
-        about("dropout", page=False),
-        about("learned_sigma", margin=1),
-        about("kl", margin=1),
-        Claim("PVeRA has the highest average", partial(lead, others=OTHERS), POINTS),
-    ),
-)
-CALIBRATION = Topic(
-    name="Calibration",
-    place="Section 4.3, Figure 4",
-    notebook="calibration",
-    load=load_calibration,
-    claims=(
-        Claim(
-            "PVeRA is better calibrated than VeRA",
-            partial(components.difference, key="pvera"),
-            ACE,
-        ),
-        Claim(
-            "PVeRA is better calibrated than VeRA with latent dropout",
-            partial(components.difference, key="latent_dropout"),
-            ACE,
-            place=OURS,
+#: Notebook -> the claims that it shows.
+TOPICS = {
+    "components": Topic(
+        place="Table 1 and beyond",
+        load=load_accuracy,
+        claims=(
+            about("pvera"),
+            about("noise"),
+            about("latent_dropout", margin=1),
+            about("dropout"),
+            about("learned_sigma", margin=1),
+            about("kl", margin=1),
+            Claim("PVeRA has the highest average", partial(lead, others=OTHERS), POINTS),
         ),
     ),
-)
-OFFICIAL = Topic(
-    name="Official protocol",
-    place="Table 1",
-    notebook="protocol",
-    command="train.py --experiments official",
-    load=load_official,
-    claims=(
-        Claim(
-            "PVeRA is more accurate than VeRA under the official protocol",
-            partial(lead, others=["vera"]),
-            POINTS,
+    "calibration": Topic(
+        place="Section 4.3, Figure 4",
+        load=load_calibration,
+        claims=(
+            Claim(
+                "PVeRA is better calibrated than VeRA",
+                partial(components.difference, key="pvera"),
+                ACE,
+            ),
+            Claim(
+                "PVeRA is better calibrated than VeRA with latent dropout",
+                partial(components.difference, key="latent_dropout"),
+                ACE,
+            ),
         ),
     ),
-)
-POSITION = Topic(
-    name="Position",
-    place="Table 3",
-    notebook="rank_and_position",
-    command="train.py --experiments position",
-    load=load_position,
-    claims=(
-        Claim(
-            "QV has the lowest loss",
-            partial(ablations.lower, hyperparameter="targets", value="qv"),
-            NATS,
+    "protocol": Topic(
+        place="Table 1, official code",
+        load=load_official,
+        claims=(
+            Claim(
+                "PVeRA is more accurate than VeRA under the official protocol",
+                partial(lead, others=["vera"]),
+                POINTS,
+            ),
         ),
     ),
-)
-UNCERTAINTY = Topic(
-    name="Uncertainty",
-    place="Section 4.3, Figure 5",
-    notebook="uncertainty",
-    command="analyse.py --experiments uncertainty",
-    load=load_samples,
-    claims=(
-        Claim(
-            "16 samples find incorrect predictions better than the score of one pass",
-            partial(samples.gain, k=16),
-            AUROC,
-            place=OURS,
+    "rank_and_position": Topic(
+        place="Table 3",
+        load=load_position,
+        claims=(
+            Claim(
+                "QV has the lowest loss",
+                partial(ablations.lower, value="qv"),
+                NATS,
+            ),
         ),
     ),
-)
-INTERVALS = Topic(
-    name="Intervals",
-    place="Appendix C",
-    notebook="intervals",
-    command="analyse.py --experiments uncertainty",
-    load=load_samples,
-    claims=(
-        Claim(
-            "Over all images, incorrect predictions have the wider intervals, 16 samples "
-            "(paper: 2.65 times as wide)",
-            partial(samples.times_as_wide, k=16),
-            RATIO,
-            units="seeds",
-            page=False,
+    "uncertainty": Topic(
+        place="Section 4.3, Figure 5",
+        load=load_samples,
+        claims=(
+            Claim(
+                "16 samples find incorrect predictions better than the score of one pass",
+                samples.gain,
+                AUROC,
+            ),
         ),
     ),
-)
-OUT_OF_DISTRIBUTION = Topic(
-    name="Out of distribution",
-    place="Section 4.4, Figure 6",
-    notebook="out_of_distribution",
-    command="analyse.py --experiments out_of_distribution",
-    load=load_out_of_distribution,
-    claims=(
-        Claim(
-            "PVeRA's values are lower in distribution (norm)",
-            partial(ood.separation, kind="norm"),
-            ABOVE_CHANCE,
-            units="models",
-        ),
-        Claim(
-            "PVeRA's values separate better than VeRA's (norm)",
-            partial(ood.separation, kind="norm", over="vera"),
-            AUROC,
-            units="models",
-            page=False,
+    "intervals": Topic(
+        place="Appendix C",
+        load=load_samples,
+        claims=(
+            Claim(
+                "Over all images, incorrect predictions have the wider intervals, 16 samples "
+                "(paper: 2.65 times as wide)",
+                samples.times_as_wide,
+                RATIO,
+                units="seeds",
+            ),
         ),
     ),
-)
-LATENTS = Topic(
-    name="Latents",
-    place="Section 4.4, Figure 7",
-    notebook="latents",
-    command="analyse.py --experiments focus",
-    load=load_focus,
-    claims=(
-        Claim(
-            "PVeRA's latents focus more on the object in an image than VeRA's",
-            partial(latents.more_focused, than="vera"),
-            AUROC,
+    "out_of_distribution": Topic(
+        place="Section 4.4, Figure 6",
+        load=load_out_of_distribution,
+        claims=(
+            Claim(
+                "PVeRA's values are lower in distribution (norm)",
+                partial(ood.separation, kind="norm"),
+                ABOVE_CHANCE,
+                units="models",
+            ),
+            Claim(
+                "PVeRA's values separate better than VeRA's (norm)",
+                partial(ood.separation, kind="norm", over="vera"),
+                AUROC,
+                units="models",
+            ),
         ),
     ),
-)
-TEXT = Topic(
-    name="Text",
-    place="Appendix D, Table 5",
-    notebook="language",
-    command="train.py --profile text",
-    load=load_text,
-    claims=(
-        Claim(
-            "PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
-            partial(language.ahead, others=["vera"]),
-            POINTS,
-            page=False,
+    "latents": Topic(
+        place="Section 4.4, Figure 7",
+        load=load_focus,
+        claims=(
+            Claim(
+                "PVeRA's latents focus more on the object in an image than VeRA's",
+                latents.more_focused,
+                AUROC,
+            ),
         ),
     ),
-)
-
-TOPICS = (
-    ACCURACY,
-    CALIBRATION,
-    OFFICIAL,
-    POSITION,
-    UNCERTAINTY,
-    INTERVALS,
-    OUT_OF_DISTRIBUTION,
-    LATENTS,
-    TEXT,
-)
+    "language": Topic(
+        place="Appendix D, Table 5",
+        load=load_text,
+        claims=(
+            Claim(
+                "PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
+                partial(language.ahead, others=["vera"]),
+                POINTS,
+            ),
+        ),
+    ),
+}
 
 # Judging and showing them
 
 #: Scope of a verdict -> its title.
 SCOPES = {"seeds": "Fixed tasks", "tasks": "Random tasks"}
-#: Columns of a topic, before those of a judgement, in claims.csv.
-TOPIC_COLUMNS = ["topic", "place", "notebook", "setting"]
-#: Columns of `judged` that say how a claim is shown; no CSV file has them.
-SHOWN_AS = ["page", "digits"]
-
-
-def judged(files: ResultFiles, *notebooks: str) -> pd.DataFrame:
-    """Judge claims in every setting with results.
-
-    Args:
-        files: The result files.
-        notebooks: Names of those whose claims are judged; without any, all.
-
-    Returns:
-        A row per claim and setting: `TOPIC_COLUMNS` (setting None without results), the fields of
-        `Judgement`, and `SHOWN_AS`. A claim without results is not tested; its reading has the
-        command that makes them.
-    """
-    rows = []
-    for topic in TOPICS:
-        if notebooks and topic.notebook not in notebooks:
-            continue
-        results = topic.load(files)
-        for setting, data in results.items():
-            rows += [_row(topic, setting, claim, judge(claim, data)) for claim in topic.claims]
-        if not results:
-            reason = f"no results: python experiments/{topic.command}"
-            for claim in topic.claims:
-                rows.append(_row(topic, None, claim, not_tested(claim, reason)))
-    return pd.DataFrame(rows)
-
-
-def _row(
-    topic: Topic, setting: Setting | None, claim: Claim, judgement: Judgement
-) -> dict[str, Any]:
-    return {
-        "topic": topic.name,
-        "place": claim.place or topic.place,
-        "notebook": topic.notebook,
-        "setting": setting,
-        **asdict(judgement),
-        "page": claim.page,
-        "digits": claim.measure.digits,
-    }
-
-
-def scope_text(row: pd.Series, scope: str) -> str:
-    """Return the verdict in a scope of `SCOPES` with its interval."""
-    word, low, high = (row[f"{scope}_{name}"] for name in ("verdict", "low", "high"))
-    if pd.isna(word):
-        return NOTHING
-    return word if np.isnan(low) else f"{word} {interval(None, low, high, row['digits'])}"
 
 
 def tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
-    """Build the table of a notebook's claims in each setting."""
-    rows = judged(files, notebook)
-    rows = rows[rows["setting"].notna()]
+    """Judge the claims of a notebook; return a table for each setting with results."""
+    topic = TOPICS[notebook]
     built = {}
-    for setting in dict.fromkeys(rows["setting"]):
-        part = rows[rows["setting"] == setting]
-        cells = {"Effect": part["reading"]}
-        for scope, heading in SCOPES.items():
-            cells[heading] = part.apply(scope_text, axis=1, scope=scope)
-        cells["Scale"] = part["scale"].replace("", NOTHING)
+    for setting, results in topic.load(files).items():
+        judgements = [judge(claim, results) for claim in topic.claims]
+        rows = []
+        for claim, judgement in zip(topic.claims, judgements, strict=True):
+            row = {"Effect": judgement.reading}
+            for scope, heading in SCOPES.items():
+                row[heading] = _verdict_text(judgement, scope, claim.measure.digits)
+            rows.append(row | {"Scale": judgement.scale or NOTHING})
         built[setting] = Table(
             f"claims_{notebook}",
             "The claims, judged. docs/synthetic.md says how intervals and verdicts are made.",
-            pd.DataFrame(cells).set_axis(part["claim"]),
-            data=part.drop(columns=[*TOPIC_COLUMNS, *SHOWN_AS]),
+            pd.DataFrame(rows, [claim.text for claim in topic.claims]),
+            data=pd.DataFrame(map(asdict, judgements)),
         )
     return built
 
 
-def page(rows: pd.DataFrame, columns: list[str], notebooks: str) -> str:
-    """Return the page of claims without its title.
-
-    Args:
-        rows: Rows of `judged`.
-        columns: The profiles that have a column.
-        notebooks: Folder of the notebooks, as seen from the page.
-    """
-    rows = rows[rows["page"] & rows["setting"].notna()]
-    rows = rows[[setting.profile in columns for setting in rows["setting"]]]
-    if rows.empty:
-        return f"{RULE}\n"
-
-    links = [
-        f"[{row.claim}]({notebooks}{row.notebook}.ipynb) ({row.place})" for row in rows.itertuples()
-    ]
-    rows = rows.assign(link=links, column=[setting.title for setting in rows["setting"]])
-    cells = pivot_text(rows, "link", "column", _cell)
-    header = ["Claim", *cells.columns]
-    body = [[link, *cells.loc[link]] for link in cells.index]
-    note = (
-        f"{NOTHING}: not asked there. Intervals are not corrected for the number of claims. "
-        "Further claims stand in the notebooks, to which the links lead."
-    )
-    return "\n\n".join([markdown_table(header, body), RULE, note]) + "\n"
+def _verdict_text(judgement: Judgement, scope: str, digits: int) -> str:
+    """Return the verdict in a scope of `SCOPES` with its interval."""
+    word, low, high = (getattr(judgement, f"{scope}_{name}") for name in ("verdict", "low", "high"))
+    if word is None:
+        return NOTHING
+    return word if np.isnan(low) else f"{word} {interval(None, low, high, digits)}"
 
 
-def _cell(row: pd.Series) -> str:
-    """Return effect, scale, and the verdict of each scope that applies, in lines."""
-    if row["seeds_verdict"] == UNTESTABLE:
-        return f"{UNTESTABLE}: {row['reading']}"
-    lines = [f"{row['reading']} ({row['scale']})"]
-    for scope, heading in SCOPES.items():
-        text = scope_text(row, scope)
-        if text != NOTHING:
-            lines.append(f"{heading.lower()}: {text}")
-    return "<br>".join(lines)
-
-
-def write(rows: pd.DataFrame, columns: list[str], folder: Path, notebooks: str) -> None:
-    """Write the page and the rows of `judged` to <folder>/claims.md and claims.csv.
-
-    Args:
-        rows: Rows of `judged`.
-        columns: The profiles that have a column on the page.
-        folder: Of both files.
-        notebooks: Folder of the notebooks, as seen from the page.
-    """
-    write_atomically(folder / "claims.md", f"# The claims\n\n{page(rows, columns, notebooks)}")
-
-    titles = [setting.title if setting else "" for setting in rows["setting"]]
-    data = rows.assign(setting=titles).drop(columns=SHOWN_AS)
-    numbers = data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    write_atomically(folder / "claims.csv", numbers)
+def overview(files: ResultFiles) -> Table:
+    """Build the table of all claims, a panel per setting; rows link to the notebooks."""
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for notebook, topic in TOPICS.items():
+        for setting, table in tables(files, notebook).items():
+            assert isinstance(table.panels, pd.DataFrame)
+            cells = table.panels.assign(Notebook=f"[{topic.place}]({notebook}.ipynb)")
+            parts.setdefault(setting.title, []).append(cells)
+    panels = {heading: pd.concat(frames) for heading, frames in parts.items()}
+    return Table("claims", RULE, panels)

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from pvera.report import claims, plots
+from pvera.report.captions import caption_source
 from pvera.report.published import Published, load
-from pvera.report.settings import ResultFiles, Setting, read_profiles, read_report
+from pvera.report.settings import ResultFiles, Setting, read_profiles, report_profiles
 from pvera.report.table import Table
 
 #: Width of a figure of one column, in pixels.
@@ -27,8 +28,6 @@ class Page:
 
     #: The result files.
     files: ResultFiles
-    #: Profiles that have a column on the page of claims.
-    columns: list[str]
     #: Folder of the paper's printed numbers.
     published: Path
     #: Folder of the tables.
@@ -48,17 +47,10 @@ class Page:
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
         results, figures = root / "results", root / "figures"
 
-        name = os.environ.get("PVERA_PROFILE")
-        if name:
-            names = columns = [name]
-            tables = results / name / "tables"
-            figures = figures / name
-        else:
-            report = read_report(root)
-            names, columns = report.profiles, report.claims
-            tables = results / "tables"
-        files = ResultFiles(results, read_profiles(root, names))
-        return cls(files, columns, results / "published", tables, figures)
+        name = os.environ.get("PVERA_PROFILE", "")
+        profiles = read_profiles(root, [name]) if name else report_profiles(root)
+        tables = results / name / "tables"
+        return cls(ResultFiles(results, profiles), results / "published", tables, figures / name)
 
     @cached_property
     def paper(self) -> Published:
@@ -79,12 +71,10 @@ class Page:
         command = f"python experiments/{script}.py --profile {profile} {options}".strip()
         self.say(f"No results yet: `{command}` makes them, if the profile lists them.")
 
-    def introduce(
-        self, parts: Mapping[Setting, Any], describe: Callable[[Any], str], script: str = "train"
-    ) -> None:
-        """Describe the results of each setting; without any, name the script that makes them."""
+    def introduce(self, parts: Mapping[Setting, Any], script: str = "train") -> None:
+        """Describe the runs of each setting; without any, name the script that makes them."""
         for setting, results in parts.items():
-            self.say(f"*{setting.title}.* {describe(results)}")
+            self.say(f"*{setting.title}.* {caption_source(results)}")
         if not parts:
             self.missing(script)
 

@@ -11,16 +11,7 @@ from pathlib import Path
 from pvera.report.scores import by_backbone
 from pvera.report.table import title
 from pvera.study import results
-from pvera.study.profiles import Profile, Settings, load_yaml
-
-
-class ReportConfig(Settings):
-    """What analysis/report.yaml holds."""
-
-    #: Profiles whose results the notebooks show, in this order.
-    profiles: list[str]
-    #: Those that have a column on the page of claims.
-    claims: list[str]
+from pvera.study.profiles import Profile, load_yaml
 
 
 @dataclass(frozen=True)
@@ -97,7 +88,6 @@ def read_profiles(root: Path, names: Sequence[str]) -> tuple[Profile, ...]:
     return tuple(Profile.read(root / "experiments" / "profiles" / f"{name}.yaml") for name in names)
 
 
-def read_report(root: Path) -> ReportConfig:
-    """Read analysis/report.yaml of the repository at `root`."""
-    path = root / "analysis" / "report.yaml"
-    return ReportConfig.build(load_yaml(path), path)
+def report_profiles(root: Path) -> tuple[Profile, ...]:
+    """Read the profiles that analysis/report.yaml names, of the repository at `root`."""
+    return read_profiles(root, load_yaml(root / "analysis" / "report.yaml")["profiles"])

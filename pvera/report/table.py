@@ -292,26 +292,9 @@ def interval(value: float | None, low: float, high: float, decimals: int = 1) ->
     return " ".join(parts) or NOTHING
 
 
-RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
-
-
 def grid_value(value: Any) -> str:
-    """Format a hyperparameter as the paper does: 64, 10⁻³, 3·10⁻³, "qv"."""
-    if not isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, int) or value <= 0:
-        return f"{value:g}"
-
-    # value = digit · 10^exponent, if it has one digit; 1e-9 makes up for rounding.
-    exponent = int(np.floor(np.log10(value) + 1e-9))
-    digit = round(value / 10.0**exponent)
-    has_one_digit = np.isclose(value, digit * 10.0**exponent)
-    is_small = exponent < -1
-    is_large_power = exponent > 1 and digit == 1
-    if not (has_one_digit and (is_small or is_large_power)):
-        return f"{value:g}"
-    power = "10" + str(exponent).translate(str.maketrans("0123456789-", RAISED))
-    return power if digit == 1 else f"{digit}·{power}"
+    """Format a hyperparameter: 64, 0.001, "qv"."""
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 LATEX = str.maketrans(
@@ -329,10 +312,8 @@ LATEX = str.maketrans(
 
 
 def _latex(text: str) -> str:
-    """Return Markdown as LaTeX: marks, code, stars, signs and superscripts."""
+    """Return Markdown as LaTeX: marks, code, stars and signs."""
     text = re.sub(r"\*\*(.*?)\*\*", r"\\textbf{\1}", text)
     text = re.sub("<ins>(.*?)</ins>", r"\\underline{\1}", text)
     text = re.sub("`(.*?)`", r"\\texttt{\1}", text)
-    text = text.replace(STAR, "*").translate(LATEX)
-    lowered = str.maketrans(RAISED, "0123456789-")
-    return re.sub(f"[{RAISED}]+", lambda raised: f"$^{{{raised[0].translate(lowered)}}}$", text)
+    return text.replace(STAR, "*").translate(LATEX)

@@ -101,25 +101,6 @@ def test_stored_predictions_in_half_precision():
         assert stored == pytest.approx(metric(probabilities, labels), abs=2e-3)
 
 
-# The errors of a calibrated model
-
-
-@pytest.mark.parametrize(
-    "rounding", [3, 1]
-)  # of confidences, for ties across the edges of equal-mass bins
-def test_a_calibrated_model_has_its_floor(rounding):
-    """Errors of labels drawn by this test have the same mean and spread as the floor's."""
-    rng = np.random.default_rng(0)
-    confidence = rng.uniform(0.3, 1, 400).round(rounding)
-    errors = metrics.calibrated_ace(confidence, samples=1000)
-    drawn = []
-    for _ in range(1000):
-        correct = rng.random(400) < confidence
-        drawn.append(metrics.calibration_error(confidence, correct, adaptive=True))
-    assert errors.mean() == pytest.approx(np.mean(drawn), rel=0.04)
-    assert errors.std() == pytest.approx(np.std(drawn), rel=0.12)
-
-
 # How an uncertainty ranks errors
 
 

@@ -1,7 +1,6 @@
 """Components, task screening, claims and samples, of records with known numbers."""
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +111,9 @@ def test_edges_of_the_searches_are_counted(root):
         == [1e-3] * 2
     )
     assert not table.data[["lowest", "highest"]].any(axis=None)
-    assert "| VeRA, latent dropout (p = 0.5) | 10⁻³ | 10⁻³ | 0 of 2 | 0 of 2 |" in table.markdown()
+    assert (
+        "| VeRA, latent dropout (p = 0.5) | 0.001 | 0.001 | 0 of 2 | 0 of 2 |" in table.markdown()
+    )
 
 
 def test_a_benchmark_that_searches_no_rate_has_no_choice_of_one():
@@ -122,7 +123,11 @@ def test_a_benchmark_that_searches_no_rate_has_no_choice_of_one():
 
 
 def test_claims_about_components(root):
-    rows = claims.judged(result_files(root), "components", "calibration").set_index("claim")
+    rows = pd.concat(
+        table.data
+        for notebook in ("components", "calibration")
+        for table in claims.tables(result_files(root), notebook).values()
+    ).set_index("claim")
     more = rows.loc["PVeRA is more accurate than VeRA"]
     assert more["difference"] == pytest.approx(7.5) and more["scale"] == "2 data sets, 2 seeds"
     dropout = rows.loc["PVeRA is more accurate than VeRA with latent dropout"]
@@ -223,9 +228,9 @@ WIDER = [np.log(0.5 / 3 / 0.22), np.log(0.35 / 0.15)]
 @pytest.mark.parametrize(
     "contrast, expected",
     [
-        (partial(uncertainty.times_as_wide, k=4), WIDER),
+        (uncertainty.times_as_wide, WIDER),
         # One pass has the samples' scores from the last image to the first: .375, 0 and 1.
-        (partial(uncertainty.gain, k=4), [0.625 - 0.375, 1, -1]),
+        (uncertainty.gain, [0.625 - 0.375, 1, -1]),
     ],
 )
 def test_contrasts_of_samples_by_hand(contrast, expected):
@@ -234,8 +239,7 @@ def test_contrasts_of_samples_by_hand(contrast, expected):
 
 def test_means_of_samples_by_hand():
     """AUROC: .625 and 1 on Digits, 0 on Vessels. Widths: 2 · 1.4 / 7 and 2 · 1.2 / 5."""
-    table = cells(uncertainty.detection_table(HAND))
-    assert table["Mean over 2 data sets"][0] == "0.406" and table["Digits"][0] == "0.812"
+    assert uncertainty.detection(HAND)["sd"].tolist() == [0.625, 1, 0]
     assert cells(uncertainty.widths(HAND, PAPER))["Here, 4 samples"] == ["0.4000", "0.4800", "1.20"]
 
 
@@ -257,11 +261,8 @@ def test_standard_deviations_are_split_by_most_samples_and_widths_by_the_predict
 def test_each_predictor_is_judged_on_its_own_predictions():
     """Samples are incorrect on images 2 and 3, one pass on image 0, where its score is lowest."""
     run = adapter(sd=(0.1, 0.2, 0.3, 0.4))._replace(single_correct=np.array([0, 1, 1, 1]) > 0)
-    aurocs = uncertainty.detection([run]).set_index(["predictor", "samples"])["auroc"]
-    predictors = [(uncertainty.SINGLE, 0)]
-    for name in (uncertainty.SD, uncertainty.SCORE):
-        predictors += [(name, 4), (name, 16)]
-    assert aurocs.to_dict() == dict.fromkeys(predictors, 1.0)
+    (row,) = uncertainty.detection([run]).to_dict("records")
+    assert (row["error"], row["sd"], row["single"]) == (50, 1, 1)
 
 
 def sampled(dataset, seed, sd, wrong):
@@ -330,7 +331,6 @@ def test_an_adapter_that_is_always_right(recwarn):
     """No answer is incorrect; every number that needs one is a dash."""
     runs = [adapter(right=(1, 1, 1, 1))]
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
-    assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 samples"] == ["0.3500", "–", "–"]
     for figure, values in (
         (plots.spread, uncertainty.predictive_sds),
@@ -338,7 +338,7 @@ def test_an_adapter_that_is_always_right(recwarn):
     ):
         images = values(runs)
         figure(images, uncertainty.compare_correct(images)).canvas.draw()
-    plots.detection(uncertainty.detection(runs)).canvas.draw()
+    assert uncertainty.detection(runs)[["sd", "single"]].isna().all(axis=None)
     assert not recwarn.list
 
 

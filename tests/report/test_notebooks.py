@@ -8,29 +8,28 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import report_pages
 import scripts
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 
-COUNTING = """\
+PRINTING = """\
 import os
 from pathlib import Path
 profile = os.environ["PVERA_PROFILE"]
-out = Path("..", "results", profile, "tables", "runs.txt")
-out.parent.mkdir(exist_ok=True)
-out.write_text((out.read_text() if out.exists() else "") + "run ")
 print(profile, Path("..", "results", profile, "run.json").read_text())"""
 
 
 @pytest.fixture
 def root(tmp_path):
     (tmp_path / "analysis").mkdir()
-    (tmp_path / "analysis/report.yaml").write_text("{profiles: [demo], claims: [demo]}")
+    (tmp_path / "analysis/report.yaml").write_text("profiles: [demo]")
     (tmp_path / "results/demo").mkdir(parents=True)
     (tmp_path / "results/demo/run.json").write_text("1")
-    notebook(tmp_path, COUNTING)
+    notebook(tmp_path, PRINTING)
     return tmp_path
 
 
-def notebook(root, *sources, name="count"):
+def notebook(root, *sources, name="prints"):
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), root / f"analysis/{name}.ipynb")
 
@@ -39,58 +38,42 @@ def execute(root, *options):
     scripts.execute("execute_notebooks", "--profile", "demo", "--root", root, *options)
 
 
-def runs(root):
-    return (root / "results/demo/tables/runs.txt").read_text().count("run")
-
-
-def test_a_copy_is_executed_and_again_when_its_inputs_or_outputs_changed(root):
-    source = (root / "analysis/count.ipynb").read_bytes()
+def test_a_copy_is_executed(root):
+    source = (root / "analysis/prints.ipynb").read_bytes()
     execute(root)
-    (cell,) = nbformat.read(root / "figures/demo/count.ipynb", as_version=4).cells
+    (cell,) = nbformat.read(root / "figures/demo/prints.ipynb", as_version=4).cells
     assert cell.outputs[0].text == "demo 1\n", "the copy has the outputs on its profile"
-    assert (root / "analysis/count.ipynb").read_bytes() == source
-    (root / "results/demo/run.safetensors").write_text("an adapter, which no notebook reads")
-    execute(root)
-    assert runs(root) == 1
+    assert (root / "analysis/prints.ipynb").read_bytes() == source
     (root / "results/demo/run.json").write_text("2")
     execute(root)
-    assert runs(root) == 2
-    notebook(root, COUNTING + " # changed")
-    execute(root)
-    assert runs(root) == 3
-    (root / "results/demo/tables/runs.txt").unlink()
-    (root / "results/demo/tables").rmdir()
-    execute(root)
-    assert runs(root) == 1
+    (cell,) = nbformat.read(root / "figures/demo/prints.ipynb", as_version=4).cells
+    assert cell.outputs[0].text == "demo 2\n"
 
 
-def test_a_notebook_without_results_of_its_experiments_is_left_out(root):
-    """The notebook of Table 5 is for profiles on texts."""
-    (root / "analysis/count.ipynb").rename(root / "analysis/language.ipynb")
-    (root / "results/demo/benchmark/tiny/digits").mkdir(parents=True)
+def test_a_notebook_has_no_names_of_another(root):
+    notebook(root, "name = 1", name="first")
+    notebook(root, "print('name' in globals())", name="second")
     execute(root)
-    assert not (root / "figures").exists()
-    (root / "results/demo/benchmark/minilm/rte").mkdir(parents=True)
-    execute(root)
-    assert runs(root) == 1
+    (cell,) = nbformat.read(root / "figures/demo/second.ipynb", as_version=4).cells
+    assert cell.outputs[0].text == "False\n"
+
+
+def test_an_input_error_names_its_notebook(root, capsys):
+    notebook(root, "from pvera import InputError", "raise InputError('no such file')", name="bad")
+    options = ("--profile", "demo", "--root", root)
+    status, _, errors = scripts.outcome("execute_notebooks", capsys, *options)
+    assert status == 2 and errors.endswith("\nerror: bad.ipynb: no such file\n")
+    assert not (root / "figures").exists(), "nor is a later one executed"
 
 
 @pytest.mark.parametrize(
     "source, message",
-    [
-        ("raise ValueError('first line\\nthe last line')", "the last line"),
-        ("assert False", "AssertionError"),
-        ("import os; os._exit(3)", "its process died"),
-    ],
+    [("assert 1 == 2", "assert 1 == 2"), ("import os; os._exit(3)", "Kernel died")],
 )
-def test_the_first_that_fails_is_named_and_ends_the_others(source, message, root):
-    notebook(root, "1 + 1", source, name="fails")
-    notebook(root, "import time; time.sleep(600)")
-    with pytest.raises(SystemExit) as ended:
+def test_another_failure_has_its_traceback(source, message, root):
+    notebook(root, source, name="bad")
+    with pytest.raises((CellExecutionError, DeadKernelError), match=message):
         execute(root)
-    # Python prints a text to stderr and exits with 1.
-    assert ended.value.code == f"error: fails.ipynb: {message}"
-    assert not (root / "figures").exists()
 
 
 def test_a_profile_without_results_is_bad_input(root, capsys):
@@ -108,9 +91,9 @@ CONFIGURATION = ROOT / "mkdocs/mkdocs.yml"
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("report")
-    scripts.execute("report_pages", "--folder", folder)
-    return folder / "committed"
+    folder = tmp_path_factory.mktemp("report") / "committed"
+    report_pages.collect(ROOT / "analysis", folder)
+    return folder
 
 
 def test_a_notebook_becomes_a_page_without_code(pages):
@@ -123,26 +106,13 @@ def test_a_notebook_becomes_a_page_without_code(pages):
 
 def test_a_profile_shows_no_result_of_another(tmp_path, monkeypatch):
     (tmp_path / "figures/demo").mkdir(parents=True)
-    shutil.copytree(ROOT / "analysis", tmp_path / "analysis")
-    shutil.copytree(ROOT / "mkdocs", tmp_path / "mkdocs")
     shutil.copy(ROOT / "analysis/main_table.ipynb", tmp_path / "figures/demo")
+    for name in ("analysis", "mkdocs", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.setattr("options.ROOT", tmp_path)
-    scripts.execute("report_pages", "--profile", "demo", "--folder", tmp_path / "report")
-    folder = tmp_path / "report/demo/analysis"
-    assert "no results" in (folder / "rank_and_position.md").read_text()
-    assert "## Accuracy" in (folder / "main_table.md").read_text()
-
-
-@pytest.mark.parametrize("folder, held", [("figures", "main_table.ipynb"), ("results", "rank.md")])
-def test_pages_replace_nothing_that_they_are_made_of(folder, held, tmp_path, monkeypatch, capsys):
-    for file in ("figures/demo/main_table.ipynb", "results/demo/tables/rank.md"):
-        (tmp_path / file).parent.mkdir(parents=True)
-        (tmp_path / file).touch()
-    monkeypatch.setattr("options.ROOT", tmp_path)
-    arguments = ("--profile", "demo", "--folder", tmp_path / folder)
-    refusal = scripts.refusal("report_pages", capsys, *arguments)
-    assert f"{held}, which the pages are made of" in refusal
-    assert len([*tmp_path.glob("*/demo/**/*.*")]) == 2
+    scripts.execute("report_pages", "--profile", "demo")
+    (page,) = (tmp_path / "build/report/demo/analysis").glob("*.md")
+    assert "## Accuracy" in page.read_text()
 
 
 @pytest.mark.slow

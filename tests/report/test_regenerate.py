@@ -23,7 +23,7 @@ from sklearn.metrics import accuracy_score
 
 from pvera.report import claims, plots, published, runs
 from pvera.report.notebook import Page
-from pvera.report.settings import ResultFiles, read_profiles, read_report
+from pvera.report.settings import ResultFiles, report_profiles
 from pvera.report.table import Table
 from pvera.report.tables import out_of_distribution, uncertainty
 from pvera.study import results
@@ -139,40 +139,25 @@ def save_and_compare(folder: Path, figure: Figure, _, name: str) -> list[Path]:
     return paths
 
 
-@pytest.fixture(scope="module")
-def judged():
-    report = read_report(ROOT)
-    return claims.judged(ResultFiles(RESULTS, read_profiles(ROOT, report.profiles)))
-
-
-def test_the_page_of_claims_follows_from_the_results(judged, tmp_path):
-    claims.write(judged, read_report(ROOT).claims, tmp_path, "../../analysis/")
-    for name in ("claims.csv", "claims.md"):
-        same((tmp_path / name).read_text(), (COMMITTED / name).read_text(), name)
-
-
-def test_every_line_of_the_registry_is_judged_once_per_setting(judged):
-    assert {topic.name for topic in claims.TOPICS} == set(judged["topic"])
-    titles = [setting.title for setting in judged["setting"].dropna()]
-    assert (
-        not judged.dropna(subset="setting")
-        .assign(title=titles)
-        .duplicated(["topic", "title", "claim"])
-        .any()
-    )
-
-
-def test_the_page_of_claims_links_to_notebooks(judged):
-    page = claims.page(judged, read_report(ROOT).claims, "../../analysis/")
-    links = re.findall(r"\]\(([^)]+)\)", page)
-    assert 10 <= len(links) <= 14
-    assert all((COMMITTED / link).resolve().is_file() for link in links)
-    assert "nan" not in page and "{" not in page
+def test_all_claims_are_listed_with_links_to_their_notebooks(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(Page, "say", lambda page, text: said.append(text))
+    monkeypatch.delenv("PVERA_PROFILE", raising=False)
+    monkeypatch.chdir(ROOT / "analysis")
+    execute("claims")
+    (text,) = said
+    for name in NOTEBOOKS:
+        for table in COMMITTED.glob(f"claims_{name}_*.csv"):
+            for claim in pd.read_csv(table)["claim"]:
+                assert f"| {claim} |" in text
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert set(links) == {f"{name}.ipynb" for name in claims.TOPICS if f"({name}.ipynb)" in text}
+    assert len(set(links)) > 5 and all((ROOT / "analysis" / link).is_file() for link in links)
+    assert "nan" not in text and "{" not in text
 
 
 def test_runs_csv_follows_from_the_records_and_gives_the_averages_of_the_main_table():
-    report = read_report(ROOT)
-    frame = runs.frame(ResultFiles(RESULTS, read_profiles(ROOT, report.profiles)))
+    frame = runs.frame(ResultFiles(RESULTS, report_profiles(ROOT)))
     new = frame.to_csv(index=False, float_format="%.6g")
     same(new, (RESULTS / "runs.csv").read_text(), "runs.csv")
     (code,) = re.findall(r"```python\n(.*?)```", (RESULTS / "README.md").read_text(), re.DOTALL)
@@ -212,9 +197,7 @@ def test_without_results_a_notebook_names_the_command_that_makes_them(name, tmp_
         assert commands and all((ROOT / "experiments" / command).is_file() for command in commands)
     assert "nan" not in text and "None" not in text
     tables = {path.stem for path in (tmp_path / "results").rglob("demo/tables/*.csv")}
-    assert all("published" in table or table in ("cost", "claims") for table in tables), (
-        "the paper's"
-    )
+    assert all("published" in table or table == "cost" for table in tables), "the paper's"
 
 
 def test_the_audit_needs_the_published_numbers_alone(tmp_path, monkeypatch, capsys):

@@ -15,7 +15,7 @@ from scipy.stats import binom, mannwhitneyu, nct, sem, t, ttest_1samp, ttest_ind
 from pvera.adapters import METHODS
 from pvera.backbones import NAMES
 from pvera.metrics import auroc
-from pvera.report.plots import style, uncertainty
+from pvera.report.plots import uncertainty
 from pvera.report.statistics import (
     LEVEL,
     binomial_p_value,
@@ -276,6 +276,6 @@ def test_every_backbone_and_encoder_has_a_full_name():
 
 
 def test_colours_of_methods_mean_methods_alone():
-    colours = {matplotlib.colors.to_hex(style(name).colour) for name in METHODS}
+    colours = {matplotlib.colors.to_hex(method.colour) for method in METHODS.values()}
     others = uncertainty.CORRECT, uncertainty.INCORRECT
     assert colours.isdisjoint(map(matplotlib.colors.to_hex, others))

@@ -14,7 +14,7 @@ from small import PROFILE, profile_with
 
 from pvera import LoRA, PVeRA, adapters
 from pvera.data import vtab
-from pvera.report import plots, published
+from pvera.report import published
 from pvera.report.captions import caption_source
 from pvera.report.plots.violins import stars
 from pvera.report.scores import reached_max_epochs
@@ -98,8 +98,8 @@ def test_grid_table_by_hand():
     assert panels == {
         "(a) Rank": [["4", "8", "16"], ["LoRA", "33", "0", "67"]],
         "(b) Reduction ratio": [["8"], ["Bottleneck", "fixed"]],
-        "(c) Learning rate": [["10⁻³", "10⁻⁴"], ["VeRA", "0", "100"]],
-        "(d) KL weight β": [["10⁻²", "10⁻⁴", "0"], ["PVeRA", "0", "100", "0"]],
+        "(c) Learning rate": [["0.001", "0.0001"], ["VeRA", "0", "100"]],
+        "(d) KL weight β": [["0.01", "0.0001", "0"], ["PVeRA", "0", "100", "0"]],
     }
     counts = parsed(table).groupby("method")[["chosen", "runs"]].agg(list)
     assert counts.loc["lora"].tolist() == [[1, 0, 2], [3, 3, 3]] and counts.loc[
@@ -126,13 +126,13 @@ def test_the_description_counts_what_is_missing_and_diverged():
     assert "Missing: 1 of 22. Diverged and left out: 1." in description
 
 
-def test_the_description_counts_more_than_six_data_sets():
+def test_the_description_names_the_copy_of_the_data():
     names = vtab.NAMES[:7]
     runs = [make_record() | {"dataset": name, "category": "natural"} for name in names]
-    assert "; 7 of VTAB-1k's 19 data sets; " in caption_source(runs)
+    assert "; data sets: Caltech101, CIFAR-100, " in caption_source(runs)
     other = [run | {"data_copy": "lossy", "data_differs": ["test: 9 images"]} for run in runs]
     copy = "copy of the data: lossy (Caltech101 test: 9 images; CIFAR-100 test: 9 images; "
-    assert f"; 7 data sets; {copy}" in caption_source(other)
+    assert f"; {copy}" in caption_source(other)
     analysis = {"record": 0} | make_record(config={"images": 8})
     del analysis["members"], analysis["config"]["max_epochs"]
     described = caption_source([(analysis, {})])
@@ -150,7 +150,7 @@ def test_a_training_reaches_the_limit_of_epochs_if_its_chosen_member_does(member
 
 def test_every_method_has_a_unique_style():
     # The last is for methods that define none.
-    looks = [*map(plots.style, adapters.METHODS), adapters.Method]
+    looks = [*adapters.METHODS.values(), adapters.Method]
     for attribute in ("colour", "marker"):
         assert len({getattr(look, attribute) for look in looks}) == 9
 
@@ -159,13 +159,9 @@ def test_every_method_has_a_unique_style():
     "value, text",
     [
         (16.0, "16"),
-        (1e-3, "10⁻³"),
-        (3e-3, "3·10⁻³"),
-        (100.0, "10²"),
-        (300.0, "300"),
-        (0.5, "0.5"),
+        (3e-3, "0.003"),
+        (1e-5, "1e-05"),
         (0.0, "0"),
-        (1.2e-3, "0.0012"),
         ("qv", "qv"),
     ],
 )

@@ -7,7 +7,7 @@ Most are forests: a row per method or data set, and one shape of frame, see
 import io
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pvera.adapters import METHODS
+from pvera.adapters import METHODS, Method
 from pvera.files import write_atomically
 
 COLUMN = 3.4  # inches, the width of a column of a two-column paper
@@ -46,7 +46,7 @@ DEFAULTS = {
 
 
 class Style(NamedTuple):
-    """The looks of a method in every figure."""
+    """The looks of what is no method; methods have these attributes."""
 
     title: str
     #: Colour-blind readers can tell the methods' colours.
@@ -55,10 +55,10 @@ class Style(NamedTuple):
     marker: str
 
 
-def style(name: str) -> Style:
-    """Return the looks of a method."""
-    method = METHODS[name]
-    return Style(method.title, method.colour, method.marker)
+Look: TypeAlias = Style | type[Method]
+PVERA = METHODS["pvera"]
+#: The looks of data sets.
+DATASET = Style("", PVERA.colour, PVERA.marker)
 
 
 def panels(
@@ -85,7 +85,9 @@ def panels(
     return figure, list(axes[:n])
 
 
-def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) -> Axes:
+def forest(
+    ax: Axes, frame: pd.DataFrame, look: Callable[[str], Look] = METHODS.__getitem__
+) -> Axes:
     """Draw a row per line of a frame, from top to bottom, with a line through PVeRA's mean.
 
     Args:
@@ -123,7 +125,7 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
     return ax
 
 
-def dot(ax: Axes, x: float, y: float, look: Style) -> None:
+def dot(ax: Axes, x: float, y: float, look: Look) -> None:
     """Draw the marker of `look` with a white edge."""
     ax.plot(x, y, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
 
@@ -151,7 +153,7 @@ def key(figure: Figure, entries: Iterable[Artist], columns: int = 3) -> None:
 
 #: Entries that several figures share.
 SEED = entry("one seed", "o", markersize=2, markeredgewidth=0)
-PVERA_MEAN = entry("PVeRA's mean", line="-", colour=style("pvera").colour, alpha=0.6)
+PVERA_MEAN = entry("PVeRA's mean", line="-", colour=PVERA.colour, alpha=0.6)
 
 
 def note(figure: Figure, text: str) -> None:

@@ -7,13 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pvera.report.plots import PAGE, Style, entry, forest, key, note, panels, style
+from pvera.report.plots import DATASET, PAGE, PVERA, Style, entry, forest, key, note, panels
 from pvera.report.table import title
 from pvera.report.tables.components import MEAN
 
-PVERA = style("pvera")
-#: The looks of data sets.
-DATASET = Style("", PVERA.colour, PVERA.marker)
 #: The mean's marker is a stroke, which hides no interval.
 STROKE = Style("", "black", "|")
 

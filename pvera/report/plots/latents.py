@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, note, picture, style
+from pvera.report.plots import COLUMN, note, picture
 from pvera.report.plots.violins import STARS, bracket, stars, violins
 from pvera.report.table import title
 from pvera.report.tables.latents import Latents
@@ -47,7 +47,7 @@ def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: s
     grid = figure.subplots(len(methods), len(models), squeeze=False)
     for i, method in enumerate(methods):
         is_first, is_last = i == 0, i == len(methods) - 1
-        colour = style(method).colour
+        colour = METHODS[method].colour
         grid[i, 0].set_ylabel(METHODS[method].title, color=colour, fontweight="bold")
         for model, ax in zip(models, grid[i], strict=True):
             if (method, model, model) in samples:
@@ -130,7 +130,7 @@ def _latent_rows(method: str, mean: np.ndarray, samples: np.ndarray) -> list[Pic
         mean: (images, height, width).
         samples: (samples, images, height, width); there may be none.
     """
-    look = style(method)
+    look = METHODS[method]
     scale = {"cmap": "viridis", "vmin": mean.min(), "vmax": mean.max()}
     if not len(samples):
         return [PictureRows({look.title: mean}, look.colour, scale)]

@@ -9,19 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from pvera.adapters import METHODS
 from pvera.cost import GIGA
 from pvera.report.plots import (
     COLUMN,
     PAGE,
     PVERA_MEAN,
     SEED,
-    Style,
+    Look,
     dot,
     entry,
     forest,
     key,
     panels,
-    style,
 )
 
 MEGA = 10**6
@@ -72,7 +72,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
         scale, unit = panel.unit(points)
         for method, row in points.iterrows():
             costs = row[list(panel.columns)].to_numpy() / scale
-            _cost_line(ax, costs, row["accuracy"], style(method))
+            _cost_line(ax, costs, row["accuracy"], METHODS[method])
         ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         ax.margins(x=0.12)
         ax.grid()
@@ -81,7 +81,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
     _logarithmic(axes[0], points["adapter_parameters"])
     figure.supylabel("Test accuracy (%)")
 
-    looks = [style(method) for method in points.index]
+    looks = [METHODS[method] for method in points.index]
     entries = [entry(look.title, look.marker, colour=look.colour) for look in looks]
     entries += [
         entry("training (PVeRA: sampled)", "o"),
@@ -92,7 +92,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, look: Style) -> None:
+def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, look: Look) -> None:
     """Draw a method's costs: in training and, where they are less, with the mean and merged.
 
     Args:

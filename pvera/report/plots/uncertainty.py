@@ -1,7 +1,7 @@
 """Figures of the samples of PVeRA (Section 4.3, Appendix C).
 
-They show predictive standard deviations and interval widths, the detection of
-errors, and images with their intervals.
+They show predictive standard deviations, interval widths, and images with their
+intervals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 
 from pvera.data.tasks import class_name
 from pvera.report.analyses import Example
-from pvera.report.plots import COLUMN, Style, entry, forest, key, note, panels, picture, style
+from pvera.report.plots import COLUMN, DATASET, entry, forest, key, note, panels, picture
 from pvera.report.plots.violins import STARS, bracket, stars, violins
 from pvera.report.table import signed, title
-from pvera.report.tables.uncertainty import ALL, SCORE, SD, SINGLE, split_by_correct
+from pvera.report.tables.uncertainty import ALL, split_by_correct
 
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can
 #: tell them.
@@ -67,47 +67,6 @@ widths = partial(
 )
 
 
-def detection(aurocs: pd.DataFrame) -> Figure:
-    """Draw the AUROC for detecting incorrect predictions by number of samples.
-
-    Args:
-        aurocs: Of `tables.uncertainty.detection`; lines are means, bands the range
-            of seeds.
-    """
-    seeds = aurocs.groupby(["predictor", "samples", "seed"])["auroc"].mean()
-    figure, (ax,) = panels(1, 1, COLUMN, 2.1, 0)
-    pvera = style("pvera").colour
-    for predictor, colour, marker in ((SCORE, "0.25", "s"), (SD, pvera, "o")):
-        by_count = seeds[predictor].groupby("samples").agg(["min", "mean", "max"])
-        ax.fill_between(by_count.index, by_count["min"], by_count["max"], color=colour, alpha=0.2)
-        ax.plot(
-            by_count["mean"],
-            color=colour,
-            marker=marker,
-            markersize=4.5,
-            mec="white",
-            mew=0.75,
-            linewidth=1.2,
-            label=predictor,
-        )
-    # One pass has no number of samples: a horizontal line.
-    single = seeds[SINGLE].mean()
-    ax.axhline(single, color="0.25", linestyle="--", linewidth=0.8, label=SINGLE)
-    ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8, label="chance")
-
-    # Numbers of samples are powers of two.
-    ax.set_xscale("log", base=2)
-    counts = list(seeds[SD].index.unique("samples"))
-    ax.set_xticks(counts, [str(k) for k in counts])
-    ax.minorticks_off()
-    ax.grid(axis="y")
-    ax.set_xlabel("Samples")
-    ax.set_ylabel("AUROC, incorrect predictions")
-    figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=2.4)
-    note(figure, "line: mean over data sets and seeds; band: range of seeds")
-    return figure
-
-
 def by_task(settings: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the AUROC of errors of each data set with its interval: a panel per setting.
 
@@ -117,12 +76,10 @@ def by_task(settings: Mapping[str, pd.DataFrame]) -> Figure:
     lines = max(len(tasks) for tasks in settings.values())
     width, height = COLUMN * len(settings), 0.16 * lines + 0.3
     figure, axes = panels(len(settings), len(settings), width, height, 0.3, sharex=True)
-    pvera = style("pvera")
-    dataset = Style("", pvera.colour, pvera.marker)
     for ax, (heading, tasks) in zip(axes, settings.items(), strict=True):
         # The easiest data set is on top.
         labels = [f"{title(name)}, {error:.0f} %" for name, error in tasks["error"].items()]
-        forest(ax, tasks[["mean", "low", "high"]].set_axis(labels), lambda _: dataset)
+        forest(ax, tasks[["mean", "low", "high"]].set_axis(labels), lambda _: DATASET)
         ax.axvline(0.5, color="0.3", linewidth=0.6, linestyle="--")
         ax.set_title(heading, fontsize=7)
     figure.supxlabel(

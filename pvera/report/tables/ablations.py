@@ -4,13 +4,12 @@ All values train on the same data sets with the same seeds, so differences are t
 within a data set and seed. Their intervals are those of a mean over data sets.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pvera.data.tasks import TASKS
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, score_frame
 from pvera.report.settings import ResultFiles, Setting
@@ -19,8 +18,6 @@ from pvera.report.table import Column, Table, format_frame, interval, thousands
 from pvera.report.tables.verdicts import Untestable
 from pvera.study import results
 
-#: Of the loss of equal scores for all classes; a training above it learned nothing.
-LEARNED = 0.95
 #: Hyperparameter -> the values of the paper's table.
 PAPER: dict[str, list[Any]] = {
     "rank": [64, 128, 256, 512],
@@ -72,16 +69,6 @@ def losses(records: Records, hyperparameter: str) -> pd.DataFrame:
     return pd.concat(columns, axis=1, sort=False)
 
 
-def by_seed(values: pd.DataFrame) -> pd.DataFrame:
-    """Return means of the `losses` over data sets, of the pairs that have every value.
-
-    Returns:
-        Rows seeds, columns values.
-    """
-    means = values.dropna().groupby(level="seed").mean()
-    return means.reindex(values.index.unique("seed"))
-
-
 def above(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
     """Return how far the `losses` of each value lie above those of `reference`.
 
@@ -95,20 +82,6 @@ def above(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
     is_point = differences["low"] == differences["high"]
     differences.loc[is_point, ["low", "high"]] = np.nan
     return differences
-
-
-def failed(values: pd.DataFrame) -> pd.DataFrame:
-    """Mark the trainings that learned nothing.
-
-    Their best loss is above `LEARNED` of log C, the loss of equal scores for all C
-    classes.
-    """
-    # The number of classes of one's own data is not in the records.
-    classes = [
-        TASKS[name].classes if name in TASKS else np.inf
-        for name in values.index.get_level_values("dataset")
-    ]
-    return values.gt(LEARNED * np.log(classes), axis=0)
 
 
 def counterparts(ours: Iterable, hyperparameter: str) -> dict:
@@ -139,9 +112,6 @@ COLUMNS = {
         "95 % interval above the paper's best, here",
         lambda row: interval(None, row["low"], row["high"], 3),
     ),
-    "std_over_seeds": Column("Standard deviation over seeds, here", 3),
-    "lowest": Column("Pairs in which it is lowest, here", 0),
-    "failed": Column("Trainings that learned nothing, here", 0),
     "parameters": Column("Trainable parameters, here", lambda row: thousands(row["parameters"])),
     "parameters_paper": Column(
         "Trainable parameters, paper", lambda row: thousands(row["parameters_paper"])
@@ -192,8 +162,8 @@ def ablation_data(
     published = {value: printed for printed, value in pairs.items()}
     theirs = paper.reindex([published.get(value) for value in ours])
     differences = above(ours, pairs.get(paper["loss"].idxmin()))
-    seeds = by_seed(ours)
-    lowest = ours.dropna().idxmin(axis=1)
+    # Means over data sets, then over seeds, of the pairs that have every value.
+    means = ours.dropna().groupby(level="seed").mean().mean()
     parameters = {
         value_of(record, hyperparameter): record["members"][0]["adapter_parameters"]
         for record in records
@@ -201,15 +171,12 @@ def ablation_data(
     columns = {
         hyperparameter: list(ours),
         "published_value": theirs.index,
-        "loss": seeds.mean(),
+        "loss": means,
         "loss_paper": theirs["loss"],
-        "std_over_seeds": seeds.std(),
         "above_reference": differences["mean"],
         "low": differences["low"],
         "high": differences["high"],
         "above_reference_paper": theirs["loss"] - paper["loss"].min(),
-        "lowest": [(lowest == value).sum() for value in ours],
-        "failed": failed(ours).sum(),
         "parameters": [parameters[value] for value in ours],
         "parameters_paper": theirs["parameters"],
     }
@@ -223,42 +190,28 @@ def _caption(ours: pd.DataFrame, best: str) -> str:
     caption = (
         f"Best validation loss of PVeRA (nats), mean over {count} pairs of data set and seed. "
         f"Bold: lowest. Underlined: second lowest. The paper's best is {best}; differences to it "
-        "are taken within data set and seed, and their 95 % intervals are over data sets. A "
-        f"training learned nothing if its best loss is above {100 * LEARNED:.0f} % of that of "
-        "equal scores for all classes."
+        "are taken within data set and seed, and their 95 % intervals are over data sets."
     )
     if complete < count:
         caption += f" Of {count} pairs, {complete} have every value and enter the means."
     return caption
 
 
-def lower(
-    values: pd.DataFrame, hyperparameter: str, value: Any, others: Sequence[Any] = ()
-) -> dict[str, pd.Series]:
-    """Return how far a value lies below others; all are values of the paper.
+def lower(values: pd.DataFrame, value: str) -> dict[str, pd.Series]:
+    """Return how far the target projections `value` lie below all others of the paper.
 
     Args:
-        values: The `losses`.
-        hyperparameter: "rank" or "targets".
-        value: The value.
-        others: The others, by default all.
+        values: The `losses` of the target projections.
+        value: The projections.
 
     Raises:
-        Untestable: The grid has no counterpart of a value, or most of its trainings
-            learned nothing.
+        Untestable: Some projections have no trainings.
     """
-    others = others or tuple(other for other in PAPER[hyperparameter] if other != value)
-    pairs = counterparts(values, hyperparameter)
-    shares = failed(values).mean()
-    for printed in (value, *others):
-        if printed not in pairs:
-            raise Untestable(f"no counterpart of {value_title(printed)} in the grid")
-        name, share = value_title(pairs[printed]), shares[pairs[printed]]
-        if share > 0.5:
-            raise Untestable(f"{name} learned nothing in {100 * share:.0f} % of trainings")
-
-    low = pairs[value]
+    for name in PAPER["targets"]:
+        if name not in values:
+            raise Untestable(f"no runs of {value_title(name)}")
     return {
-        f"{value_title(high)} − {value_title(low)}": values[high] - values[low]
-        for high in (pairs[other] for other in others)
+        f"{value_title(other)} − {value_title(value)}": values[other] - values[value]
+        for other in PAPER["targets"]
+        if other != value
     }

@@ -24,7 +24,6 @@ from pvera.report.table import (
     format_frame,
     grid_value,
     pivot_text,
-    title,
 )
 from pvera.study.results import CATEGORIES
 
@@ -230,11 +229,6 @@ def grid(records: Records, searches: Records = ()) -> Table:
     )
     if searches:
         caption += " Ranks, ratios, α and β: searched before the learning rates, on seed 0."
-    # Methods whose learning rate and hyperparameters are given.
-    searched = set(choices["method"])
-    without_grid = [title(name) for name in score_frame(records) if name not in searched]
-    if without_grid:
-        caption += f" Without a grid: {', '.join(without_grid)}."
     source = caption_source(records)
     return Table("grid", caption, shares, data=choices, source=source, in_paper=True)
 

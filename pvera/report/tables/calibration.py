@@ -4,13 +4,10 @@ Errors are averaged by the geometric mean over data sets, as in the paper, and o
 seeds. Their intervals are those of a mean of logarithms.
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
 
 from pvera import metrics
-from pvera.report.analyses import Uncertainty
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, complete, mean_over_seeds, score_frame
 from pvera.report.statistics import over_datasets
@@ -61,18 +58,6 @@ def calibration_errors(records: Records) -> dict[str, pd.DataFrame]:
         errors = complete(score_frame(records, name.lower()))
         frames[name] = 100 * geometric_means(errors)
     return frames
-
-
-def expected(samples: Iterable[Uncertainty]) -> float:
-    """Return the ACE (%) expected under perfect calibration.
-
-    It is that of labels drawn from PVeRA's own scores, of one pass: the geometric
-    mean over data sets and seeds.
-    """
-    aces = [metrics.calibrated_ace(run.single_pass) for run in samples]
-    # Per adapter: the mean logarithm over drawn sets of labels.
-    logs = [np.log(drawn).mean() for drawn in aces]
-    return 100 * float(np.exp(np.mean(logs)))
 
 
 def calibration(records: Records) -> Table:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.report.captions import caption_source
-from pvera.report.scores import Records, largest_class, reached_max_epochs, score_frame
+from pvera.report.scores import Records, largest_class, score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import (
@@ -240,24 +240,16 @@ def table(components: Components) -> Table:
     )
     for heading, means in {"Average": statistics["mean"], "ACE": aces}.items():
         cells[heading] = [fixed(mean, 1) for mean in means.mean(skipna=False)]
-    groups = list(runs.values())
-    cells["Seeds"] = [str(len({record["seed"] for record in records})) for records in groups]
-    cells["Epoch"] = [fixed(_median_epoch(records), 0) for records in groups]
-    cells["At the limit"] = [str(reached_max_epochs(records)) for records in groups]
+    seeds = [{record["seed"] for record in records} for records in runs.values()]
+    cells["Seeds"] = [str(len(found)) for found in seeds]
 
     caption = (
         "Test accuracy (%) of the methods and of variants of VeRA and PVeRA, mean ± sample "
         "standard deviation over seeds, with equal tuning. ACE: adaptive calibration error (%), "
-        "mean over data sets. Epoch: median of the chosen ones. At the limit: chosen trainings "
-        "that reached the limit on epochs."
+        "mean over data sets."
     )
     cells = cells.rename(components.titles)
     return Table("components", caption, cells, data=data, source=components.source)
-
-
-def _median_epoch(records: Records) -> float:
-    """Return the median of the chosen epochs, which count from one."""
-    return np.median([record["chosen"]["epoch"] + 1 for record in records if record["chosen"]])
 
 
 def differences_table(components: Components) -> Table:

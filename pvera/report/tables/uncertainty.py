@@ -26,7 +26,7 @@ SAMPLE_COUNTS = (4, 16)
 ONCE_PER_SEED = "An image counts once per seed, so the values are not independent."
 
 #: Column -> its name in CSV files.
-CSV_NAMES = {"predictor": "way", "samples": "draws"}
+CSV_NAMES = {"samples": "draws"}
 
 Runs = Sequence[Uncertainty]
 
@@ -34,11 +34,6 @@ Runs = Sequence[Uncertainty]
 def ordered(runs: Runs) -> list[Uncertainty]:
     """Sort the runs in the order of data sets."""
     return sorted(runs, key=lambda run: dataset_order(run.record))
-
-
-def datasets(runs: Runs) -> list[str]:
-    """List the data sets of the runs, in their order."""
-    return list(dict.fromkeys(run.record["dataset"] for run in ordered(runs)))
 
 
 def examples(runs: Runs) -> list[Example]:
@@ -192,82 +187,55 @@ def widths(runs: Runs, paper: Published) -> Table:
 
 # Detecting incorrect predictions
 
-SD = "Predictive standard deviation"
-SCORE = "1 − mean score"
-SINGLE = "1 − score of one pass"
+#: The number of samples of the statements on errors.
+SAMPLES = 16
 
 
 def detection(runs: Runs) -> pd.DataFrame:
-    """Compute the AUROC for detecting incorrect predictions.
+    """Compute the AUROC with which `SAMPLES` samples, and one pass, find incorrect predictions.
 
-    Each predictor is judged on its own predictions: the class that most of its
-    samples predict, or that of one pass with the mean.
+    Each is judged on its own predictions: the class that most samples predict, or
+    that of one pass with the mean.
 
     Returns:
-        One row per adapter, predictor (`SD`, `SCORE` or `SINGLE`) and number of
-        samples (0 for one pass).
+        One row per adapter: dataset, seed; error: incorrect predictions of the
+        samples (%); sd: AUROC of their predictive standard deviation; single: of one
+        minus the score of one pass.
     """
     rows = []
     for run in runs:
-        adapter = {"dataset": run.record["dataset"], "seed": run.record["seed"]}
-        single = auroc(1 - run.single_pass, ~run.single_correct)
-        rows.append(adapter | {"predictor": SINGLE, "samples": 0, "auroc": single})
-        for k, estimates in run.estimates.items():
-            incorrect = ~estimates.predicts_label
-            for predictor, values in {SD: estimates.sd, SCORE: 1 - estimates.centre}.items():
-                area = auroc(values, incorrect)
-                rows.append(adapter | {"predictor": predictor, "samples": k, "auroc": area})
+        estimates = run.estimates[SAMPLES]
+        incorrect = ~estimates.predicts_label
+        row = {
+            "dataset": run.record["dataset"],
+            "seed": run.record["seed"],
+            "error": 100 * incorrect.mean(),
+            "sd": auroc(estimates.sd, incorrect),
+            "single": auroc(1 - run.single_pass, ~run.single_correct),
+        }
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
-def detection_table(runs: Runs) -> Table:
-    """Build the table of `detection`, averaged over seeds, then over data sets."""
-    data = detection(runs)
-    counts = list(runs[0].estimates)
-    shown = [*((SD, k) for k in counts), (SCORE, max(counts)), (SINGLE, 0)]
-    means = data.groupby(["dataset", "predictor", "samples"])["auroc"].mean()
-    # (data sets, predictors with their numbers of samples).
-    means = means.unstack(["predictor", "samples"])[shown]
-    means.columns = [f"{name}, {k} samples" if k else name for name, k in shown]
-
-    # Data sets count equally, then each has its row.
-    overall = means.mean().to_frame(f"Mean over {len(means)} data sets").T
-    panel = pd.concat([overall, means.loc[datasets(runs)]])
-    caption = (
-        "AUROC for detecting incorrect predictions (0.5: chance), within each data set, mean over "
-        "seeds. The prediction is the class that most samples predict, or that of one pass. Mean "
-        "score: of the predicted class, over all samples. One pass: its highest score, with the "
-        "mean and without samples."
-    )
-    columns = {name: Column(name, 3) for name in means}
-    numbers = data.rename(columns=CSV_NAMES)
-    return Table("uncertainty_auroc", caption, panel, columns, numbers, caption_source(runs))
+def gain(runs: Runs) -> pd.Series:
+    """Return how far the AUROC of the samples lies above that of one pass."""
+    aurocs = detection(runs).set_index(["dataset", "seed"])
+    return aurocs["sd"] - aurocs["single"]
 
 
-def times_as_wide(runs: Runs, k: int) -> pd.Series:
-    """Return the logarithms of mean interval widths with k samples, of incorrect minus correct.
+def times_as_wide(runs: Runs) -> pd.Series:
+    """Return the logarithms of mean interval widths of incorrect minus correct predictions.
 
     The paper compares these means over all images (Appendix C).
     """
-    images = interval_widths(runs).query("samples == @k").assign(dataset=ALL)
+    images = interval_widths(runs).query("samples == @SAMPLES").assign(dataset=ALL)
     means = images.groupby(["dataset", "seed", "correct"])["value"].mean().unstack()
     # A column of its own if no prediction, or every one, is correct.
     means = means.reindex(columns=[True, False])
     return np.log(means[False] / means[True])
 
 
-def gain(runs: Runs, k: int) -> pd.Series:
-    """Return how far the AUROC of k samples lies above that of one pass."""
-    aurocs = detection(runs).pivot(
-        index=["dataset", "seed"], columns=["predictor", "samples"], values="auroc"
-    )
-    return aurocs[SD, k] - aurocs[SINGLE, 0]
-
-
 # Task by task
-
-#: The number of samples of the statements on tasks.
-SAMPLES = 16
 
 
 def by_task(runs: Runs) -> pd.DataFrame:
@@ -278,18 +246,10 @@ def by_task(runs: Runs) -> pd.DataFrame:
         that most samples predict. seeds: how many there are. mean, low, high: AUROC
         of errors, mean over seeds with its 95 % interval.
     """
-    rows = []
-    for run in runs:
-        estimates = run.estimates[SAMPLES]
-        incorrect = ~estimates.predicts_label
-        adapter = {"dataset": run.record["dataset"], "seed": run.record["seed"]}
-        area = auroc(estimates.sd, incorrect)
-        rows.append(adapter | {"error": 100 * incorrect.mean(), "auroc": area})
-
     tasks = {}
-    for name, part in pd.DataFrame(rows).groupby("dataset"):
+    for name, part in detection(runs).groupby("dataset"):
         # One data set with its seeds, (1, seeds).
-        seeds = part.set_index("seed")["auroc"].to_frame().T
+        seeds = part.set_index("seed")["sd"].to_frame().T
         task = {"error": part["error"].mean(), "seeds": len(part)}
         tasks[name] = task | mean_interval(seeds, half_width_over_seeds)
     return pd.DataFrame.from_dict(tasks, orient="index").sort_values("error").rename_axis("dataset")

@@ -73,10 +73,6 @@ class Claim:
     units: str = "data sets"
     #: Two variants are equivalent where the interval lies within ± this.
     margin: float = 0
-    #: Where the paper has it, if not where the topic stands.
-    place: str = ""
-    #: Whether it stands on the page of claims, or in its notebook alone.
-    page: bool = True
 
 
 @dataclass(frozen=True)
@@ -116,12 +112,7 @@ def judge(claim: Claim, results: Any) -> Judgement:
             return _judge_over_seeds(claim, frames)
         return _judge_over_datasets(claim, frames)
     except Untestable as reason:
-        return not_tested(claim, str(reason))
-
-
-def not_tested(claim: Claim, reason: str) -> Judgement:
-    """Return the judgement on a claim without results."""
-    return Judgement(claim.text, reason, seeds_verdict=UNTESTABLE)
+        return Judgement(claim.text, str(reason), seeds_verdict=UNTESTABLE)
 
 
 def _judge_over_seeds(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judgement:
