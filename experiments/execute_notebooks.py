@@ -5,7 +5,8 @@
 
 The first shows the profiles in analysis/report.yaml and updates analysis/, results/tables and
 figures/. The second writes executed copies and figures to figures/<profile>, and tables to
-results/<profile>/tables. A notebook without results names the command that makes them.
+results/<profile>/tables. A notebook without results names the command that makes them. The copies
+of a profile that are newer than its results and this program are kept.
 """
 
 import os
@@ -49,6 +50,8 @@ def execute(root: Path, profile: str | None = None) -> None:
         if not any((root / "results" / profile).rglob("*.json")):
             command = shlex.join(["python", "experiments/train.py", "--profile", profile])
             raise InputError(f"no results of {profile!r}: `{command}` makes them")
+        if is_current(root, profile):
+            return
 
     quiet = ["--log-level=ERROR"]
     client = NotebookClient(nbformat.v4.new_notebook(), record_timing=False, extra_arguments=quiet)
@@ -60,6 +63,20 @@ def execute(root: Path, profile: str | None = None) -> None:
             write_atomically(target / path.name, nbformat.writes(client.nb))
             # The next one starts without names; modules stay imported.
             client.execute_cell(nbformat.v4.new_code_cell("%reset -f"), 0)
+
+
+def is_current(root: Path, profile: str) -> bool:
+    """Return whether a profile's executed notebooks are newer than all that they depend on."""
+    notebooks = sorted(root.glob("analysis/*.ipynb"))
+    executed = [root / "figures" / profile / path.name for path in notebooks]
+    tables = root / "results" / profile / "tables"
+    if not tables.exists() or not all(path.exists() for path in executed):
+        return False
+
+    inputs = [*notebooks, *(ROOT / "pvera").rglob("*.py")]
+    inputs += (root / "results" / profile).rglob("*.json")
+    newest_input = max(path.stat().st_mtime for path in inputs)
+    return newest_input < min(path.stat().st_mtime for path in executed)
 
 
 def execute_notebook(client: NotebookClient, path: Path) -> None:

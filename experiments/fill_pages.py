@@ -20,7 +20,7 @@ from pvera.adapters import PAPER_METHODS
 from pvera.errors import run_script
 from pvera.files import write_atomically
 from pvera.report import audit, claims
-from pvera.report.settings import report_profiles
+from pvera.report.settings import read_profiles, read_report
 from pvera.report.table import NOTHING, fixed, markdown_table, title
 from pvera.report.tables.components import CONTRASTS, Contrast, method_of, titles
 from pvera.report.tables.verdicts import CONTRADICTED, SUPPORTED
@@ -67,7 +67,7 @@ def table(name: str) -> str:
 @cache
 def compared_profiles() -> list[Profile]:
     """Return the profiles of the report that compare components, in its order."""
-    profiles = report_profiles(ROOT)
+    profiles = read_profiles(ROOT, read_report(ROOT)["profiles"])
     return [profile for profile in profiles if (TABLES / f"components_{profile.name}.csv").exists()]
 
 

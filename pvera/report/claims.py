@@ -1,6 +1,6 @@
 """The registry of claims, the paper's and our own, and their verdicts on a report's results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -109,10 +109,11 @@ ABOVE_CHANCE = Measure("AUROC − ½: {signed}", digits=3)
 RATIO = Measure("{size} times as wide", digits=2, convert=lambda log: float(np.exp(log)))
 
 
-def about(key: str, margin: float = 0) -> Claim:
+def about(key: str, margin: float = 0, is_main: bool = True) -> Claim:
     """Return the claim on a contrast of accuracies."""
     compare = partial(components.difference, key=key)
-    return Claim(components.CONTRASTS[key].claim, compare, POINTS, margin=margin)
+    text = components.CONTRASTS[key].claim
+    return Claim(text, compare, POINTS, margin=margin, is_main=is_main)
 
 
 #: Notebook -> the claims that it shows.
@@ -124,7 +125,7 @@ TOPICS = {
             about("pvera"),
             about("noise"),
             about("latent_dropout", margin=1),
-            about("dropout"),
+            about("dropout", is_main=False),
             about("learned_sigma", margin=1),
             about("kl", margin=1),
             Claim("PVeRA has the highest average", partial(lead, others=OTHERS), POINTS),
@@ -189,6 +190,7 @@ TOPICS = {
                 samples.times_as_wide,
                 RATIO,
                 units="seeds",
+                is_main=False,
             ),
         ),
     ),
@@ -207,6 +209,7 @@ TOPICS = {
                 partial(ood.separation, kind="norm", over="vera"),
                 AUROC,
                 units="models",
+                is_main=False,
             ),
         ),
     ),
@@ -229,6 +232,7 @@ TOPICS = {
                 "PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
                 partial(language.ahead, others=["vera"]),
                 POINTS,
+                is_main=False,
             ),
         ),
     ),
@@ -269,13 +273,31 @@ def _verdict_text(judgement: Judgement, scope: str, digits: int) -> str:
     return word if np.isnan(low) else f"{word} {interval(None, low, high, digits)}"
 
 
-def overview(files: ResultFiles) -> Table:
-    """Build the table of all claims, a panel per setting; rows link to the notebooks."""
-    parts: dict[str, list[pd.DataFrame]] = {}
+def overview(files: ResultFiles, profiles: Sequence[str]) -> Table:
+    """Build the page of the main claims, whose rows link to the notebooks.
+
+    Args:
+        files: The result files.
+        profiles: Names of those that have a column.
+    """
+    columns: dict[str, dict[str, str]] = {}
     for notebook, topic in TOPICS.items():
-        for setting, table in tables(files, notebook).items():
-            assert isinstance(table.panels, pd.DataFrame)
-            cells = table.panels.assign(Notebook=f"[{topic.place}]({notebook}.ipynb)")
-            parts.setdefault(setting.title, []).append(cells)
-    panels = {heading: pd.concat(frames) for heading, frames in parts.items()}
-    return Table("claims", RULE, panels)
+        for setting, results in topic.load(files).items():
+            if setting.profile not in profiles:
+                continue
+            column = columns.setdefault(setting.title, {})
+            for claim in topic.claims:
+                if claim.is_main:
+                    link = f"[{claim.text}]({notebook}.ipynb) ({topic.place})"
+                    column[link] = _all_verdicts(judge(claim, results), claim.measure.digits)
+    return Table("claims", RULE, pd.DataFrame(columns).fillna(NOTHING))
+
+
+def _all_verdicts(judgement: Judgement, digits: int) -> str:
+    """Return effect, scale, and the verdict of each scope that applies, in lines."""
+    lines = [f"{judgement.reading} ({judgement.scale})" if judgement.scale else judgement.reading]
+    for scope, heading in SCOPES.items():
+        text = _verdict_text(judgement, scope, digits)
+        if text != NOTHING:
+            lines.append(f"{heading.lower()}: {text}")
+    return "<br>".join(lines)

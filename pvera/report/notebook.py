@@ -15,7 +15,7 @@ from matplotlib.font_manager import FontProperties
 from pvera.report import claims, plots
 from pvera.report.captions import caption_source
 from pvera.report.published import Published, load
-from pvera.report.settings import ResultFiles, Setting, read_profiles, report_profiles
+from pvera.report.settings import ResultFiles, Setting, read_profiles, read_report
 from pvera.report.table import Table
 
 #: Width of a figure of one column, in pixels.
@@ -28,6 +28,8 @@ class Page:
 
     #: The result files.
     files: ResultFiles
+    #: Names of the profiles that have a column on the page of claims.
+    claimed: list[str]
     #: Folder of the paper's printed numbers.
     published: Path
     #: Folder of the tables.
@@ -48,9 +50,10 @@ class Page:
         results, figures = root / "results", root / "figures"
 
         name = os.environ.get("PVERA_PROFILE", "")
-        profiles = read_profiles(root, [name]) if name else report_profiles(root)
+        report = {"profiles": [name], "claims": [name]} if name else read_report(root)
+        files = ResultFiles(results, read_profiles(root, report["profiles"]))
         tables = results / name / "tables"
-        return cls(ResultFiles(results, profiles), results / "published", tables, figures / name)
+        return cls(files, report["claims"], results / "published", tables, figures / name)
 
     @cached_property
     def paper(self) -> Published:

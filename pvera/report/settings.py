@@ -88,6 +88,6 @@ def read_profiles(root: Path, names: Sequence[str]) -> tuple[Profile, ...]:
     return tuple(Profile.read(root / "experiments" / "profiles" / f"{name}.yaml") for name in names)
 
 
-def report_profiles(root: Path) -> tuple[Profile, ...]:
-    """Read the profiles that analysis/report.yaml names, of the repository at `root`."""
-    return read_profiles(root, load_yaml(root / "analysis" / "report.yaml")["profiles"])
+def read_report(root: Path) -> dict[str, list[str]]:
+    """Read analysis/report.yaml of the repository at `root`: names of profiles by key."""
+    return load_yaml(root / "analysis" / "report.yaml")

@@ -38,16 +38,32 @@ def execute(root, *options):
     scripts.execute("execute_notebooks", "--profile", "demo", "--root", root, *options)
 
 
-def test_a_copy_is_executed(root):
+def printed(root):
+    (cell,) = nbformat.read(root / "figures/demo/prints.ipynb", as_version=4).cells
+    return cell.outputs[0].text
+
+
+def test_a_copy_is_executed_again_when_its_results_or_its_tables_change(root):
     source = (root / "analysis/prints.ipynb").read_bytes()
     execute(root)
-    (cell,) = nbformat.read(root / "figures/demo/prints.ipynb", as_version=4).cells
-    assert cell.outputs[0].text == "demo 1\n", "the copy has the outputs on its profile"
+    assert printed(root) == "demo 1\n", "the copy has the outputs on its profile"
     assert (root / "analysis/prints.ipynb").read_bytes() == source
+
+    tables = root / "results/demo/tables"
+    tables.mkdir()
+    executed = root / "figures/demo/prints.ipynb"
+    before = executed.stat().st_mtime_ns
+    execute(root)
+    assert executed.stat().st_mtime_ns == before, "nothing has changed"
+
     (root / "results/demo/run.json").write_text("2")
     execute(root)
-    (cell,) = nbformat.read(root / "figures/demo/prints.ipynb", as_version=4).cells
-    assert cell.outputs[0].text == "demo 2\n"
+    assert printed(root) == "demo 2\n"
+
+    tables.rmdir()
+    before = executed.stat().st_mtime_ns
+    execute(root)
+    assert executed.stat().st_mtime_ns > before
 
 
 def test_a_notebook_has_no_names_of_another(root):

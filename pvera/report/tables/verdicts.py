@@ -73,6 +73,8 @@ class Claim:
     units: str = "data sets"
     #: Two variants are equivalent where the interval lies within ± this.
     margin: float = 0
+    #: Whether it stands on the page of claims, or in its notebook alone.
+    is_main: bool = True
 
 
 @dataclass(frozen=True)
