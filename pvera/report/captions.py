@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from pvera.report.scores import reached_max_epochs, record_of
 from pvera.report.table import title
 
+#: More data sets than these are counted, not named.
+LISTED = 6
+
 
 def caption_source(results: Iterable) -> str:
     """Describe the runs behind a table, for its caption.
@@ -71,7 +74,8 @@ def _data(records: list[dict]) -> list[str]:
     )
     copies = sorted({record["data_copy"] for record in records if record.get("data_copy")})
 
-    phrases = [f"data sets: {', '.join(map(title, names))}"]
+    named = f"data sets: {', '.join(map(title, names))}"
+    phrases = [named if len(names) <= LISTED else f"{len(names)} data sets"]
     if copies:
         differences = f" ({'; '.join(findings)})" if findings else ""
         phrases.append(f"copy of the data: {copies[0]}{differences}")
