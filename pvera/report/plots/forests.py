@@ -45,7 +45,7 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     # A panel is as high as its forest has lines.
     lines = np.repeat([len(frames[names[0]]) for frames in settings.values()], rows)
     figure, axes = panels(
-        len(names) * len(settings),
+        len(lines) * columns,
         columns,
         PAGE,
         0.5 + 0.12 * lines.mean(),
@@ -54,17 +54,19 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         sharey="row",
         height_ratios=lines,
     )
-    # Axes go row by row: the contrasts of the first setting, then those of the next.
-    remaining = iter(axes)
-    for heading, frames in settings.items():
+    # Axes go row by row; each setting has a block of `rows`, whose last axes may stay empty.
+    blocks = np.reshape(axes, (len(settings), -1))
+    for (heading, frames), block in zip(settings.items(), blocks, strict=True):
         for i, name in enumerate(names):
-            ax = next(remaining)
-            _contrast(ax, frames[name])
+            _contrast(block[i], frames[name])
             if frames is first:
-                ax.set_title(_in_lines(name), fontsize=7)
+                block[i].set_title(_in_lines(name), fontsize=7)
             if others and i % columns == 0:
-                _block_title(ax, heading)
-    for ax in axes[-columns:]:
+                _block_title(block[i], heading)
+        for unused in block[len(names) :]:
+            unused.set_visible(False)
+    for ax in blocks[-1][: len(names)][-columns:]:
+        ax.tick_params(labelbottom=True)
         ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)
     note(figure, "right of zero, the first of the two is better")
     key(figure, CONTRAST_KEY)
