@@ -176,6 +176,16 @@ def paired(accuracies: pd.DataFrame, first: str, second: str) -> pd.Series:
     return accuracies[first] - accuracies[second]
 
 
+def lead(scores: pd.DataFrame, others: Iterable[str]) -> dict[str, pd.Series]:
+    """Return how far PVeRA lies above each of other methods, for a claim.
+
+    Args:
+        scores: Rows (category, dataset, seed), columns methods.
+        others: The others.
+    """
+    return {f"PVeRA − {title(name)}": paired(scores, "pvera", name) for name in others}
+
+
 def all_paired(
     accuracies: pd.DataFrame, pairs: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], pd.DataFrame]:
