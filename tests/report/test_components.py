@@ -370,7 +370,7 @@ def test_titles_are_those_of_the_profile(tmp_path):
     folder = Path(__file__).resolve().parents[2] / "experiments/profiles"
     for name in ("synthetic", "vtab_tiny", "vtab_small"):
         profile = Profile.read(folder / f"{name}.yaml")
-        titles = components.titles(profile)
+        titles = components.component_titles(profile)
         assert list(titles)[-1] == "pvera" and titles["no_kl"] == "PVeRA, σ learned, β = 0"
         for contrast in components.CONTRASTS.values():
             assert {contrast.first, contrast.second} <= set(titles)

@@ -167,7 +167,7 @@ def distribution(method, seed, *outside):
     tested = {"digits": [1, 2, 3, 4, 5], "vessels": outside[0], "sprites": outside[1]}
     arrays = {}
     for name, values in tested.items():
-        arrays |= {f"{name}_{kind}": np.array(values, float) for kind in ood.KINDS}
+        arrays |= {f"{name}_{kind}": np.array(values, float) for kind in ood.MEAN_AND_NORM}
     return make_record(method, seed=seed, config={"tested": list(tested)}), arrays
 
 
