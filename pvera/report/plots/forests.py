@@ -64,7 +64,7 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         height_ratios=lines,
     )
     # Axes go row by row; each setting has a block of `rows`, whose last axes may stay empty.
-    blocks = np.reshape(axes, (len(settings), -1))
+    blocks = np.array(axes).reshape(len(settings), -1)
     for (heading, frames), block in zip(settings.items(), blocks, strict=True):
         for i, name in enumerate(names):
             _contrast(block[i], frames[name])
