@@ -6,7 +6,7 @@
 The first shows the profiles in analysis/report.yaml and updates analysis/, results/tables and
 figures/. The second writes executed copies and figures to figures/<profile>, and tables to
 results/<profile>/tables. A notebook without results names the command that makes them. The copies
-of a profile that are newer than its results and this program are kept.
+of a profile that are newer than all results that they show, and than the program, are kept.
 """
 
 import os
@@ -66,15 +66,19 @@ def execute(root: Path, profile: str | None = None) -> None:
 
 
 def is_current(root: Path, profile: str) -> bool:
-    """Return whether a profile's executed notebooks are newer than all that they depend on."""
+    """Return whether a profile's executed notebooks are newer than notebooks, code and results."""
     notebooks = sorted(root.glob("analysis/*.ipynb"))
     executed = [root / "figures" / profile / path.name for path in notebooks]
-    tables = root / "results" / profile / "tables"
+    results = root / "results"
+    tables = results / profile / "tables"
     if not tables.exists() or not all(path.exists() for path in executed):
         return False
 
     inputs = [*notebooks, *(ROOT / "pvera").rglob("*.py")]
-    inputs += (root / "results" / profile).rglob("*.json")
+    inputs += root.glob("experiments/profiles/*.yaml")
+    inputs += (results / profile).rglob("*.json")
+    for shared in ("paper/cost/*", "published/*", "performance/*"):
+        inputs += results.glob(shared)
     newest_input = max(path.stat().st_mtime for path in inputs)
     return newest_input < min(path.stat().st_mtime for path in executed)
 

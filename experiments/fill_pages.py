@@ -22,7 +22,7 @@ from pvera.files import write_atomically
 from pvera.report import audit, claims
 from pvera.report.settings import read_profiles, read_report
 from pvera.report.table import NOTHING, fixed, markdown_table, title
-from pvera.report.tables.components import CONTRASTS, Contrast, method_of, titles
+from pvera.report.tables.components import CONTRASTS, MEAN, Contrast, component_titles, method_of
 from pvera.report.tables.verdicts import CONTRADICTED, SUPPORTED
 from pvera.study.profiles import Profile
 
@@ -83,15 +83,16 @@ def numbers(name: str) -> pd.DataFrame:
 
 
 @cache
-def printed(name: str) -> dict[str, list[str]]:
-    """Return the rows of a Markdown table as label -> other cells; of two panels, the first.
+def printed(name: str) -> dict[str, dict[str, str]]:
+    """Return the rows of a Markdown table of one panel as label -> heading -> cell.
 
     Pages print these: the six digits of a CSV file, rounded again, can give another last digit.
     Whether an interval contains a tie is judged by `numbers`, before rounding.
     """
     lines = (TABLES / f"{name}.md").read_text().splitlines()
-    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
-    return {label: others for label, *others in reversed(rows)}
+    # The header has no label.
+    header, _, *rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    return {label: dict(zip(header, cells, strict=True)) for label, *cells in rows}
 
 
 def contains(row: pd.Series, interval: str, tie: float) -> bool:
@@ -102,18 +103,18 @@ def contains(row: pd.Series, interval: str, tie: float) -> bool:
 def is_level(profile: Profile, component: str) -> bool:
     """Return whether the interval over seeds of PVeRA minus a component contains zero."""
     rows = numbers(f"differences_{profile.name}")
-    label = f"PVeRA − {titles(profile)[component]}"
+    label = f"PVeRA − {component_titles(profile)[component]}"
     return label in rows.index and contains(rows.loc[label], "", 0)
 
 
 # Writing tables
 
 
-def marked(text: str, is_best: bool = False, is_level: bool = False) -> str:
+def marked(text: str, is_best: bool = False, level: bool = False) -> str:
     """Return a cell, bold where it is the best, with ≈ where it is level with PVeRA's."""
     if is_best:
         text = f"**{text}**"
-    return f"{text} ≈" if is_level else text
+    return f"{text} ≈" if level else text
 
 
 def by_profile(corner: str, rows: dict[str, T], cell: Callable[[Profile, T], str]) -> str:
@@ -145,7 +146,7 @@ def methods() -> str:
     first, *_ = compared_profiles()
     rows = []
     for name in accuracies[0].sort_values(ascending=False).index:
-        row = [titles(first)[name], *_costs(method_of(first, name))]
+        row = [component_titles(first)[name], *_costs(method_of(first, name))]
         for profile, means in zip(compared_profiles(), accuracies, strict=True):
             text = NOT_RUN
             if name in means:
@@ -178,8 +179,11 @@ def difference(profile: Profile, contrast: Contrast, with_datasets: bool = False
     It is bold where the interval over data sets leaves out zero.
     """
     name = f"claims_components_{profile.name}"
-    effect, over_seeds, over_datasets, _ = printed(name)[contrast.claim]
-    text = effect_text(effect, over_seeds + over_datasets if with_datasets else over_seeds)
+    cells = printed(name)[contrast.claim]
+    verdicts = cells["Fixed tasks"]
+    if with_datasets:
+        verdicts += cells["Random tasks"]
+    text = effect_text(cells["Effect"], verdicts)
     established = numbers(name).at[contrast.claim, "tasks_verdict"] in (SUPPORTED, CONTRADICTED)
     return marked(text, established)
 
@@ -193,7 +197,7 @@ def effect_text(effect: str, verdicts: str) -> str:
 def lead(profile: Profile, method: str) -> str:
     """Return PVeRA minus another method with its interval over seeds."""
     row = printed(f"differences_{profile.name}").get(f"PVeRA − {title(method)}")
-    return marked(row[-1], is_level=is_level(profile, method)) if row else NOT_RUN
+    return marked(row[MEAN], level=is_level(profile, method)) if row else NOT_RUN
 
 
 def calibration_error(profile: Profile, method: str) -> str:
@@ -218,8 +222,8 @@ def official() -> str:
             continue
         header.append(heading(profile))
         corrected.append(difference(profile, CONTRASTS["pvera"]).strip("*"))
-        effect, over_seeds, *_ = printed(f"claims_protocol_{profile.name}")[claim.text]
-        official.append(effect_text(effect, over_seeds))
+        cells = printed(f"claims_protocol_{profile.name}")[claim.text]
+        official.append(effect_text(cells["Effect"], cells["Fixed tasks"]))
     return markdown_table(header, [corrected, official], "lcc")
 
 

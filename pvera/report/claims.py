@@ -16,7 +16,7 @@ from pvera.report.table import NOTHING, Table, interval
 from pvera.report.tables import ablations, components, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as samples
-from pvera.report.tables.verdicts import RULE, Claim, Judgement, Measure, judge, lead
+from pvera.report.tables.verdicts import RULE, Claim, Judgement, Measure, judge
 
 #: What claims compare, by setting.
 Results = Mapping[Setting, Any]
@@ -109,7 +109,7 @@ ABOVE_CHANCE = Measure("AUROC − ½: {signed}", digits=3)
 RATIO = Measure("{size} times as wide", digits=2, convert=lambda log: float(np.exp(log)))
 
 
-def about(key: str, margin: float = 0, is_main: bool = True) -> Claim:
+def contrast_claim(key: str, margin: float = 0, is_main: bool = True) -> Claim:
     """Return the claim on a contrast of accuracies."""
     compare = partial(components.difference, key=key)
     text = components.CONTRASTS[key].claim
@@ -122,13 +122,13 @@ TOPICS = {
         place="Table 1 and beyond",
         load=load_accuracy,
         claims=(
-            about("pvera"),
-            about("noise"),
-            about("latent_dropout", margin=1),
-            about("dropout", is_main=False),
-            about("learned_sigma", margin=1),
-            about("kl", margin=1),
-            Claim("PVeRA has the highest average", partial(lead, others=OTHERS), POINTS),
+            contrast_claim("pvera"),
+            contrast_claim("noise"),
+            contrast_claim("latent_dropout", margin=1),
+            contrast_claim("dropout", is_main=False),
+            contrast_claim("learned_sigma", margin=1),
+            contrast_claim("kl", margin=1),
+            Claim("PVeRA has the highest average", partial(components.lead, others=OTHERS), POINTS),
         ),
     ),
     "calibration": Topic(
@@ -153,7 +153,7 @@ TOPICS = {
         claims=(
             Claim(
                 "PVeRA is more accurate than VeRA under the official protocol",
-                partial(lead, others=["vera"]),
+                partial(components.lead, others=["vera"]),
                 POINTS,
             ),
         ),

@@ -108,7 +108,7 @@ class Page:
         Args:
             figure: The figure.
             name: Of the files.
-            setting: Its title stands above the figure's key, or above the figure.
+            setting: Its title stands above the figure's legend, or above the figure.
             width: In pixels.
         """
         if setting:

@@ -1,4 +1,4 @@
-"""Settings: the data sets of one profile on one backbone, which a table or a figure shows.
+"""Settings: pairs of a profile and a backbone; each has its own tables and figures.
 
 analysis/report.yaml names the profiles of the committed report. A user's own profile is a report
 of one.
@@ -16,7 +16,7 @@ from pvera.study.profiles import Profile, load_yaml
 
 @dataclass(frozen=True)
 class Setting:
-    """The data sets of one profile on one backbone."""
+    """One profile on one of its backbones: the runs that a table or a figure shows."""
 
     #: Name of the profile.
     profile: str

@@ -43,17 +43,17 @@ class Interval(NamedTuple):
     low: float
     #: Upper end for the one mean.
     high: float
-    #: Both ends for the smallest true mean, which decides on all contrasts.
-    bounds: tuple[float, float]
+    #: Both ends for the smallest true mean, which decides on all comparisons.
+    bounds_of_smallest: tuple[float, float]
 
 
-class Effect(NamedTuple):
+class SmallestEffect(NamedTuple):
     """The smallest of several mean paired differences.
 
     Differences form an array (units, seeds); most often a unit is a data set.
     """
 
-    #: The contrast with the smallest mean.
+    #: The comparison with the smallest mean.
     name: str
     #: Its mean over units, after averaging each unit over its seeds.
     mean: float
@@ -61,7 +61,7 @@ class Effect(NamedTuple):
     over_units: Interval
     #: Interval for these units and other seeds.
     over_seeds: Interval
-    #: See `minimum_detectable_effect`; NaN for several contrasts.
+    #: See `minimum_detectable_effect`; NaN for several comparisons.
     minimum_detectable_effect: float
     #: Number of units.
     units: int
@@ -73,22 +73,23 @@ class Effect(NamedTuple):
 HalfWidth = Callable[[np.ndarray, float], float]
 
 
-def weakest_contrast(contrasts: Mapping[str, np.ndarray]) -> Effect:
-    """Return the smallest mean of several contrasts; all are positive where it is.
+def smallest_effect(comparisons: Mapping[str, np.ndarray], name: str = "") -> SmallestEffect:
+    """Return the smallest mean of several comparisons; all are positive where it is.
 
     Args:
-        contrasts: Name -> differences (units, seeds), NaN where one of a pair is missing. A unit
+        comparisons: Name -> differences (units, seeds), NaN where one of a pair is missing. A unit
             without any pair does not count.
+        name: The comparison whose mean and intervals these are, instead of the smallest.
 
     Returns:
-        The effect; bounds are NaN where a contrast has fewer than two units, or seeds.
+        The effect; bounds are NaN where a comparison has fewer than two units, or seeds.
     """
-    complete = {name: d[~np.isnan(d).all(axis=1)] for name, d in contrasts.items()}
+    complete = {name: d[~np.isnan(d).all(axis=1)] for name, d in comparisons.items()}
     means = {name: float(np.nanmean(d, axis=1).mean()) for name, d in complete.items()}
-    name = min(means, key=means.__getitem__)
+    name = name or min(means, key=means.__getitem__)
     differences = complete[name]
     detectable = minimum_detectable_effect(differences) if len(complete) == 1 else float("nan")
-    return Effect(
+    return SmallestEffect(
         name,
         means[name],
         over_units=_interval(complete, means, name, half_width_over_units),
@@ -100,23 +101,23 @@ def weakest_contrast(contrasts: Mapping[str, np.ndarray]) -> Effect:
 
 
 def _interval(
-    contrasts: Mapping[str, np.ndarray],
+    comparisons: Mapping[str, np.ndarray],
     means: Mapping[str, float],
     name: str,
     half_width: HalfWidth,
 ) -> Interval:
-    """Return the interval of the contrast `name`, and that of the smallest true mean of all.
+    """Return the interval of the comparison `name`, and that of the smallest true mean of all.
 
-    The lower bound is the lowest of the contrasts' own (intersection-union test, Berger, 1982): the
-    smallest true mean lies below its own bound as rarely as any. The upper bound is corrected for
-    the number of contrasts (Bonferroni), since any of their upper ends may lie too low.
+    The lower bound is the lowest of the comparisons' own (intersection-union test, Berger, 1982):
+    the smallest true mean lies below its own bound as rarely as any. The upper bound is corrected
+    for the number of comparisons (Bonferroni), since any of their upper ends may lie too low.
     """
-    corrected = LEVEL / len(contrasts)
-    lows = [means[key] - half_width(d, LEVEL) for key, d in contrasts.items()]
-    highs = [means[key] + half_width(d, corrected) for key, d in contrasts.items()]
-    half = half_width(contrasts[name], LEVEL)
-    bounds = float(np.min(lows)), float(np.min(highs))
-    return Interval(means[name] - half, means[name] + half, bounds)
+    corrected = LEVEL / len(comparisons)
+    lows = [means[key] - half_width(d, LEVEL) for key, d in comparisons.items()]
+    highs = [means[key] + half_width(d, corrected) for key, d in comparisons.items()]
+    half = half_width(comparisons[name], LEVEL)
+    bounds_of_smallest = float(np.min(lows)), float(np.min(highs))
+    return Interval(means[name] - half, means[name] + half, bounds_of_smallest)
 
 
 def half_width_over_seeds(differences: np.ndarray, level: float = LEVEL) -> float:

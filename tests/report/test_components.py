@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from pvera.report import claims, published
 from pvera.report.analyses import Example, Uncertainty
+from pvera.report.plots import forests
 from pvera.report.plots import uncertainty as plots
 from pvera.report.tables import components, uncertainty, verdicts
 from pvera.study import results
@@ -102,6 +103,28 @@ def test_differences(root):
         "| PVeRA − LoRA | +5.0 | +10.0 | +7.5 [7.5, 7.5] |",
     ):
         assert row in text
+
+
+def test_equal_accuracies_differ_by_zero():
+    """VeRA and PVeRA, and nothing else, agree in every run."""
+    runs = {name: [make_record(name)] for name in ("vera", "pvera")}
+    equal = components.Components(runs, {"vera": "VeRA", "pvera": "PVeRA"})
+    assert cells(components.differences_table(equal)) == {"PVeRA − VeRA": ["0.0", "0.0 –"]}
+    figure = forests.contrasts({"mine": components.contrast_frames(equal)})
+    assert [ax.get_title() for ax in figure.axes] == ["PVeRA − VeRA"]
+
+
+@pytest.mark.parametrize("number, last", [(3, [0, 1, 2]), (6, [2, 3, 4, 5])])
+def test_contrasts_of_several_settings_may_leave_a_row_unfilled(number, last):
+    """Each column has its label below the last panel that it shows."""
+    frame = pd.DataFrame({"mean": [1.0, 1.0]}, ["digits", components.MEAN])
+    frames = {f"contrast {i}": frame for i in range(number)}
+    figure = forests.contrasts({"first": frames, "second": frames})
+    figure.canvas.draw()
+    shown = [ax for ax in figure.axes if ax.get_visible()]
+    assert [ax.get_title() for ax in shown[:number]] == list(frames)
+    labelled = [i for i, ax in enumerate(shown[number:]) if ax.get_xlabel()]
+    assert len(shown) == 2 * number and labelled == last
 
 
 def test_edges_of_the_searches_are_counted(root):
@@ -347,7 +370,7 @@ def test_titles_are_those_of_the_profile(tmp_path):
     folder = Path(__file__).resolve().parents[2] / "experiments/profiles"
     for name in ("synthetic", "vtab_tiny", "vtab_small"):
         profile = Profile.read(folder / f"{name}.yaml")
-        titles = components.titles(profile)
+        titles = components.component_titles(profile)
         assert list(titles)[-1] == "pvera" and titles["no_kl"] == "PVeRA, σ learned, β = 0"
         for contrast in components.CONTRASTS.values():
             assert {contrast.first, contrast.second} <= set(titles)

@@ -13,7 +13,7 @@ from test_tables_by_hand import TEST
 from pvera.report import claims, published
 from pvera.report.scores import largest_class, score_frame
 from pvera.report.settings import ResultFiles
-from pvera.report.statistics import over_datasets, weakest_contrast
+from pvera.report.statistics import over_datasets, smallest_effect
 from pvera.report.tables import (
     ablations,
     components,
@@ -23,7 +23,7 @@ from pvera.report.tables import (
 )
 from pvera.report.tables import calibration as calibration_tables
 from pvera.report.tables import out_of_distribution as ood
-from pvera.report.tables.verdicts import Untestable, lead
+from pvera.report.tables.verdicts import Untestable
 from pvera.study import results
 from pvera.study.profiles import Profile
 
@@ -52,7 +52,7 @@ SCORES = pd.DataFrame(
 
 
 def test_a_lead_is_a_difference_of_scores():
-    (name, differences), *others = lead(SCORES, others=["vera"]).items()
+    (name, differences), *others = components.lead(SCORES, others=["vera"]).items()
     assert name == "PVeRA − VeRA" and not others
     assert differences.tolist() == [0, -2, 20, 22]
 
@@ -89,7 +89,7 @@ def test_intervals_over_data_sets_are_of_their_means():
 
 
 def test_a_unit_without_a_pair_does_not_count():
-    effect = weakest_contrast({"": np.array([[1.0, 3.0, NAN], [NAN, NAN, NAN], [5.0, NAN, NAN]])})
+    effect = smallest_effect({"": np.array([[1.0, 3.0, NAN], [NAN, NAN, NAN], [5.0, NAN, NAN]])})
     assert (effect.mean, effect.units, effect.seeds) == (3.5, 2, 2)
 
 
@@ -167,7 +167,7 @@ def distribution(method, seed, *outside):
     tested = {"digits": [1, 2, 3, 4, 5], "vessels": outside[0], "sprites": outside[1]}
     arrays = {}
     for name, values in tested.items():
-        arrays |= {f"{name}_{kind}": np.array(values, float) for kind in ood.KINDS}
+        arrays |= {f"{name}_{kind}": np.array(values, float) for kind in ood.MEAN_AND_NORM}
     return make_record(method, seed=seed, config={"tested": list(tested)}), arrays
 
 

@@ -60,6 +60,17 @@ def test_a_copy_is_executed_again_when_its_results_or_its_tables_change(root):
     execute(root)
     assert printed(root) == "demo 2\n"
 
+    for shared in (
+        "experiments/profiles/demo.yaml",
+        "results/paper/cost/tiny.json",
+        "results/published/main.csv",
+    ):
+        (root / shared).parent.mkdir(parents=True)
+        (root / shared).touch()
+        before = executed.stat().st_mtime_ns
+        execute(root)
+        assert executed.stat().st_mtime_ns > before, shared
+
     tables.rmdir()
     before = executed.stat().st_mtime_ns
     execute(root)

@@ -24,7 +24,7 @@ from pvera.report.statistics import (
     mean_interval,
     minimum_detectable_effect,
     rank_sum,
-    weakest_contrast,
+    smallest_effect,
 )
 from pvera.report.table import title
 from pvera.report.tables.verdicts import (
@@ -73,16 +73,16 @@ def test_interval_given_other_seeds_agrees_with_scipy(scores, seeds):
     assert 2 * half_width_over_seeds(scores) == pytest.approx((welch.high - welch.low) / 2)
 
 
-def test_the_weakest_contrast_decides_and_bonferroni_corrects_its_upper_bound():
+def test_the_smallest_effect_decides_and_bonferroni_corrects_its_upper_bound():
     wide, narrow = np.array([[2.0], [6.0], [10.0]]), np.array([[5.0], [5.1], [4.9]])
-    effect = weakest_contrast({"wide": wide, "narrow": narrow})
+    effect = smallest_effect({"wide": wide, "narrow": narrow})
     assert effect.name == "narrow" and effect.mean == pytest.approx(5)
     assert math.isnan(effect.minimum_detectable_effect)
     half = t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
     assert effect.over_units[:2] == pytest.approx((5 - half, 5 + half))
     # The lowest lower bound is that of the wide one, the lowest upper bound that of the narrow one.
     stricter = 5 + t.ppf(1 - 0.025 / 2, 2) * 0.1 / np.sqrt(3)
-    assert effect.over_units.bounds == pytest.approx(
+    assert effect.over_units.bounds_of_smallest == pytest.approx(
         (6 - t.ppf(0.975, 2) * 4 / np.sqrt(3), stricter)
     )
 
@@ -94,7 +94,7 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
     covered = []
     for _ in range(600):
         tasks = rng.normal(1, over_tasks, (6, 1))
-        effect = weakest_contrast({"": tasks + rng.normal(0, over_seeds, (6, 3))})
+        effect = smallest_effect({"": tasks + rng.normal(0, over_seeds, (6, 3))})
         random = effect.over_units.low <= 1 <= effect.over_units.high
         fixed = effect.over_seeds.low <= tasks.mean() <= effect.over_seeds.high
         covered.append((random, fixed))
@@ -106,7 +106,7 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
 
 def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     """Six equal means of three seeds each that differ by 1."""
-    effect = weakest_contrast({"": np.tile([4.0, 5.0, 6.0], (6, 1))})
+    effect = smallest_effect({"": np.tile([4.0, 5.0, 6.0], (6, 1))})
     # Six standard deviations of two degrees of freedom each.
     half = t.ppf(0.975, 12) * 1 / np.sqrt(3 * 6)
     assert effect.over_units[:2] == pytest.approx((5 - half, 5 + half))
@@ -217,6 +217,20 @@ def test_the_two_scopes_are_judged_apart():
     half = t.ppf(0.975, 1) * np.std([10, 0.5], ddof=1) / np.sqrt(2)
     found = row["tasks_low"], row["difference"], row["tasks_high"]
     assert found == pytest.approx((5.25 - half, 5.25, 5.25 + half))
+
+
+def test_both_scopes_are_those_of_the_named_comparison():
+    """Pooled, the two data sets of the same images count as one, and B has the smallest mean."""
+    names = pd.Index(["dsprites_loc", "dsprites_ori", "cifar"], name="dataset")
+    rows = {"A": [[0, 1], [1, 2], [9, 10]], "B": [[6, 7], [6, 7], [2, 3]]}
+    frames = {
+        name: pd.DataFrame(values, names, dtype=float).rename_axis("seed", axis=1).stack()
+        for name, values in rows.items()
+    }
+    row = asdict(judge(Claim("It leads", lambda data: data), frames))
+    assert row["reading"].startswith("A")
+    # Its units are 1 and 9.5.
+    assert (row["tasks_low"] + row["tasks_high"]) / 2 == pytest.approx(5.25)
 
 
 def test_one_data_set_is_judged_by_its_seeds_alone():

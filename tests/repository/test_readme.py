@@ -190,7 +190,8 @@ def test_ties_are_judged_before_rounding(monkeypatch):
     rows = {"PVeRA − DoRA": {"low": 0.016, "high": 1.07}, "PVeRA − LoRA": {"low": 0, "high": 1}}
     frame = pd.DataFrame.from_dict(rows, orient="index")
     monkeypatch.setattr(fill_pages, "numbers", lambda name: frame)
-    monkeypatch.setattr(fill_pages, "printed", lambda name: dict.fromkeys(rows, ["0.5 [0.0, 1.1]"]))
+    printed = dict.fromkeys(rows, {"Mean": "0.5 [0.0, 1.1]"})
+    monkeypatch.setattr(fill_pages, "printed", lambda name: printed)
     cells = [fill_pages.lead(profile, method) for method in ("dora", "lora", "vera")]
     assert cells == ["0.5 [0.0, 1.1]", "0.5 [0.0, 1.1] ≈", "not run"]
 

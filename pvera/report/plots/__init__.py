@@ -137,27 +137,27 @@ def picture(ax: Axes, pixels: np.ndarray, **scale: Any) -> None:
     ax.spines[:].set_visible(False)
 
 
-def entry(
+def legend_entry(
     label: str, marker: str = "", line: str = "", colour: str = "0.3", **options: Any
 ) -> Line2D:
-    """Return an entry of a figure's key; options: of `Line2D.set`."""
+    """Return an entry of a figure's legend; options: of `Line2D.set`."""
     handle = Line2D([], [], color=colour, label=label, linewidth=0.8)
     handle.set(marker=marker, linestyle=line, **options)
     return handle
 
 
-def key(figure: Figure, entries: Iterable[Artist], columns: int = 3) -> None:
-    """Add the key of a figure above its axes."""
+def add_legend(figure: Figure, entries: Iterable[Artist], columns: int = 3) -> None:
+    """Add the legend of a figure above its axes."""
     figure.legend(handles=list(entries), loc="outside upper center", ncols=columns)
 
 
 #: Entries that several figures share.
-SEED = entry("one seed", "o", markersize=2, markeredgewidth=0)
-PVERA_MEAN = entry("PVeRA's mean", line="-", colour=PVERA.colour, alpha=0.6)
+SEED = legend_entry("one seed", "o", markersize=2, markeredgewidth=0)
+PVERA_MEAN = legend_entry("PVeRA's mean", line="-", colour=PVERA.colour, alpha=0.6)
 
 
 def note(figure: Figure, text: str) -> None:
-    """Add a small line below the axes that explains what a key cannot show."""
+    """Add a small line below the axes that explains what a legend cannot show."""
     figure.supxlabel(text, fontsize=6, color="0.3")
 
 

@@ -7,17 +7,27 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pvera.report.plots import DATASET, PAGE, PVERA, Style, entry, forest, key, note, panels
+from pvera.report.plots import (
+    DATASET,
+    PAGE,
+    PVERA,
+    Style,
+    add_legend,
+    forest,
+    legend_entry,
+    note,
+    panels,
+)
 from pvera.report.table import title
 from pvera.report.tables.components import MEAN
 
 #: The mean's marker is a stroke, which hides no interval.
 STROKE = Style("", "black", "|")
 
-CONTRAST_KEY = [
-    entry("one seed", "o", colour=PVERA.colour, markersize=2, markeredgewidth=0),
-    entry("mean over seeds", PVERA.marker, colour=PVERA.colour),
-    entry(
+CONTRAST_LEGEND = [
+    legend_entry("one seed", "o", colour=PVERA.colour, markersize=2, markeredgewidth=0),
+    legend_entry("mean over seeds", PVERA.marker, colour=PVERA.colour),
+    legend_entry(
         "mean over data sets; 95 % interval: thick over seeds, thin over data sets",
         "|",
         "-",
@@ -30,9 +40,8 @@ CONTRAST_KEY = [
 def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     """Draw contrasts of methods and variants: a column each, a block of rows per setting.
 
-    Small dots are seeds, large ones their means. A block ends in the mean over data
-    sets, with its 95 % intervals: thick over seeds and, of three data sets or more,
-    thin over data sets.
+    Small dots are seeds, large ones their means. A block ends in the mean over data sets, with its
+    95 % intervals: thick over seeds and, of three data sets or more, thin over data sets.
 
     Args:
         settings: Title of a setting -> its `components.contrast_frames`; the
@@ -45,7 +54,7 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     # A panel is as high as its forest has lines.
     lines = np.repeat([len(frames[names[0]]) for frames in settings.values()], rows)
     figure, axes = panels(
-        len(names) * len(settings),
+        len(lines) * columns,
         columns,
         PAGE,
         0.5 + 0.12 * lines.mean(),
@@ -54,20 +63,22 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         sharey="row",
         height_ratios=lines,
     )
-    # Axes go row by row: the contrasts of the first setting, then those of the next.
-    remaining = iter(axes)
-    for heading, frames in settings.items():
+    # Axes go row by row; each setting has a block of `rows`, whose last axes may stay empty.
+    blocks = np.array(axes).reshape(len(settings), -1)
+    for (heading, frames), block in zip(settings.items(), blocks, strict=True):
         for i, name in enumerate(names):
-            ax = next(remaining)
-            _contrast(ax, frames[name])
+            _contrast(block[i], frames[name])
             if frames is first:
-                ax.set_title(_in_lines(name), fontsize=7)
+                block[i].set_title(_in_lines(name), fontsize=7)
             if others and i % columns == 0:
-                _block_title(ax, heading)
-    for ax in axes[-columns:]:
+                _block_title(block[i], heading)
+        for unused in block[len(names) :]:
+            unused.set_visible(False)
+    for ax in blocks[-1][: len(names)][-columns:]:
+        ax.tick_params(labelbottom=True)
         ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)
     note(figure, "right of zero, the first of the two is better")
-    key(figure, CONTRAST_KEY)
+    add_legend(figure, CONTRAST_LEGEND)
     return figure
 
 

@@ -19,7 +19,7 @@ from pvera.report.plots import COLUMN, note, picture
 from pvera.report.plots.violins import STARS, bracket, stars, violins
 from pvera.report.table import title
 from pvera.report.tables.latents import Latents
-from pvera.report.tables.out_of_distribution import KINDS
+from pvera.report.tables.out_of_distribution import MEAN_AND_NORM
 
 #: The colour of data sets that a model was not trained on.
 OTHER = "#BBBBBB"
@@ -34,7 +34,7 @@ def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: s
     Args:
         values: A row per image, of `tables.out_of_distribution.image_values`.
         comparisons: Of the same adapters, of one seed.
-        kind: A key of `KINDS`.
+        kind: A key of `MEAN_AND_NORM`.
     """
     methods = list(values["method"].unique())
     models = list(values["tested"].unique())
@@ -59,7 +59,7 @@ def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: s
                 ax.set_xticklabels([])
     figure.suptitle("Model trained on", fontsize=7)
     note(figure, f"colour: the model's own data set; grey: others\n{STARS}: lower on its own")
-    figure.supylabel(rf"{KINDS[kind].capitalize()} of $\mu_q + \mu_v$")
+    figure.supylabel(rf"{MEAN_AND_NORM[kind].capitalize()} of $\mu_q + \mu_v$")
     return figure
 
 

@@ -17,10 +17,10 @@ from pvera.report.plots import (
     PVERA_MEAN,
     SEED,
     Look,
+    add_legend,
     dot,
-    entry,
     forest,
-    key,
+    legend_entry,
     panels,
 )
 
@@ -82,13 +82,13 @@ def efficiency(points: pd.DataFrame) -> Figure:
     figure.supylabel("Test accuracy (%)")
 
     looks = [METHODS[method] for method in points.index]
-    entries = [entry(look.title, look.marker, colour=look.colour) for look in looks]
+    entries = [legend_entry(look.title, look.marker, colour=look.colour) for look in looks]
     entries += [
-        entry("training (PVeRA: sampled)", "o"),
-        entry("mean", "|", markersize=6),
-        entry("merged", "o", mfc="white", markersize=3.5),
+        legend_entry("training (PVeRA: sampled)", "o"),
+        legend_entry("mean", "|", markersize=6),
+        legend_entry("merged", "o", mfc="white", markersize=3.5),
     ]
-    key(figure, entries, columns=6)
+    add_legend(figure, entries, columns=6)
     return figure
 
 
@@ -145,5 +145,5 @@ def calibration(errors: Mapping[str, pd.DataFrame]) -> Figure:
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
         ax.set_xlim(left=0)
     figure.supxlabel("Calibration error (%), lower is better")
-    key(figure, [SEED, PVERA_MEAN, entry("mean, 95 % interval", "o", "-")])
+    add_legend(figure, [SEED, PVERA_MEAN, legend_entry("mean, 95 % interval", "o", "-")])
     return figure

@@ -14,7 +14,16 @@ from matplotlib.figure import Figure
 
 from pvera.data.tasks import class_name
 from pvera.report.analyses import Example
-from pvera.report.plots import COLUMN, DATASET, entry, forest, key, note, panels, picture
+from pvera.report.plots import (
+    COLUMN,
+    DATASET,
+    add_legend,
+    forest,
+    legend_entry,
+    note,
+    panels,
+    picture,
+)
 from pvera.report.plots.violins import STARS, bracket, stars, violins
 from pvera.report.table import signed, title
 from pvera.report.tables.uncertainty import ALL, split_by_correct
@@ -129,7 +138,13 @@ def examples(images: Sequence[Example]) -> Figure:
         "true class, predicted class, 95 % interval of the mean score of the predicted class"
     )
     note(figure, f"below: {explanation}")
-    key(figure, [entry("correct", "s", colour=CORRECT), entry("incorrect", "s", colour=INCORRECT)])
+    add_legend(
+        figure,
+        [
+            legend_entry("correct", "s", colour=CORRECT),
+            legend_entry("incorrect", "s", colour=INCORRECT),
+        ],
+    )
     return figure
 
 
@@ -153,12 +168,12 @@ def teaser(images: Sequence[Example]) -> Figure:
         "sample, another class": "0.55",
     }
     entries = [
-        entry(label, "o", colour=colour, markersize=2.6, markeredgewidth=0)
+        legend_entry(label, "o", colour=colour, markersize=2.6, markeredgewidth=0)
         for label, colour in colours.items()
     ]
     interval = "95 % interval of the mean, predicted class (bold)"
-    entries.append(entry(interval, "|", "-", "black", linewidth=1.6))
-    key(figure, entries, columns=1)
+    entries.append(legend_entry(interval, "|", "-", "black", linewidth=1.6))
+    add_legend(figure, entries, columns=1)
     return figure
 
 

@@ -28,7 +28,7 @@ from pvera.report.table import (
 from pvera.study.results import CATEGORIES
 
 #: The method that others are tested against.
-REFERENCE = "pvera"
+BASELINE = "pvera"
 
 #: Hyperparameter of a grid -> title of its panel. Others follow under their own names.
 PANELS = {
@@ -98,14 +98,14 @@ def _p_values(records: Records) -> pd.Series:
     columns = ["dataset", "category", "method", "seed", "correct", "images"]
     tested = [record | record["test"] for record in records if record["test"]]
     answers = pd.DataFrame(tested, columns=columns)
-    is_reference = answers["method"] == REFERENCE
-    reference = answers.loc[is_reference, ["dataset", "seed", "correct"]]
+    is_baseline = answers["method"] == BASELINE
+    baseline = answers.loc[is_baseline, ["dataset", "seed", "correct"]]
 
     # A row per run of another method whose seed PVeRA has too.
-    pairs = answers[~is_reference].merge(
-        reference, on=["dataset", "seed"], suffixes=("", "_reference")
+    pairs = answers[~is_baseline].merge(
+        baseline, on=["dataset", "seed"], suffixes=("", "_baseline")
     )
-    counts = ["correct", "images", "correct_reference"]
+    counts = ["correct", "images", "correct_baseline"]
     pooled = pairs.groupby(["dataset", "category", "method"])[counts].sum()
     p_values = binomial_p_value(*(pooled[name] for name in counts))
     return pd.Series(p_values, pooled.index, name="p_value")

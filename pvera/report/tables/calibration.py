@@ -12,7 +12,7 @@ from pvera.report.captions import caption_source
 from pvera.report.scores import Records, complete, mean_over_seeds, score_frame
 from pvera.report.statistics import over_datasets
 from pvera.report.table import Column, Table, interval
-from pvera.report.tables.benchmark import REFERENCE
+from pvera.report.tables.benchmark import BASELINE
 
 COLUMNS = {
     "ace_mean": Column("ACE", 1, best="min"),
@@ -32,7 +32,7 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     """Compute the geometric mean of an error over data sets and seeds.
 
     Args:
-        errors: Shares, a frame of `score_frame` without gaps.
+        errors: Shares, a frame of `score_frame` whose data sets have every method.
 
     Returns:
         Rows methods. mean, low, high: the mean with its 95 % interval over data
@@ -42,7 +42,7 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     # An error of exactly zero makes the mean zero.
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(errors)
-        log_ratios = logs.sub(logs.get(REFERENCE, np.nan), axis=0)
+        log_ratios = logs.sub(logs.get(BASELINE, np.nan), axis=0)
         means = over_datasets(logs)
         ratios = over_datasets(log_ratios)
     ratios.columns = ["ratio", "ratio_low", "ratio_high"]
@@ -73,9 +73,9 @@ def calibration(records: Records) -> Table:
 
     percent = ["accuracy", "ace_mean", "ace_low", "ace_high", "ece_mean"]
     panel = data.assign(**100 * data[percent])
-    if REFERENCE in panel.index:
+    if BASELINE in panel.index:
         # Its ratio to itself is no result.
-        panel.loc[REFERENCE, ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
+        panel.loc[BASELINE, ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
 
     caption = (
         f"Calibration and proper scores of each method. ACE and ECE: % in {metrics.BINS} bins, "

@@ -105,7 +105,7 @@ CONTRASTS = {
 MEAN = "Mean"
 
 
-def titles(profile: Profile) -> dict[str, str]:
+def component_titles(profile: Profile) -> dict[str, str]:
     """Return component -> title: the other methods, VeRA, the profile's variants, and PVeRA."""
     others = [name for name in PAPER_METHODS if name not in ("vera", "pvera")]
     headings = {name: title(name) for name in (*others, "vera")}
@@ -116,8 +116,8 @@ def method_of(profile: Profile, component: str) -> str:
     """Return the method that a component trains."""
     if component not in profile.variants:
         return component
-    # A profile is checked to name one.
-    methods = profile.experiments[component].methods or [component]
+    methods = profile.experiments[component].methods
+    assert methods  # a profile is checked to name one
     return methods[0]
 
 
@@ -133,7 +133,7 @@ def load(files: ResultFiles) -> dict[Setting, Components]:
         left_out = set(reasons[reasons != ""].index)
 
         profile = profiles[setting.profile]
-        headings = titles(profile)
+        headings = component_titles(profile)
         runs = {}
         for name in headings:
             method = method_of(profile, name)
@@ -164,15 +164,26 @@ def paired(accuracies: pd.DataFrame, first: str, second: str) -> pd.Series:
     """Return the differences of two components on `values`, NaN where one has no run.
 
     Raises:
-        Untestable: A component has no runs, or both have the same: where β is 0
-            already, PVeRA is "no_kl".
+        Untestable: A component has no runs, or both are the same trainings: where β
+            is 0 already, PVeRA is "no_kl".
     """
     for component in (first, second):
         if component not in accuracies:
             raise Untestable(f"no runs of {title(component)}")
-    if accuracies[first].equals(accuracies[second]):
+    are_equal = accuracies[first].equals(accuracies[second])
+    if are_equal and {first, second} == {"pvera", "no_kl"}:
         raise Untestable("both are the same trainings")
     return accuracies[first] - accuracies[second]
+
+
+def lead(scores: pd.DataFrame, others: Iterable[str]) -> dict[str, pd.Series]:
+    """Return how far PVeRA lies above each of other methods, for a claim.
+
+    Args:
+        scores: Rows (category, dataset, seed), columns methods.
+        others: The others.
+    """
+    return {f"PVeRA − {title(name)}": paired(scores, "pvera", name) for name in others}
 
 
 def all_paired(
@@ -257,15 +268,14 @@ def differences_table(components: Components) -> Table:
 
     It has a column per data set, and one of their mean.
     """
-    titles = components.titles
     accuracies = values(components.runs).droplevel("category")
-    pairs = [("pvera", name) for name in titles if name != "pvera"]
+    pairs = [("pvera", name) for name in components.titles if name != "pvera"]
     contrasts = CONTRASTS.values()
     pairs += [(each.first, each.second) for each in contrasts if each.first != "pvera"]
     rows = {}
     for (first, second), differences in all_paired(accuracies, pairs).items():
         by_dataset = differences.mean(axis=1).to_dict()
-        name = f"{titles[first]} − {titles[second]}"
+        name = f"{components.titles[first]} − {components.titles[second]}"
         rows[name] = by_dataset | mean_interval(differences, half_width_over_seeds)
     data = pd.DataFrame(rows).T.rename_axis("difference")
 
@@ -355,8 +365,10 @@ def choices(components: Components, own: Mapping[str, list[dict]]) -> Table:
         components: Of one setting.
         own: Hyperparameter -> the records of its search.
     """
-    titles = components.titles
-    searches = [(titles[name], "learning_rate", found) for name, found in components.runs.items()]
+    searches = [
+        (components.titles[name], "learning_rate", records)
+        for name, records in components.runs.items()
+    ]
     searches += [(OWN[key], key, records) for key, records in own.items()]
     # A row per search of a data set; other seeds inherit the choice of seed 0.
     rows = []

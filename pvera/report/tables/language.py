@@ -13,7 +13,8 @@ from pvera.report.scores import Records, largest_class, score_frame
 from pvera.report.statistics import half_width_over_seeds
 from pvera.report.table import MARKED, Table, fixed, marks, pivot_text
 from pvera.report.tables.benchmark import comparisons, mean_and_std
-from pvera.report.tables.verdicts import Untestable, lead
+from pvera.report.tables.components import lead
+from pvera.report.tables.verdicts import Untestable
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 

@@ -15,7 +15,7 @@ from pvera.report.tables.verdicts import Untestable
 from pvera.study.analyses import from_steps
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
-KINDS = {"mean": "mean value", "norm": "norm"}
+MEAN_AND_NORM = {"mean": "mean value", "norm": "norm"}
 
 #: Record and arrays of one adapter. Arrays: "<data set>_<kind>", a value per image, (images,).
 Analysed = tuple[dict, dict[str, np.ndarray]]
@@ -51,7 +51,7 @@ def comparisons(runs: Sequence[Analysed]) -> pd.DataFrame:
         for other in record["config"]["tested"]:
             if other == record["dataset"]:
                 continue
-            for kind in KINDS:
+            for kind in MEAN_AND_NORM:
                 inside = arrays[f"{record['dataset']}_{kind}"]
                 outside = arrays[f"{other}_{kind}"]
                 test = rank_sum(outside, inside)
@@ -117,7 +117,7 @@ def out_of_distribution_table(runs: Sequence[Analysed]) -> Table:
     data = comparisons(runs)
     panels = {}
     for (method, kind), part in data.groupby(["method", "kind"], sort=False):
-        panels[f"{title(method)}, {KINDS[kind]}"] = _panel(part).rename(title)
+        panels[f"{title(method)}, {MEAN_AND_NORM[kind]}"] = _panel(part).rename(title)
     caption = (
         "Sum of the query's and the value's latent mean in the last layer, for test images of the "
         "data set that a model was trained on (in), and of the others (out; mean over them). Mean "
@@ -152,7 +152,7 @@ def separation(data: pd.DataFrame, kind: str, over: str = "") -> pd.Series:
 
     Args:
         data: The `comparisons`.
-        kind: A key of `KINDS`.
+        kind: A key of `MEAN_AND_NORM`.
         over: A method.
 
     Returns:

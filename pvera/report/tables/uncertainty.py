@@ -20,7 +20,9 @@ from pvera.report.table import Column, Table, fixed, interval, signed, title
 
 ALL = "All data sets"
 #: The numbers of samples of the paper's figure.
-SAMPLE_COUNTS = (4, 16)
+SHOWN_COUNTS = (4, 16)
+#: The number of samples of the statements on errors.
+SAMPLES = 16
 
 #: For captions of tables that pool adapters.
 ONCE_PER_SEED = "An image counts once per seed, so the values are not independent."
@@ -94,7 +96,7 @@ def cliffs_delta(images: pd.DataFrame) -> float:
 
 
 def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
-    """Compare the values of correct and incorrect images, with `SAMPLE_COUNTS`.
+    """Compare the values of correct and incorrect images, with `SHOWN_COUNTS`.
 
     Args:
         images: Of `predictive_sds` or `interval_widths`.
@@ -105,7 +107,7 @@ def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
         rank-sum test between them.
     """
     rows = []
-    for k in SAMPLE_COUNTS:
+    for k in SHOWN_COUNTS:
         every = images[images["samples"] == k]
         for name, part in [(ALL, every), *every.groupby("dataset", sort=False)]:
             correct, incorrect = split_by_correct(part)
@@ -186,9 +188,6 @@ def widths(runs: Runs, paper: Published) -> Table:
 
 
 # Detecting incorrect predictions
-
-#: The number of samples of the statements on errors.
-SAMPLES = 16
 
 
 def detection(runs: Runs) -> pd.DataFrame:

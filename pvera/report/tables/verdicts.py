@@ -3,15 +3,15 @@
 An interval over seeds is for fixed tasks, one over data sets for random tasks.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from pvera.report.statistics import Effect, Interval, weakest_contrast
-from pvera.report.table import fixed, signed, title
+from pvera.report.statistics import Interval, SmallestEffect, smallest_effect
+from pvera.report.table import fixed, signed
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -69,8 +69,9 @@ class Claim:
     compare: Comparison
     #: How the effect is written.
     measure: Measure = Measure()
-    #: The sample: "data sets"; "models", each with other data sets; or "seeds" on fixed data sets.
-    units: str = "data sets"
+    #: The sample, and so the verdicts: "data sets", on fixed and on random tasks; "models", one of
+    #: each data set, on random tasks alone; "seeds", on fixed tasks alone.
+    units: Literal["data sets", "models", "seeds"] = "data sets"
     #: Two variants are equivalent where the interval lies within ± this.
     margin: float = 0
     #: Whether it stands on the page of claims, or in its notebook alone.
@@ -119,15 +120,18 @@ def judge(claim: Claim, results: Any) -> Judgement:
 
 def _judge_over_seeds(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judgement:
     """Judge by the sample of seeds; there is no other spread."""
-    effect = weakest_contrast({name: frame.T.to_numpy() for name, frame in frames.items()})
+    # Seeds are the sample, so they are the rows.
+    effect = smallest_effect({name: frame.T.to_numpy() for name, frame in frames.items()})
     scopes = _verdict("seeds", claim, effect.over_units)
     return _judgement(claim, effect, _count(effect.units, "seeds"), scopes)
 
 
 def _judge_over_datasets(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judgement:
     """Judge by the interval over data sets or models, and by the one over seeds on data sets."""
-    effect = weakest_contrast({name: frame.to_numpy() for name, frame in frames.items()})
-    sample = weakest_contrast({name: pooled(frame).to_numpy() for name, frame in frames.items()})
+    effect = smallest_effect({name: frame.to_numpy() for name, frame in frames.items()})
+    # Of the same comparison, even if pooling makes another one the smallest.
+    units = {name: pooled(frame).to_numpy() for name, frame in frames.items()}
+    sample = smallest_effect(units, effect.name)
     scopes = {}
     if claim.units == "data sets" and frames[effect.name].columns.name == "seed":
         scopes = _verdict("seeds", claim, effect.over_seeds)
@@ -138,7 +142,11 @@ def _judge_over_datasets(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judge
 
 
 def _judgement(
-    claim: Claim, effect: Effect, scale: str, scopes: dict[str, Any], detectable: float = np.nan
+    claim: Claim,
+    effect: SmallestEffect,
+    scale: str,
+    scopes: dict[str, Any],
+    detectable: float = np.nan,
 ) -> Judgement:
     """Return the judgement with the verdicts of its scopes."""
     if not scopes:
@@ -159,11 +167,12 @@ def _judgement(
 
 def _verdict(scope: str, claim: Claim, interval: Interval) -> dict[str, Any]:
     """Return the columns of a scope, "seeds" or "tasks"; none without bounds."""
-    if np.isnan(interval.bounds).any():
+    bounds = interval.bounds_of_smallest
+    if np.isnan(bounds).any():
         return {}
     convert = claim.measure.convert
     return {
-        f"{scope}_verdict": verdict(interval.bounds, claim.margin),
+        f"{scope}_verdict": verdict(bounds, claim.margin),
         f"{scope}_low": convert(interval.low),
         f"{scope}_high": convert(interval.high),
     }
@@ -215,19 +224,3 @@ def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
     if low > 0:
         return SUPPORTED
     return CONTRADICTED if high < 0 else INCONCLUSIVE
-
-
-def lead(scores: pd.DataFrame, others: Sequence[str]) -> dict[str, pd.Series]:
-    """Return how far PVeRA lies above other methods.
-
-    Args:
-        scores: Rows (category, dataset, seed), columns methods.
-        others: The others.
-
-    Raises:
-        Untestable: A method has no scores.
-    """
-    for name in ("pvera", *others):
-        if name not in scores:
-            raise Untestable(f"no runs of {title(name)}")
-    return {f"PVeRA − {title(name)}": scores["pvera"] - scores[name] for name in others}
