@@ -399,6 +399,10 @@ def choices(components: Components, own: Mapping[str, list[dict]]) -> Table:
 
 def compare_tunings(equal: Records, paper: Records) -> Table:
     """Build the table of averages and ranks of the methods under equal and the paper's tuning."""
+    # Both on the same seeds.
+    seeds = {record["seed"] for record in paper}
+    equal = [record for record in equal if record["seed"] in seeds]
+
     statistics = {}
     for heading, records in (("Equal tuning", equal), ("The paper's tuning", paper)):
         accuracies = 100 * score_frame(records)
