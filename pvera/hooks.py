@@ -101,7 +101,8 @@ class LayerHooks:
         self.index = index
         self.layer = layer
         self.passes = Passes()
-        self.first = _FirstArgument()
+        self.attention_input = _FirstArgument()
+        self.mlp_norm_input = _FirstArgument()
         for member in grid.members:
             member.layers[index].passes = self.passes
 
@@ -115,9 +116,10 @@ class LayerHooks:
             if point in points:
                 handles.append(module.register_forward_hook(partial(self._after, point)))
         for point, module in (("parallel", layer.layer), ("parallel_scaled", layer.mlp)):
-            if point in points and layer.mlp_norm is not None:
-                # It gets the residual stream between the two halves of the layer.
-                handles.append(layer.mlp_norm.register_forward_pre_hook(self.first.keep))
+            if point in points:
+                # The norm gets the residual stream between the two halves of the layer.
+                norm: Any = layer.mlp_norm
+                handles.append(norm.register_forward_pre_hook(self.mlp_norm_input.keep))
                 handles.append(module.register_forward_hook(partial(self._parallel, point)))
         self.removers = [handle.remove for handle in handles]
         if "project" in points and layer.bias_owner is not None:
@@ -133,8 +135,8 @@ class LayerHooks:
             layer.bias_owner.__dict__["q_bias"] = None
             handles.append(layer.projections[0][0].register_forward_hook(self._add_biases))
         if layer.reader is not None:
-            handles.append(layer.reader.register_forward_pre_hook(self.first.keep))
-            forget = self.first.forget
+            handles.append(layer.reader.register_forward_pre_hook(self.attention_input.keep))
+            forget = self.attention_input.forget
             handles.append(layer.reader.register_forward_hook(forget, always_call=True))
         for linear, projections in layer.projections:
             handles.append(linear.register_forward_hook(partial(self._project, projections)))
@@ -162,8 +164,8 @@ class LayerHooks:
 
     def _project(self, projections: str, module: nn.Module, args: tuple, y: Tensor) -> Tensor:
         # DeBERTa projects its position embeddings with the same layers as the tokens.
-        is_input = self.first.tensor is None or args[0] is self.first.tensor
-        point = "project" if is_input else "project_position_embeddings"
+        reads_tokens = self.layer.reader is None or args[0] is self.attention_input.tensor
+        point = "project" if reads_tokens else "project_position_embeddings"
         y = y.unflatten(-1, (len(projections), -1))  # (n, t, p, d)
         return self._call(point, args[0], y, names=(projections,)).flatten(-2)
 
@@ -174,8 +176,8 @@ class LayerHooks:
         return self._call(point, y)
 
     def _parallel(self, point: str, module: nn.Module, args: tuple, y: Tensor) -> Tensor:
-        x: Any = self.first.tensor
-        self.first.forget()  # else it would live until the next pass
+        x: Any = self.mlp_norm_input.tensor
+        self.mlp_norm_input.forget()  # else it would live until the next pass
         return self._call(point, x, y)
 
 

@@ -268,11 +268,13 @@ class AdaptedModel(Grid, ToolSupport):
         Raises:
             InputError: Several members are active, the method is not linear, or the weights cannot
                 be changed.
+            RuntimeError: Another member is merged.
         """
         member = self.one_active_member("merged")
         self.require_backbone()
-        if self.merged:
+        if self.merged_member == self.active[0]:
             return self
+        self._require_unmerged("holds another member")
         self._merged_weights.merge(self.backbone, self.encoder_layers, member)
         self.merged_member = self.active[0]
         return self.eval()
