@@ -40,7 +40,7 @@ class ImageSplit:
 
     def first(self, count: int) -> "ImageSplit":
         """Return the first `count` images."""
-        key = f"{self.key}, first {count}"
+        key = f"{self.key}, first {count}" if self.key else ""
         return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
 
     def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> "ImageData":

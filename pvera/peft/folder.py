@@ -222,8 +222,10 @@ def _read_config(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}: {option}={value!r} has no counterpart here{advice}")
     for option, default in NUMBERS[kind].items():
         value = config.setdefault(option, default)
-        if not isinstance(value, (int, float)) or not value >= 0:  # also NaN
-            raise InputError(f"{file}: {option} must be a number from 0, not {value!r}")
+        kinds = (int, float) if option == "lora_alpha" else int
+        if not isinstance(value, kinds) or not value >= 0:  # also NaN
+            number = "number" if option == "lora_alpha" else "whole number"
+            raise InputError(f"{file}: {option} must be a {number} from 0, not {value!r}")
     return config
 
 

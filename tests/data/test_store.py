@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import resource
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +157,9 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(store, "copy_images", forbidden)
         assert inputs.digest(loaded) == expected.hexdigest(), "it is kept"
+    unkeyed = [replace(split, key="") for split in loaded]
+    first, last = (inputs.digest([split.first(2) for split in unkeyed[i:]]) for i in (0, 1))
+    assert first != last and unkeyed[0].first(2).key == ""
     monkeypatch.setenv(store.CACHE, "/dev/null/cache")
     assert store.cached(["about"], lambda: "value") == "value"
 
