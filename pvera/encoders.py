@@ -50,7 +50,7 @@ class EncoderLayer:
         return [*dict(self.projections), self.mlp_out]
 
     def projection(self, letter: str) -> tuple[Tensor, Tensor]:
-        """Return views of the frozen weight (d_out, d_in) and bias (d_out) of one projection.
+        """Return the frozen weight (d_out, d_in) and bias (d_out) of one projection.
 
         Args:
             letter: "q", "k" or "v".

@@ -217,13 +217,15 @@ class AdaptedModel(Grid, ToolSupport):
         return logits[0] if self.single else torch.stack(logits)
 
     def kl_divergence(self) -> Tensor:
-        """Return Σ_layers L_KL (Eq. 8, without β) of the last forward pass, in fp32.
+        """Return Σ_layers L_KL (Eq. 8, without β) of the last forward pass.
 
         Returns:
-            A scalar, or (active members,) of a grid; zero for methods without a KL term.
+            A scalar, or (active members,) of a grid, in fp32 or better; zero for methods without
+            a KL term.
 
         Raises:
-            RuntimeError: The model is merged, and so has no variance.
+            RuntimeError: The model is merged, and so has no variance, or unloaded; or the pass had
+                no KL term, or in training none with a gradient.
         """
         self.require_backbone()
         self._require_unmerged("has no KL term")

@@ -29,7 +29,7 @@ def sample(
         seed: The samples follow from it and from the whole batch: equal batches have equal samples.
 
     Returns:
-        (k, batch, classes).
+        (k, batch, classes), or (k, members, batch, classes) of a grid.
 
     Raises:
         InputError: The method has no distribution.
