@@ -23,8 +23,8 @@ def evaluate(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float |
         labels: (N,).
 
     Raises:
-        InputError: Shapes, labels or rows are impossible; so for every metric of probabilities and labels
-            here.
+        InputError: Shapes, labels or rows are impossible; so for every metric of probabilities
+            and labels here.
     """
     _, is_correct = top_label(probabilities, labels)
     correct = int(is_correct.sum())

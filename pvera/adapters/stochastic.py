@@ -100,7 +100,7 @@ class StochasticAdapter(Adapter):
 
     def settings(self, projections: str, device: torch.device) -> PassSettings:
         """Return the settings of the pass, or of the pass that gradient checkpointing repeats."""
-        return self.passes.recall((self, projections), lambda: self._settings(device))
+        return self.passes.compute_or_recall((self, projections), lambda: self._settings(device))
 
     def _settings(self, device: torch.device) -> PassSettings:
         sampling = self.sampling
