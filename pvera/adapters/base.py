@@ -18,8 +18,8 @@ changes:
     parallel_scaled(x, y)        The same x; y leaves the MLP: a layer scale scales the branch too.
 
 `merge_projection` merges `project` into the frozen weights, and `merge_hidden` merges `hidden`; the
-other hook points cannot be merged. Letters in shapes: n samples, t tokens, d the width, p
-projections, r the rank.
+other hook points cannot be merged. Letters in shapes: n samples, t tokens, d the width (w in
+VeRA and PVeRA, whose d is a vector), p projections, r the rank.
 """
 
 import hashlib

@@ -118,7 +118,7 @@ def list_split(root: str | Path, name: str, split: str, size: int) -> tuple[dict
     """
     folder = Path(root) / name
     label_of = read_split_file(folder, split, find_task(name, root).classes)
-    decoder = f"decoder {decoding.DECODER}, {size}, Pillow {PIL.__version__}\n"
+    decoder = f"decoder {decoding.DECODER_VERSION}, {size}, Pillow {PIL.__version__}\n"
     digest = hashlib.sha256(decoder.encode())
     for path, label in label_of.items():
         digest.update(f"{path} {label} {store.file_state(folder / path)}\n".encode())

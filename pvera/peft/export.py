@@ -112,11 +112,11 @@ def _write(
         config["modules_to_save"] = ["head"]
         tensors |= {f"{peft_folder.PREFIX}head.{name}": tensor for name, tensor in head.items()}
 
-    peft_folder.write(folder / peft_folder.TENSORS, tensors)
+    peft_folder.write_tensors(folder / peft_folder.TENSORS, tensors)
     (folder / peft_folder.HEAD).unlink(missing_ok=True)  # of an earlier adapter
     if head and not inside:
         metadata = {"pool": model.pool} if reads_text(backbone) else {}
-        peft_folder.write(folder / peft_folder.HEAD, head, **metadata)
+        peft_folder.write_tensors(folder / peft_folder.HEAD, head, **metadata)
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     write_atomically(folder / peft_folder.CONFIG, text)
 
