@@ -346,11 +346,12 @@ def _require_linears(name: str, layers: list[EncoderLayer]) -> None:
     width = getattr(layers[0].projections[0][0], "in_features", 0)
     found = []
     for layer in layers:
-        for linear, parts in [*layer.projections, (layer.mlp_out, "y")]:
-            if not isinstance(linear, nn.Linear) or linear.out_features != len(parts) * width:
+        projections = [(linear, len(letters)) for linear, letters in layer.projections]
+        for linear, widths in [*projections, (layer.mlp_out, 1)]:
+            if not isinstance(linear, nn.Linear) or linear.out_features != widths * width:
                 found_here = " ".join(str(linear).split())
                 raise InputError(
-                    f"{name}: {found_here} is no linear layer to {len(parts)} times the width of "
+                    f"{name}: {found_here} is no linear layer to {widths} times the width of "
                     f"the first layer; {HELP}"
                 )
             found.append(linear)

@@ -428,7 +428,8 @@ def test_analyses_and_tables_take_own_pictures(pictures, copy, tmp_path, in_proc
     for script in ("train", "analyse"):
         scripts.execute(script, *options(tmp_path, *names))
     root = tmp_path / "results"
-    assert uncertainty.datasets(analyses.load_uncertainty(root, "own")) == ["again", "photos"]
+    runs = uncertainty.ordered(analyses.load_uncertainty(root, "own"))
+    assert [run.record["dataset"] for run in runs] == ["again", "photos"]
     assert results.load_runs(root, "own", "latents") and results.load_runs(
         root, "own", "out_of_distribution"
     )
