@@ -53,7 +53,6 @@ from pvera.adapters import Method
 from pvera.errors import import_extra, run_script
 from pvera.features import input_shape, pooled
 from pvera.files import require_writable
-from pvera.hooks import training_attention
 from pvera.report.table import update_csv
 from pvera.study import training
 from pvera.study.jobs import environment
@@ -265,7 +264,7 @@ def step(bench: Bench) -> Iterator[Pair]:
             counted = cost.count_cost(bench.vit, grid[0])
             factor = counted.inference / counted.backbone_multiply_adds
             bound += ", and its own products"
-        with bench.model(grid) as model, training_attention(bench.vit):
+        with bench.model(grid) as model, training.training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True
             optimizers = [
                 training.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members

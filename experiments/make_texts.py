@@ -32,7 +32,7 @@ def install(root: Path) -> None:
     files = {}
     for task in glue.GLUE.values():
         for split in SPLITS:
-            content = glue.encode(download(task, split), task)
+            content = glue.to_tsv(download(task, split), task)
             files[root / task.title / f"{split}.tsv"] = content
     for file, content in files.items():
         write_atomically(file, content)

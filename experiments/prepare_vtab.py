@@ -61,7 +61,7 @@ def prepare(
     root: Path,
     only: Sequence[str] | None = None,
     source: Path | None = None,
-    accept: bool = False,
+    accept_counts: bool = False,
 ) -> bool:
     """Install data sets, check them and print what they are.
 
@@ -69,7 +69,7 @@ def prepare(
         root: Folder of the data sets.
         only: Names of the data sets; None: all 19.
         source: A folder or an archive instead of the hub.
-        accept: Whether to use those that differ from VTAB-1k; of all 19, some may then be missing.
+        accept_counts: Whether to use those whose counts differ; of all 19, some may be missing.
 
     Returns:
         Whether all can be used together.
@@ -80,16 +80,16 @@ def prepare(
     states = {}
     for name in names:
         if (root / name).exists():
-            states[name] = check(root / name, accepted, accept)
+            states[name] = check_and_accept(root / name, accepted, accept_counts)
     lacking = [name for name in names if name not in states]
     if lacking:
-        states |= install(root, lacking, source, accepted, accept)
+        states |= install(root, lacking, source, accepted, accept_counts)
     if set(states.values()) & {RIGHT, ACCEPTED}:
-        record(root, accepted)
+        write_record(root, accepted)
 
     missing = [name for name in names if name not in states]
     are_usable = report(root, states, missing, accepted)
-    may_miss_some = accept and not only
+    may_miss_some = accept_counts and not only
     return are_usable and (may_miss_some or not missing)
 
 
@@ -98,7 +98,7 @@ def install(
     names: Sequence[str],
     source: Path | None,
     accepted: dict[str, list[str]],
-    accept: bool,
+    accept_counts: bool,
 ) -> dict[str, str]:
     """Install data sets from the source or the hub: extracted ones are moved, others linked.
 
@@ -106,8 +106,8 @@ def install(
         root: Folder of the data sets, which lacks these.
         names: The data sets.
         source: As in `prepare`.
-        accepted: As in `check`.
-        accept: As in `check`. Wrong data sets are not installed.
+        accepted: As in `check_and_accept`.
+        accept_counts: As in `check_and_accept`. Wrong data sets are not installed.
 
     Returns:
         The state of each data set that the source holds.
@@ -119,7 +119,7 @@ def install(
             extracted = Path(temporary)
             folders = find_data_sets(source or download(), names, extracted)
             for name, folder in folders.items():
-                states[name] = check(folder, accepted, accept)
+                states[name] = check_and_accept(folder, accepted, accept_counts)
                 if states[name] == WRONG:
                     continue
                 # A link may be there whose folder was moved.
@@ -142,13 +142,13 @@ def download() -> Path:
     return Path(folder)
 
 
-def check(folder: Path, accepted: dict[str, list[str]], accept: bool) -> str:
+def check_and_accept(folder: Path, accepted: dict[str, list[str]], accept_counts: bool) -> str:
     """Check the folder of a data set, print what is found, and return its state.
 
     Args:
         folder: The folder, whose name is the data set's.
         accepted: Texts of the accepted findings by data set; those of this one are updated.
-        accept: Whether to accept all counts.
+        accept_counts: Whether to accept all counts.
     """
     name = folder.name
     known = accepted.pop(name, [])
@@ -157,7 +157,7 @@ def check(folder: Path, accepted: dict[str, list[str]], accept: bool) -> str:
     can_be_accepted = all(finding.acceptable for finding in findings)
     if not findings:
         state = RIGHT
-    elif can_be_accepted and (accept or set(texts) <= set(known)):
+    elif can_be_accepted and (accept_counts or set(texts) <= set(known)):
         state = ACCEPTED
         accepted[name] = texts
     else:
@@ -166,7 +166,7 @@ def check(folder: Path, accepted: dict[str, list[str]], accept: bool) -> str:
     return state
 
 
-def record(root: Path, accepted: dict[str, list[str]]) -> None:
+def write_record(root: Path, accepted: dict[str, list[str]]) -> None:
     """Write which findings are accepted, where the folder can be written; it may be shared."""
     try:
         write_atomically(root / vtab.RECORD, json.dumps(accepted, indent=1) + "\n")

@@ -80,9 +80,9 @@ def main() -> None:
 
     # Accepted, as it has few images.
     data = ROOT / profile.data
-    if not prepare_vtab.prepare(data, profile.datasets, Path(archive), accept=True):
+    if not prepare_vtab.prepare(data, profile.datasets, Path(archive), accept_counts=True):
         sys.exit(1)
-    environment = os.environ | {store.CACHE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {store.CACHE_VARIABLE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "experiments/run_profile.py", profile.name, *options]
     sys.exit(subprocess.run(command, cwd=ROOT, env=environment).returncode)
 

@@ -20,7 +20,7 @@ from pvera.errors import InputError
 class EncoderLayer:
     """One encoder layer and the modules that adapters change."""
 
-    layer: nn.Module
+    block: nn.Module
     #: The frozen linear layers of queries, keys and values, each with the projections that it
     #: computes: [(attn.qkv, "qkv")] if fused, else [(query, "q"), (key, "k"), (value, "v")].
     projections: list[tuple[nn.Linear, str]]
@@ -37,7 +37,7 @@ class EncoderLayer:
     bias_owner: nn.Module | None = None
     #: The module whose first argument the projections read, if they read position embeddings as
     #: well (DeBERTa); else None.
-    reader: nn.Module | None = None
+    attention_input: nn.Module | None = None
 
     @property
     def dim(self) -> int:
@@ -50,7 +50,7 @@ class EncoderLayer:
         return [*dict(self.projections), self.mlp_out]
 
     def projection(self, letter: str) -> tuple[Tensor, Tensor]:
-        """Return views of the frozen weight (d_out, d_in) and bias (d_out) of one projection.
+        """Return the frozen weight (d_out, d_in) and bias (d_out) of one projection.
 
         Args:
             letter: "q", "k" or "v".
@@ -136,18 +136,22 @@ def require_numbers(module: nn.Module) -> None:
 # Names of an encoder's modules
 
 
+#: Names of the modules of one part, one or three, in each alternative.
+Alternatives = Sequence[tuple[str, ...]]
+
+
 class ModuleNames(NamedTuple):
     """Names of an encoder's layers and, inside a layer, of its parts (see `EncoderLayer`)."""
 
     layers: str
-    #: Alternatives in the order of preference; three separate layers stand in one text.
-    projections: Sequence[str]
+    #: Alternatives in the order of preference: one fused layer, or three separate ones.
+    projections: Alternatives
     attention: str
     mlp: str
-    #: Alternatives in the order of preference.
-    mlp_out: Sequence[str]
+    #: Alternatives in the order of preference: one layer.
+    mlp_out: Alternatives
     mlp_norm: str | None
-    reader: str | None = None
+    attention_input: str | None = None
     #: Whether the encoder reads text.
     text: bool = False
     #: Whether the features are its `pooler_output`, as in timm: CLIP's class token after the last
@@ -155,24 +159,32 @@ class ModuleNames(NamedTuple):
     pools: bool = False
 
 
-def _separate(module: str) -> list[str]:
+def _separate(module: str) -> Alternatives:
     """Return the names that separate layers of queries, keys and values can have in a module."""
     forms = (
-        "{0}.query {0}.key {0}.value",
-        "{0}.query_proj {0}.key_proj {0}.value_proj",
-        "{0}.q_proj {0}.k_proj {0}.v_proj",
+        ("query", "key", "value"),
+        ("query_proj", "key_proj", "value_proj"),
+        ("q_proj", "k_proj", "v_proj"),
     )
-    return [form.format(module) for form in forms]
+    return [tuple(f"{module}.{name}" for name in form) for form in forms]
 
 
-_MLP_OUT = ("mlp.fc2", "mlp.down_proj")  # the latter ends a gated MLP (SwiGLU) of transformers
-TIMM = ModuleNames("blocks", ["attn.qkv", *_separate("attn")], "attn", "mlp", ["mlp.fc2"], "norm2")
+# The latter ends a gated MLP (SwiGLU) of transformers.
+_MLP_OUT = [("mlp.fc2",), ("mlp.down_proj",)]
+TIMM = ModuleNames(
+    layers="blocks",
+    projections=[("attn.qkv",), *_separate("attn")],
+    attention="attn",
+    mlp="mlp",
+    mlp_out=[("mlp.fc2",)],
+    mlp_norm="norm2",
+)
 _BERT = ModuleNames(
     layers="encoder.layer",
     projections=_separate("attention.self"),
     attention="attention.output.dense",
     mlp="output.dense",
-    mlp_out=["output.dense"],
+    mlp_out=[("output.dense",)],
     mlp_norm=None,  # each residual connection ends in a LayerNorm
     text=True,
 )
@@ -197,7 +209,8 @@ _CLIP = ModuleNames(
 TRANSFORMERS = {
     "BertModel": _BERT,
     "RobertaModel": _BERT,
-    "DebertaV2Model": _BERT._replace(reader="attention.self"),  # DeBERTa-v3's `share_att_key`
+    # DeBERTa-v3's `share_att_key`.
+    "DebertaV2Model": _BERT._replace(attention_input="attention.self"),
     "Dinov2Model": _DINOV2,
     "Dinov2WithRegistersModel": _DINOV2,
     "DINOv3ViTModel": _DINOV2._replace(layers="model.layer"),
@@ -248,8 +261,7 @@ def register_encoder(
             "projections are one module that makes queries, keys and values, or three, "
             f"not {linears!r}"
         )
-    names = [" ".join(linears)]
-    REGISTERED[cls] = ModuleNames(layers, names, attention, mlp, [mlp_out], mlp_norm)
+    REGISTERED[cls] = ModuleNames(layers, [tuple(linears)], attention, mlp, [(mlp_out,)], mlp_norm)
 
 
 def is_own(encoder: nn.Module) -> bool:
@@ -289,39 +301,42 @@ def _find_layers(encoder: nn.Module, names: ModuleNames) -> list[EncoderLayer]:
         ) from None
 
 
-def _find_parts(layer: Any, names: ModuleNames) -> EncoderLayer:
+def _find_parts(block: Any, names: ModuleNames) -> EncoderLayer:
     """Return the parts of a layer. AttributeError if it lacks one."""
-    linears = _first(layer, names.projections)
+    linears = _first(block, names.projections)
     letters = ["qkv"] if len(linears) == 1 else list("qkv")
-    attention = layer.get_submodule(names.attention)
+    attention = block.get_submodule(names.attention)
 
+    attention_input = None
+    if names.attention_input is not None:
+        attention_input = block.get_submodule(names.attention_input)
     has_norm = names.mlp_norm is not None
     bias_owner = None
     if names is TIMM:
         # `norm2` follows the MLP in ResPostBlock, ResPostRelPosBlock and EvaBlockPostNorm.
-        classes = [cls.__name__ for cls in type(uncompiled(layer)).__mro__]
+        classes = [cls.__name__ for cls in type(uncompiled(block)).__mro__]
         has_norm = not any("ResPost" in cls or "PostNorm" in cls for cls in classes)
         if attention._parameters.get("q_bias") is not None:
             bias_owner = attention
 
     return EncoderLayer(
-        layer=layer,
+        block=block,
         projections=list(zip(linears, letters, strict=True)),
         attention=attention,
-        mlp_norm=layer.get_submodule(names.mlp_norm) if has_norm else None,
-        mlp_out=_first(layer, names.mlp_out)[0],
-        mlp=layer.get_submodule(names.mlp),
+        mlp_norm=block.get_submodule(names.mlp_norm) if has_norm else None,
+        mlp_out=_first(block, names.mlp_out)[0],
+        mlp=block.get_submodule(names.mlp),
         bias_owner=bias_owner,
-        reader=layer.get_submodule(names.reader) if names.reader else None,
+        attention_input=attention_input,
     )
 
 
-def _first(layer: nn.Module, alternatives: Sequence[str]) -> list[Any]:
-    """Return the modules of the first alternative that `layer` has, else AttributeError."""
+def _first(block: nn.Module, alternatives: Alternatives) -> list[Any]:
+    """Return the modules of the first alternative that `block` has, else AttributeError."""
     for names in alternatives[:-1]:
         with suppress(AttributeError):
-            return [layer.get_submodule(name) for name in names.split()]
-    return [layer.get_submodule(name) for name in alternatives[-1].split()]
+            return [block.get_submodule(name) for name in names]
+    return [block.get_submodule(name) for name in alternatives[-1]]
 
 
 def _require_linears(name: str, layers: list[EncoderLayer]) -> None:
@@ -331,11 +346,12 @@ def _require_linears(name: str, layers: list[EncoderLayer]) -> None:
     width = getattr(layers[0].projections[0][0], "in_features", 0)
     found = []
     for layer in layers:
-        for linear, parts in [*layer.projections, (layer.mlp_out, "y")]:
-            if not isinstance(linear, nn.Linear) or linear.out_features != len(parts) * width:
+        projections = [(linear, len(letters)) for linear, letters in layer.projections]
+        for linear, widths in [*projections, (layer.mlp_out, 1)]:
+            if not isinstance(linear, nn.Linear) or linear.out_features != widths * width:
                 found_here = " ".join(str(linear).split())
                 raise InputError(
-                    f"{name}: {found_here} is no linear layer to {len(parts)} times the width of "
+                    f"{name}: {found_here} is no linear layer to {widths} times the width of "
                     f"the first layer; {HELP}"
                 )
             found.append(linear)

@@ -23,8 +23,9 @@ class Grid(nn.Module):
     #: Whether the adapters were removed from the backbone.
     unloaded = False
     #: Whether the last MLP computes the class token alone. On four layers this saves a sixth of all
-    #: multiply-adds. Logits are equal up to rounding; the backbone's other tokens lack that MLP. It
-    #: has no effect if the features depend on other tokens, or while the model is merged.
+    #: multiply-adds. Logits are equal up to rounding; the backbone's other tokens get the class
+    #: token's MLP output. It has no effect if the features depend on other tokens, or while the
+    #: model is merged.
     last_mlp_on_class_token = False
 
     def __init__(self, members: Sequence[Member]):

@@ -1,12 +1,11 @@
-"""The connection of adapters to a frozen encoder: forward hooks, and a faster attention.
+"""The connection of adapters to a frozen encoder: forward hooks.
 
 Hooks leave the backbone's modules and their names untouched. They are methods, not closures: a copy
 or a pickle of the model has hooks of its own.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,11 +18,8 @@ from pvera.encoders import EncoderLayer, class_name, uncompiled
 from pvera.errors import InputError
 from pvera.grid import Grid
 
-#: From this number on, the backward pass of the fused attention is the faster one.
-MANY_PATCHES = 300
 
-
-class Router:
+class ModelHooks:
     """The hooks of all layers.
 
     Args:
@@ -101,11 +97,13 @@ class LayerHooks:
         self.index = index
         self.layer = layer
         self.passes = Passes()
-        self.first = _FirstArgument()
+        #: What enters the attention, and what enters the norm before the MLP.
+        self.tokens = _FirstArgument()
+        self.residual = _FirstArgument()
         for member in grid.members:
             member.layers[index].passes = self.passes
 
-        handles = [layer.layer.register_forward_pre_hook(self.passes.begin)]
+        handles = [layer.block.register_forward_pre_hook(self.passes.begin)]
         points = grid.members[0].layers[index].hook_points
         if "project" in points:
             handles += self._hook_projections()
@@ -114,10 +112,11 @@ class LayerHooks:
         for point, module in (("after_attention", layer.attention), ("after_mlp", layer.mlp)):
             if point in points:
                 handles.append(module.register_forward_hook(partial(self._after, point)))
-        for point, module in (("parallel", layer.layer), ("parallel_scaled", layer.mlp)):
-            if point in points and layer.mlp_norm is not None:
-                # It gets the residual stream between the two halves of the layer.
-                handles.append(layer.mlp_norm.register_forward_pre_hook(self.first.keep))
+        for point, module in (("parallel", layer.block), ("parallel_scaled", layer.mlp)):
+            if point in points:
+                # The norm gets the residual stream between the two halves of the layer.
+                norm: Any = layer.mlp_norm
+                handles.append(norm.register_forward_pre_hook(self.residual.keep))
                 handles.append(module.register_forward_hook(partial(self._parallel, point)))
         self.removers = [handle.remove for handle in handles]
         if "project" in points and layer.bias_owner is not None:
@@ -132,10 +131,10 @@ class LayerHooks:
             # the state under its name.
             layer.bias_owner.__dict__["q_bias"] = None
             handles.append(layer.projections[0][0].register_forward_hook(self._add_biases))
-        if layer.reader is not None:
-            handles.append(layer.reader.register_forward_pre_hook(self.first.keep))
-            forget = self.first.forget
-            handles.append(layer.reader.register_forward_hook(forget, always_call=True))
+        if layer.attention_input is not None:
+            attention = layer.attention_input
+            handles.append(attention.register_forward_pre_hook(self.tokens.keep))
+            handles.append(attention.register_forward_hook(self.tokens.forget, always_call=True))
         for linear, projections in layer.projections:
             handles.append(linear.register_forward_hook(partial(self._project, projections)))
         return handles
@@ -145,7 +144,7 @@ class LayerHooks:
         # torch.compile sees what a hook reads, and not whether there is one: so the hooks stay.
         if self.grid.merged:
             return tensors[-1]
-        active = self.passes.recall("active", lambda: list(self.grid.active))
+        active = self.passes.compute_or_recall("active", lambda: list(self.grid.active))
         adapters = [self.grid.members[m].layers[self.index] for m in active]
         if not adapters:
             return tensors[-1]
@@ -162,8 +161,8 @@ class LayerHooks:
 
     def _project(self, projections: str, module: nn.Module, args: tuple, y: Tensor) -> Tensor:
         # DeBERTa projects its position embeddings with the same layers as the tokens.
-        is_input = self.first.tensor is None or args[0] is self.first.tensor
-        point = "project" if is_input else "project_position_embeddings"
+        reads_tokens = self.layer.attention_input is None or args[0] is self.tokens.tensor
+        point = "project" if reads_tokens else "project_position_embeddings"
         y = y.unflatten(-1, (len(projections), -1))  # (n, t, p, d)
         return self._call(point, args[0], y, names=(projections,)).flatten(-2)
 
@@ -174,28 +173,6 @@ class LayerHooks:
         return self._call(point, y)
 
     def _parallel(self, point: str, module: nn.Module, args: tuple, y: Tensor) -> Tensor:
-        x: Any = self.first.tensor
-        self.first.forget()  # else it would live until the next pass
+        x: Any = self.residual.tensor
+        self.residual.forget()  # else it would live until the next pass
         return self._call(point, x, y)
-
-
-@contextmanager
-def training_attention(encoder: nn.Module) -> Iterator[None]:
-    """Compute timm's attention inside as is faster for training.
-
-    On a CPU, under autocast and for images of few patches, that is by separate products: their
-    backward pass takes down to a fifth of the time of torch's fused attention. They keep the
-    attention scores in memory.
-    """
-    on_cpu = next(encoder.parameters()).device.type == "cpu"
-    patches = getattr(getattr(encoder, "patch_embed", None), "num_patches", MANY_PATCHES)
-    layers: list[Any] = []
-    if on_cpu and torch.is_autocast_enabled("cpu") and patches < MANY_PATCHES:
-        layers = [module for module in encoder.modules() if getattr(module, "fused_attn", False)]
-    for layer in layers:
-        layer.fused_attn = False
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.fused_attn = True

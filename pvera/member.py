@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
-from pvera.adapters.base import derive, fixed_defaults, linear
+from pvera.adapters.base import PARALLEL, derive, fixed_defaults, linear
 from pvera.adapters.stochastic import NoiseSource
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
@@ -40,6 +40,12 @@ class Member(nn.Module):
 
         self.shared = method.shared(self.dim, seed)
         adapters = [method.adapter(layer, i, self.shared, seed) for i, layer in enumerate(layers)]
+        for layer, adapter in zip(layers, adapters, strict=True):
+            if layer.mlp_norm is None and not adapter.hook_points.isdisjoint(PARALLEL):
+                raise InputError(
+                    f"{method.title} needs a LayerNorm before the MLP, which this encoder does not "
+                    "have"
+                )
         self.layers = cast(Sequence[Adapter], nn.ModuleList(adapters))
         self.head = linear(self.dim, num_classes, seed, "head") if num_classes else nn.Identity()
 

@@ -16,14 +16,15 @@ TOLERANCE = 5e-3
 
 
 def evaluate(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float | int]:
-    """Return every metric here but `matthews`, and the numbers of images and correct predictions.
+    """Return accuracy, `ece`, `ace`, `nll` and `brier`, and how many predictions are correct.
 
     Args:
         probabilities: (N, C).
         labels: (N,).
 
     Raises:
-        InputError: Shapes, labels or rows are impossible; so for every metric here.
+        InputError: Shapes, labels or rows are impossible; so for every metric of probabilities
+            and labels here.
     """
     _, is_correct = top_label(probabilities, labels)
     correct = int(is_correct.sum())

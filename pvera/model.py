@@ -23,7 +23,7 @@ from pvera.features import (
     token_mask,
 )
 from pvera.grid import Grid
-from pvera.hooks import Router
+from pvera.hooks import ModelHooks
 from pvera.member import Member
 from pvera.merging import MergedWeights
 from pvera.tool_support import ToolSupport
@@ -113,7 +113,7 @@ class AdaptedModel(Grid, ToolSupport):
         self.encoder_layers = layers
         self.backbone = encoder.requires_grad_(False)
         self._merged_weights = MergedWeights()
-        self._router = Router(self, encoder, layers)
+        self._hooks = ModelHooks(self, encoder, layers)
         cast(Any, encoder)._adapted = True  # for `require_unadapted`
         self.train()
 
@@ -181,7 +181,7 @@ class AdaptedModel(Grid, ToolSupport):
         if merged is not None and self.active != [merged]:
             raise RuntimeError(f"member {merged} is merged: call unmerge_() to compute another one")
         if not torch.compiler.is_compiling():
-            self._router.require_layers()
+            self._hooks.require_layers()
             self._let_layers_checkpoint()
 
         # One pass serves all members if no adapter changes the backbone.
@@ -189,7 +189,7 @@ class AdaptedModel(Grid, ToolSupport):
         active = self.active if changes and not self.merged else self.active[:1]
         if not isinstance(inputs, Tensor):
             return self._text_features(inputs, active)
-        # The router gives each member its part of the batch, (members · batch, 3, height, width).
+        # The hooks give each member its part of the batch, (members · batch, 3, height, width).
         images = inputs.repeat(len(active), 1, 1, 1) if len(active) > 1 else inputs
         features = pooled(self.backbone, self.backbone(images))
         return features.unflatten(0, (len(active), -1))
@@ -217,13 +217,15 @@ class AdaptedModel(Grid, ToolSupport):
         return logits[0] if self.single else torch.stack(logits)
 
     def kl_divergence(self) -> Tensor:
-        """Return Σ_layers L_KL (Eq. 8, without β) of the last forward pass, in fp32.
+        """Return Σ_layers L_KL (Eq. 8, without β) of the last forward pass.
 
         Returns:
-            A scalar, or (active members,) of a grid; zero for methods without a KL term.
+            A scalar, or (active members,) of a grid, in fp32 or better; zero for methods without
+            a KL term.
 
         Raises:
-            RuntimeError: The model is merged, and so has no variance.
+            RuntimeError: The model is merged, and so has no variance, or unloaded; or the pass had
+                no KL term, or in training none with a gradient.
         """
         self.require_backbone()
         self._require_unmerged("has no KL term")
@@ -268,11 +270,13 @@ class AdaptedModel(Grid, ToolSupport):
         Raises:
             InputError: Several members are active, the method is not linear, or the weights cannot
                 be changed.
+            RuntimeError: Another member is merged.
         """
         member = self.one_active_member("merged")
         self.require_backbone()
-        if self.merged:
+        if self.merged_member == self.active[0]:
             return self
+        self._require_unmerged("holds another member")
         self._merged_weights.merge(self.backbone, self.encoder_layers, member)
         self.merged_member = self.active[0]
         return self.eval()
@@ -290,7 +294,7 @@ class AdaptedModel(Grid, ToolSupport):
         """
         if not self.unloaded:
             self.unmerge_()
-            self._router.detach()
+            self._hooks.detach()
             self.unloaded = True
             cast(Any, self.backbone)._adapted = False
         return self.backbone

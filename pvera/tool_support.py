@@ -87,5 +87,5 @@ class ToolSupport(nn.Module):
     def _let_layers_checkpoint(self) -> None:
         """Set the mode of transformers' layers, which checkpoint in training mode alone."""
         for layer in self.encoder_layers:
-            if vars(layer.layer).get("gradient_checkpointing"):
-                layer.layer.training = self.training
+            if vars(layer.block).get("gradient_checkpointing"):
+                layer.block.training = self.training

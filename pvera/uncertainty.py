@@ -29,7 +29,7 @@ def sample(
         seed: The samples follow from it and from the whole batch: equal batches have equal samples.
 
     Returns:
-        (k, batch, classes).
+        (k, batch, classes), or (k, members, batch, classes) of a grid.
 
     Raises:
         InputError: The method has no distribution.
@@ -125,6 +125,8 @@ def summarise(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
     Raises:
         InputError: There are fewer than two samples, or the scores are no probabilities.
     """
+    if isinstance(probabilities, Tensor):
+        probabilities = probabilities.detach().double().cpu()
     probabilities = np.asarray(probabilities, np.float64)
     k = len(probabilities)
     if k < 2:

@@ -36,7 +36,7 @@ def pytest_collection_finish():
 def cache(tmp_path_factory):
     """Decoded images go to a temporary folder, in this process and its children."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(store.CACHE, str(tmp_path_factory.mktemp("cache")))
+        patch.setenv(store.CACHE_VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield
 
 

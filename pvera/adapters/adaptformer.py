@@ -20,7 +20,6 @@ from pvera.adapters import base
 from pvera.adapters.base import Adapter, Method
 from pvera.adapters.bottleneck import DownUp
 from pvera.encoders import EncoderLayer
-from pvera.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -39,18 +38,12 @@ class AdaptFormer(Method):
     inside_layer_scale: bool = False
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "ParallelAdapter":
-        """Return the branch of one layer. InputError if it has no LayerNorm before its MLP."""
-        if layer.mlp_norm is None:
-            raise InputError(
-                "AdaptFormer needs a LayerNorm before the MLP, which this encoder does not have"
-            )
+        """Return the branch of one layer."""
         return ParallelAdapter(self, layer.dim, index, seed)
 
 
 class ParallelAdapter(Adapter):
     """The bottleneck and s of one layer."""
-
-    mergeable = False
 
     def __init__(self, method: AdaptFormer, dim: int, index: int, seed: int):
         super().__init__()

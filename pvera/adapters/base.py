@@ -17,9 +17,9 @@ changes:
                                  and layer scale.
     parallel_scaled(x, y)        The same x; y leaves the MLP: a layer scale scales the branch too.
 
-An adapter that can be merged implements `merge_projection` and, if it has `hidden`, `merge_hidden`;
-another one sets `mergeable = False`. Letters in shapes: n samples, t tokens, d the width, p
-projections, r the rank.
+`merge_projection` merges `project` into the frozen weights, and `merge_hidden` merges `hidden`; the
+other hook points cannot be merged. Letters in shapes: n samples, t tokens, d the width (w in
+VeRA and PVeRA, whose d is a vector), p projections, r the rank.
 """
 
 import hashlib
@@ -44,6 +44,10 @@ HOOK_POINTS = (
     "parallel",
     "parallel_scaled",
 )
+#: Those of a branch that starts at the LayerNorm before the MLP.
+PARALLEL = ("parallel", "parallel_scaled")
+#: What merges a hook point into the frozen weights.
+MERGES = {"project": "merge_projection", "hidden": "merge_hidden"}
 
 
 # Methods and their hyperparameters
@@ -153,8 +157,6 @@ def is_positive(value: Any) -> bool:
 class Adapter(nn.Module):
     """One method on one encoder layer; the top of this file says what it implements."""
 
-    #: Whether the adapter can be merged into the frozen weights.
-    mergeable = True
     #: Whether there is a distribution to sample from.
     is_stochastic = False
     #: Names of trained tensors that hold vectors: timm's optimizers do not decay them.
@@ -172,6 +174,11 @@ class Adapter(nn.Module):
     def hook_points(self) -> set[str]:
         """The hook points that the adapter implements."""
         return {point for point in HOOK_POINTS if hasattr(self, point)}
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether the frozen weights can hold all that the adapter does."""
+        return all(point in MERGES and hasattr(self, MERGES[point]) for point in self.hook_points)
 
     def matching(self, projections: str) -> tuple[list[int], list[int]]:
         """Return where the common letters stand in the targets, and in `projections`.
@@ -197,7 +204,7 @@ class Adapter(nn.Module):
 
 def select(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
     """Return `tensor` at `index` along `dim`, without a copy for one index or all of them."""
-    if len(index) == tensor.shape[dim]:
+    if index == list(range(tensor.shape[dim])):
         return tensor
     if len(index) == 1:
         return tensor.narrow(dim, index[0], 1)

@@ -43,8 +43,6 @@ class Bottleneck(Method):
 class BottleneckAdapter(Adapter):
     """The two bottlenecks of one layer."""
 
-    mergeable = False
-
     def __init__(self, method: Bottleneck, dim: int, index: int, seed: int):
         super().__init__()
         self.attention = DownUp(dim, method, (seed, "bottleneck", "attention", index))

@@ -79,9 +79,10 @@ class DoRAAdapter(Adapter):
         self.targets = method.targets
         self.scale = method.alpha / method.rank if method.scaled else 1.0
         self.A, self.B = low_rank_pair(layer.dim, method, index, seed)
-        self.axis = 1 if method.norm == "input" else 0
+        #: Of V (p, d_out, d_in).
+        self.norm_dim = 2 if method.norm == "input" else 1
         W = torch.stack([layer.projection(letter)[0] for letter in method.targets])
-        norms = full_precision(W).norm(dim=self.axis + 1)
+        norms = full_precision(W).norm(dim=self.norm_dim)
         self.m = nn.Parameter(norms, requires_grad=method.train_magnitude)
 
     def factors(self, target_index: list[int]) -> tuple[Tensor, Tensor]:
@@ -95,7 +96,7 @@ class DoRAAdapter(Adapter):
     def direction(self, W: Tensor, target_index: list[int]) -> tuple[Tensor, Tensor]:
         """Return V (p, d_out, d_in) and m / ‖V‖ (p, d) for frozen weights W."""
         V = W + self.scale * low_rank_weight(*self.factors(target_index))
-        norm = V.norm(dim=self.axis + 1)
+        norm = V.norm(dim=self.norm_dim)
         has_direction = norm > 0  # a row of zeros has none, and stays as it is
         ratio = select(self.m, 0, target_index) / torch.where(has_direction, norm, 1)
         return V, torch.where(has_direction, ratio, 1)
@@ -110,7 +111,7 @@ class DoRAAdapter(Adapter):
         b_W = torch.stack([bias for _, bias in frozen])  # (p, d_out)
         V, ratio = self.direction(W, target_index)
 
-        if self.axis == 0:  # m / ‖V‖ scales the input, so x W'ᵀ is a product of its own
+        if self.norm_dim == 1:  # m / ‖V‖ scales the input, so x W'ᵀ is a product of its own
             W = (V * ratio.unsqueeze(1)).to(x.dtype)
             return change_at(y, output_index, lambda i, _: nn.functional.linear(x, W[i], b_W[i]))
         # m / ‖V‖ scales the output: x W'ᵀ + b_W = m / ‖V‖ ⊙ (y − b_W + α/r x C D) + b_W
@@ -126,6 +127,6 @@ class DoRAAdapter(Adapter):
         target_index, output_index = self.matching(projections)
         if target_index:
             V, ratio = self.direction(weight[output_index], target_index)
-            scale = ratio.unsqueeze(2 if self.axis == 1 else 1)
-            weight[output_index] = (V * scale).to(weight.dtype)
+            W = V * ratio.unsqueeze(self.norm_dim)
+            weight[output_index] = W.to(weight.dtype)
         return weight, bias

@@ -37,7 +37,7 @@ class Passes:
         if not torch.compiler.is_compiling() and not recomputing():
             self._kept.append((sequence_number(), {}))
 
-    def recall(self, key: object, compute: Callable[[], Any]) -> Any:
+    def compute_or_recall(self, key: object, compute: Callable[[], Any]) -> Any:
         """Return `compute()` and keep it; in a repeated pass, return what the first one kept.
 
         Raises:

@@ -7,8 +7,8 @@
     L_KL = ½ Σ_{q,v} KL(N(μ, σ²) ‖ N(0, I))                (Eq. 9)
     W ← W + α (A_μ diag(d_μ) B diag(b))ᵀ                   (Eq. 10: the merge, of the mean)
 
-A (d × 2r) and B (r × d) are random and frozen; all layers share one pair per projection, or one
-pair for all. Only the vectors d (2r) and b (d) are trained. The first halves of A and d, A_μ and
+A (w × 2r) and B (r × w) are random and frozen; all layers share one pair per projection, or one
+pair for all. Only the vectors d (2r) and b (w) are trained. The first halves of A and d, A_μ and
 d_μ, give the mean. The paper calls the other half of x A ⊙ d the standard deviation; the
 official code, PEFT and this file take it as log σ², which keeps σ positive.
 
@@ -51,7 +51,8 @@ class PVeRA(Method):
     #: "sum" is Eq. 9; "mean" is the official code's: the mean over latent and targets, without
     #: the ½ before Σ.
     kl: str = base.one_of("sum", "mean")
-    #: One A, B per "position" (the official code), or one "shared" by all targets (PEFT).
+    #: A and B are shared by all layers. "position": a pair per target (the official code);
+    #: "shared": one pair for all targets (PEFT).
     pair: str = base.one_of("position", "shared")
     #: Training samples z (Eq. 6); without, z = μ there as well.
     noise: bool = True
@@ -82,7 +83,7 @@ def total_loss(cross_entropy: Tensor, kl: Tensor, beta: Tensor | float) -> Tenso
 
 
 class PVeRAAdapter(VeRAAdapter):
-    """d (halves, p, r) and b (p, d) of one layer, for the p targets (see `SharedMatrices`).
+    """d (halves, p, r) and b (p, w) of one layer, for the p targets (see `SharedMatrices`).
 
     There are two halves, or μ's alone if σ is fixed.
     """
@@ -100,16 +101,16 @@ class PVeRAAdapter(VeRAAdapter):
 
     @property
     def mean(self) -> tuple[Tensor, Tensor]:
-        """A_μ (d, p, r) and d_μ (p, r), which the merge (Eq. 10) keeps."""
+        """A_μ (w, p, r) and d_μ (p, r), which the merge (Eq. 10) keeps."""
         return self.shared.A[:, 0], self.d[0]
 
     def distribution(self, x: Tensor, target_index: list[int]) -> tuple[Tensor, Tensor]:
-        """Return μ and log σ (Eq. 5), each (n, t, p, r), of p targets, for x (n, t, d).
+        """Return μ and log σ (Eq. 5), each (n, t, p, r), of p targets, for x (n, t, w).
 
         fp32 holds σ up to log σ² = 177 and σ² up to 88. Beyond, the loss is infinite, and the run
         counts as diverged.
         """
-        A = select(self.shared.A, 2, self.shared.pairs(target_index))  # (d, halves, p or 1, r)
+        A = select(self.shared.A, 2, self.shared.pair_index(target_index))  # (w, halves, p or 1, r)
         d = full_precision(select(self.d, 1, target_index))  # (halves, p, r)
         # x A keeps its precision: the product with d, in fp32, has that of d.
         halves = products(x, A).unbind(2)  # each (n, t, p or 1, r)

@@ -64,7 +64,7 @@ class PassSettings(NamedTuple):
     #: (n, t) bool, False for padding; None: no token is padding.
     tokens: Tensor | None
     #: The state from which a repeated pass samples the same noise.
-    noise: torch.Generator | None
+    noise_start: torch.Generator | None
 
 
 class StochasticAdapter(Adapter):
@@ -100,7 +100,7 @@ class StochasticAdapter(Adapter):
 
     def settings(self, projections: str, device: torch.device) -> PassSettings:
         """Return the settings of the pass, or of the pass that gradient checkpointing repeats."""
-        return self.passes.recall((self, projections), lambda: self._settings(device))
+        return self.passes.compute_or_recall((self, projections), lambda: self._settings(device))
 
     def _settings(self, device: torch.device) -> PassSettings:
         sampling = self.sampling
@@ -111,8 +111,10 @@ class StochasticAdapter(Adapter):
         # the copy of a state.
         capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         repeatable = not (device.type == "meta" or torch.compiler.is_compiling() or capturing)
-        noise = self.source.generator(device).clone_state() if sampling and repeatable else None
-        return PassSettings(sampling, self.with_kl, self.tokens, noise)
+        noise_start = None
+        if sampling and repeatable:
+            noise_start = self.source.generator(device).clone_state()
+        return PassSettings(sampling, self.with_kl, self.tokens, noise_start)
 
     def sample_noise(
         self, distribution: Callable[..., Tensor], like: Tensor, settings: PassSettings
@@ -146,8 +148,8 @@ class StochasticAdapter(Adapter):
         """Return the adapter's generator, or in a repeated pass one that repeats its numbers."""
         if not recomputing():
             return self.source.generator(device)
-        assert settings.noise is not None, "a CUDA graph cannot repeat noise"
-        return settings.noise.clone_state()
+        assert settings.noise_start is not None, "a CUDA graph cannot repeat noise"
+        return settings.noise_start.clone_state()
 
 
 class DropoutAdapter(StochasticAdapter):

@@ -3,8 +3,8 @@
     x_VeRA = (x Wᵀ + b_W) + α ((x A ⊙ d) B ⊙ b)            (Eq. 4)
     W ← W + α (A diag(d) B diag(b))ᵀ                       (the merge)
 
-A (d × r) and B (r × d) are random and frozen; all layers share one pair per projection, or one
-pair for all. Only the vectors d (r) and b (d) are trained. b starts at zero, so the adapter starts
+A (w × r) and B (r × w) are random and frozen; all layers share one pair per projection, or one
+pair for all. Only the vectors d (r) and b (w) are trained. b starts at zero, so the adapter starts
 as the identity. Dropout, if any, drops part of the x in x A, or of the latent x A ⊙ d.
 """
 
@@ -37,7 +37,8 @@ class VeRA(Method):
     targets: str = base.target_projections("qv")
     #: Distribution of A and B: "normal" (Section 3.1) or "uniform" (Kaiming, the official code).
     init: str = base.one_of("normal", "uniform")
-    #: One A, B per "position" (the official code), or one "shared" by all targets (PEFT).
+    #: A and B are shared by all layers. "position": a pair per target (the official code);
+    #: "shared": one pair for all targets (PEFT).
     pair: str = base.one_of("position", "shared")
     #: Share that training drops.
     dropout: float = base.fraction(0.0)
@@ -54,13 +55,13 @@ class VeRA(Method):
 
 
 class SharedMatrices(nn.Module):
-    """The frozen A (d, *halves, p, r) and B (p, r, d), which all layers share.
+    """The frozen A (w, *halves, p, r) and B (p, r, w), which all layers share.
 
     Args:
         method: A method with `rank`, `targets`, `init` and `pair`.
-        dim: Width d.
+        dim: Width w.
         seed: Seed of the numbers.
-        halves: () for VeRA's A (d × r), (2,) for PVeRA's A (d × 2r).
+        halves: () for VeRA's A (w × r), (2,) for PVeRA's A (w × 2r).
     """
 
     #: p is the number of targets, or one if they share a pair.
@@ -81,8 +82,8 @@ class SharedMatrices(nn.Module):
         self.register_buffer("A", torch.stack(pairs_of_A, -2))
         self.register_buffer("B", torch.stack(pairs_of_B))
 
-    def pairs(self, target_index: list[int]) -> list[int]:
-        """Return the indices of the targets' pairs. One pair broadcasts over all targets."""
+    def pair_index(self, target_index: list[int]) -> list[int]:
+        """Return where the targets' pairs stand in A and B; one pair broadcasts over all."""
         return [0] if self.is_one_pair else target_index
 
 
@@ -101,7 +102,7 @@ def random_matrix(init: str, shape: tuple[int, int], *key: object) -> Tensor:
 
 
 class VeRAAdapter(DropoutAdapter):
-    """d (*halves, p, r) and b (p, d) of one layer, for the p targets (see `SharedMatrices`).
+    """d (*halves, p, r) and b (p, w) of one layer, for the p targets (see `SharedMatrices`).
 
     d starts as ones times one number from uniform(1e-5, 1) per projection and layer (Algorithm 2).
     """
@@ -146,13 +147,13 @@ class VeRAAdapter(DropoutAdapter):
 
     @property
     def mean(self) -> tuple[Tensor, Tensor]:
-        """A (d, p, r) and d (p, r) of the mean latent."""
+        """A (w, p, r) and d (p, r) of the mean latent."""
         return self.shared.A, self.d
 
     def latent(self, x: Tensor, target_index: list[int]) -> Tensor:
-        """Return x A ⊙ d (n, t, p, r) of p targets, for x (n, t, d)."""
+        """Return x A ⊙ d (n, t, p, r) of p targets, for x (n, t, w)."""
         A, d = self.mean
-        A = select(A, 1, self.shared.pairs(target_index))  # (d, p or 1, r)
+        A = select(A, 1, self.shared.pair_index(target_index))  # (w, p or 1, r)
         return products(x, A) * select(d, 0, target_index)
 
     def add_latent(
@@ -161,17 +162,17 @@ class VeRAAdapter(DropoutAdapter):
         """Return y + α (z B ⊙ b).
 
         Args:
-            y: (n, t, q, d), the q projections of one linear layer.
+            y: (n, t, q, w), the q projections of one linear layer.
             z: (n, t, p, r), of the p targets among them.
             target_index: Their indices in B and b.
             output_index: Their indices in y.
         """
-        B = select(self.shared.B, 0, self.shared.pairs(target_index)).to(y.dtype)
-        B = B.expand(len(target_index), -1, -1)  # (p, r, d)
+        B = select(self.shared.B, 0, self.shared.pair_index(target_index)).to(y.dtype)
+        B = B.expand(len(target_index), -1, -1)  # (p, r, w)
         scale = (self.method.alpha * select(self.b, 0, target_index)).to(y.dtype)  # α b
 
         def add(i: int, y_i: Tensor) -> Tensor:
-            # z B ⊙ α b, (n, t, d)
+            # z B ⊙ α b, (n, t, w)
             return torch.addcmul(y_i, z[:, :, i].to(y.dtype) @ B[i], scale[i])
 
         return change_at(y, output_index, add)
@@ -179,12 +180,12 @@ class VeRAAdapter(DropoutAdapter):
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
-        """Return W + α (A diag(d) B diag(b))ᵀ (p, d, d), and the biases."""
+        """Return W + α (A diag(d) B diag(b))ᵀ (p, w, w), and the biases."""
         target_index, output_index = self.matching(projections)
         A, d = self.mean
-        pairs = self.shared.pairs(target_index)
-        # (d, p or 1, r), (p, r), (p or 1, r, d) and (p, d)
+        pairs = self.shared.pair_index(target_index)
+        # (w, p or 1, r), (p, r), (p or 1, r, w) and (p, w)
         factors = A[:, pairs], d[target_index], self.shared.B[pairs], self.b[target_index]
-        change = self.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", *factors)
+        change = self.method.alpha * torch.einsum("wpr,pr,prv,pv->pvw", *factors)
         weight[output_index] += change.to(weight.dtype)
         return weight, bias

@@ -61,13 +61,13 @@ def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
     Args:
         root: Folder of the data sets.
         name: The new data set's name.
-        source: Folder of the pictures, as `split` takes it.
+        source: Folder of the pictures, as `read_and_split` takes it.
 
     Returns:
         The manifest, as `tasks.read_manifest` does.
 
     Raises:
-        InputError: As `split`; or the name is in use, or cannot name a folder of results.
+        InputError: As `read_and_split`; or the name is in use, or cannot name a folder of results.
     """
     if name in TASKS:
         raise InputError(
@@ -87,7 +87,7 @@ def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
             raise InputError(
                 f"{folder} exists and is no data set that --data-set wrote: choose another name"
             )
-        table, manifest = split(source)
+        table, manifest = read_and_split(source)
         split_files = _split_files(table, manifest["classes"])
         manifest["lists_sha256"] = files.digest([manifest["source"], split_files])
         if manifest != before:
@@ -121,19 +121,19 @@ def _write(folder: Path, split_files: dict[str, str], manifest: dict[str, Any]) 
     partial.rename(folder)
 
 
-def split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+def read_and_split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Read pictures and draw the splits that `source` does not give, per class, by content.
 
     Copies of a picture stay together.
 
     Returns:
-        The table of `read` with all splits, and the manifest without "lists_sha256".
+        The table of `list_pictures` with all splits, and the manifest without "lists_sha256".
 
     Raises:
-        InputError: As `read`; or there are fewer than two classes, a class without training
-            pictures, or equal pictures with different labels or in two splits.
+        InputError: As `list_pictures`; or there are fewer than two classes, a class without
+            training pictures, or equal pictures with different labels or in two splits.
     """
-    table, left_out = read(source)
+    table, left_out = list_pictures(source)
     pictures_sha256 = _digest(table)  # before splits are drawn
     classes = sorted(set(table.label))
     if len(classes) < 2:
@@ -209,7 +209,7 @@ def _require_equal_pictures_together(source: str | Path, table: pd.DataFrame) ->
             raise InputError(f"{source} has equal pictures {where} ({paths}): keep one of each")
 
 
-def read(source: str | Path) -> tuple[pd.DataFrame, int]:
+def list_pictures(source: str | Path) -> tuple[pd.DataFrame, int]:
     """List the pictures of a folder, and read their contents.
 
     Rows stand in the order of contents, which the names of files and classes do not change: the
@@ -284,11 +284,11 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _read_contents(folder: Path, rows: list[Row]) -> pd.DataFrame:
-    """Return the table of `read`. The store keeps contents until a file changes."""
+    """Return the table of `list_pictures`. The store keeps contents until a file changes."""
     table = pd.DataFrame(sorted(rows), columns=["path", "label", "split"], dtype=object)
     paths = [folder.resolve() / path for path in table.path]
     states = [[str(path), *store.file_state(path)] for path in paths]
-    key = ["contents", decoding.DECODER, PIL.__version__, states]
+    key = ["contents", decoding.DECODER_VERSION, PIL.__version__, states]
     contents = store.cached(key, lambda: decoding.map_in_threads(_content, paths, "checking"))
     content, pixels, one_colour = zip(*contents, strict=True)
     # Files with equal pixels are copies, whatever their format: they share one content.

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from pvera.errors import InputError, as_input_error
 
 #: Raised whenever `decode` gives other pixels: the store then decodes again.
-DECODER = 2
+DECODER_VERSION = 2
 #: Errors or names that a message lists.
 LISTED = 10
 

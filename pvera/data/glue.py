@@ -86,7 +86,7 @@ COLA = TextTask(
 GLUE = {task.name: task for task in (RTE, MRPC, COLA)}
 
 
-def read(file: str | Path, task: TextTask) -> pd.DataFrame:
+def read_tsv(file: str | Path, task: TextTask) -> pd.DataFrame:
     """Read the texts of a TSV file in its order.
 
     Raises:
@@ -113,8 +113,8 @@ def read(file: str | Path, task: TextTask) -> pd.DataFrame:
     return table[list(task.texts)].assign(label=numbers)
 
 
-def encode(texts: pd.DataFrame, task: TextTask) -> str:
-    """Return the content of a TSV file that `read` reads; texts have no tabs and line breaks."""
+def to_tsv(texts: pd.DataFrame, task: TextTask) -> str:
+    """Return the content of a TSV file for `read_tsv`; texts have no tabs and line breaks."""
     labels = texts.label.map(task.classes.__getitem__)
     table = texts.assign(**{task.label: labels}).reindex(columns=list(task.columns), fill_value="")
     return table.to_csv(
@@ -134,13 +134,13 @@ def load_split(root: str | Path, name: str, split: str) -> pd.DataFrame:
         split: "train", "validation" or "test".
 
     Raises:
-        InputError: As `read`.
+        InputError: As `read_tsv`.
     """
     task = GLUE[name]
     folder = Path(root) / task.title
     if split == "test":
-        return read(folder / "dev.tsv", task)
-    texts = read(folder / "train.tsv", task)
+        return read_tsv(folder / "dev.tsv", task)
+    texts = read_tsv(folder / "train.tsv", task)
     order = np.random.default_rng(0).permutation(len(texts))
     cut = round(0.8 * len(texts))
     return texts.iloc[order[:cut] if split == "train" else order[cut:]]

@@ -40,7 +40,7 @@ class ImageSplit:
 
     def first(self, count: int) -> "ImageSplit":
         """Return the first `count` images."""
-        key = f"{self.key}, first {count}"
+        key = f"{self.key}, first {count}" if self.key else ""
         return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
 
     def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> "ImageData":
@@ -118,7 +118,7 @@ def list_split(root: str | Path, name: str, split: str, size: int) -> tuple[dict
     """
     folder = Path(root) / name
     label_of = read_split_file(folder, split, find_task(name, root).classes)
-    decoder = f"decoder {decoding.DECODER}, {size}, Pillow {PIL.__version__}\n"
+    decoder = f"decoder {decoding.DECODER_VERSION}, {size}, Pillow {PIL.__version__}\n"
     digest = hashlib.sha256(decoder.encode())
     for path, label in label_of.items():
         digest.update(f"{path} {label} {store.file_state(folder / path)}\n".encode())

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +131,8 @@ def load_for_job(
     frozen.model.to(device)
     loaded = _load_data(*source.data_key(names, splits))
     data = []
-    for split, name in zip(loaded, cycle(splits)):
+    split_names = splits * (len(loaded) // len(splits))  # of each data set in turn
+    for split, name in zip(loaded, split_names, strict=True):
         data.append(split.data(frozen, torch.device(device), in_memory=name != "test"))
     return frozen, data
 

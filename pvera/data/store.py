@@ -27,7 +27,7 @@ from pvera.data.decoding import UndecodedImages
 from pvera.errors import InputError, as_input_error, catch_os_errors
 
 #: The environment variable that names the folder of the cache.
-CACHE = "PVERA_CACHE"
+CACHE_VARIABLE = "PVERA_CACHE"
 #: Images that are decoded, or hashed, at once: 39 MB at 224 pixels.
 CHUNK = 256
 
@@ -35,7 +35,7 @@ CHUNK = 256
 def store_folder() -> Path:
     """Return the store's folder."""
     checkout = Path(__file__).resolve().parents[2]
-    return Path(os.environ.get(CACHE) or checkout / ".cache" / "pvera") / "store"
+    return Path(os.environ.get(CACHE_VARIABLE) or checkout / ".cache" / "pvera") / "store"
 
 
 def file_state(file: Path) -> list[int]:
@@ -83,7 +83,9 @@ def decoded(key: str, undecoded: UndecodedImages) -> np.memmap:
     """
     file = store_folder() / f"{key}.npy"
     split = file.stem.rpartition("-")[0]
-    with catch_os_errors(f"decoded images to {store_folder()} ({CACHE} names another folder)"):
+    with catch_os_errors(
+        f"decoded images to {store_folder()} ({CACHE_VARIABLE} names another folder)"
+    ):
         file.parent.mkdir(parents=True, exist_ok=True)
         # Another process may be decoding the same split.
         with FileLock(file.with_name(f"{split}.lock")):

@@ -18,10 +18,10 @@ RECORD = "vtab-1k.json"
 #: The paper's 19 data sets.
 NAMES = tuple(task.name for task in TASKS.values() if task.suite == "vtab")
 #: Images of the splits that are used in training.
-TRAINING = {"train800": 800, "val200": 200}
+TRAINING_COUNTS = {"train800": 800, "val200": 200}
 #: Classes that the 1,000 training images show where these are not all: of SUN397, 309 in train800
 #: and 136 in val200.
-SHOWN = {"sun397": 325}
+TRAINING_CLASSES = {"sun397": 325}
 #: Data sets whose originals are stored without loss. Originals of the others are JPEG files, as in
 #: both copies.
 LOSSLESS_ORIGINALS = (
@@ -70,13 +70,15 @@ def check(root: str | Path, name: str, images: bool = True) -> list[Finding]:
             reason = str(error).replace(f"{folder}{os.sep}", "")
             findings.append(Finding(f"{split}: {reason}"))
             continue
-        expected = TRAINING.get(split, TASKS[name].test_images)
+        expected = TRAINING_COUNTS.get(split, TASKS[name].test_images)
         if len(labels[split]) != expected:
             text = f"{split}: {len(labels[split])} images, not {expected}"
             findings.append(Finding(text, acceptable=True))
 
     findings += _check_classes(name, labels)
-    for split, label_of in labels.items() if images else ():
+    if not images:
+        return findings
+    for split, label_of in labels.items():
         missing = [path for path in label_of if not (folder / path).is_file()]
         if missing:
             text = f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}"
@@ -88,8 +90,11 @@ def _check_classes(name: str, labels: dict[str, dict[str, int]]) -> list[Finding
     """Compare the classes that the splits show, from the label of each image per split."""
     seen: dict[str, set[int]] = {"training": set(), "test": set()}
     for split, label_of in labels.items():
-        seen["training" if split in TRAINING else "test"].update(label_of.values())
-    expected = {"training": SHOWN.get(name, TASKS[name].classes), "test": TASKS[name].classes}
+        seen["training" if split in TRAINING_COUNTS else "test"].update(label_of.values())
+    expected = {
+        "training": TRAINING_CLASSES.get(name, TASKS[name].classes),
+        "test": TASKS[name].classes,
+    }
     findings = []
     for part, classes in seen.items():
         if len(classes) < expected[part]:

@@ -112,11 +112,11 @@ def _write(
         config["modules_to_save"] = ["head"]
         tensors |= {f"{peft_folder.PREFIX}head.{name}": tensor for name, tensor in head.items()}
 
-    peft_folder.write(folder / peft_folder.TENSORS, tensors)
+    peft_folder.write_tensors(folder / peft_folder.TENSORS, tensors)
     (folder / peft_folder.HEAD).unlink(missing_ok=True)  # of an earlier adapter
     if head and not inside:
         metadata = {"pool": model.pool} if reads_text(backbone) else {}
-        peft_folder.write(folder / peft_folder.HEAD, head, **metadata)
+        peft_folder.write_tensors(folder / peft_folder.HEAD, head, **metadata)
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     write_atomically(folder / peft_folder.CONFIG, text)
 
@@ -168,8 +168,8 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     shared: Any = member.shared
     count = len(method.targets)
     is_fused = len(layers[0].projections) == 1
-    block_of, output_index, outputs = _vera_blocks(method, is_fused)
-    blocks = len(output_index)
+    layout = _vera_blocks(method, is_fused)
+    blocks = len(layout.output_of)
 
     # PEFT has no fixed σ, and a separate λ_d has no noise in other targets' blocks: it holds the
     # mean.
@@ -180,7 +180,7 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]
     A = A.expand(-1, -1, blocks, -1)  # (d, halves, blocks, r)
     B = shared.B.expand(blocks, -1, -1)  # (blocks, r, d)
-    pair = {"A": A.flatten(1).T, "B": _blocks(B, output_index, outputs)}
+    pair = {"A": A.flatten(1).T, "B": _blocks(B, layout.output_of, layout.outputs)}
 
     modules: ModuleTensors = {}
     for adapted in _adapted(layers, member):
@@ -188,9 +188,9 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
         target_index = adapted.target_index
         d = adapter.d.reshape(-1, count, method.rank)[:halves]  # (halves, p, r)
         lambda_d = d.new_zeros(halves, blocks, method.rank)
-        lambda_d[:, [block_of[i] for i in target_index]] = d[:, target_index]
+        lambda_d[:, [layout.block_of[i] for i in target_index]] = d[:, target_index]
         b = method.alpha * adapter.b[target_index]
-        zeros = b.new_zeros(outputs, member.dim)
+        zeros = b.new_zeros(layout.outputs, member.dim)
         modules[adapted.linear] = {
             f"{key}_lambda_d": lambda_d.flatten(),
             f"{key}_lambda_b": _rows(b, adapted.output_index, zeros),
@@ -202,16 +202,26 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     return Export(config, modules, tensors)
 
 
-def _vera_blocks(method: Any, is_fused: bool) -> tuple[list[int], list[int], int]:
-    """Return each target's block of A' and B', each block's output, and the number of outputs."""
+class Blocks(NamedTuple):
+    """Where A' and B' hold what belongs to a target, for one linear layer."""
+
+    #: The block of each target.
+    block_of: list[int]
+    #: The output of each block.
+    output_of: list[int]
+    #: The number of outputs.
+    outputs: int
+
+
+def _vera_blocks(method: Any, is_fused: bool) -> Blocks:
     targets = method.targets
     own_blocks = list(range(len(targets)))
     if is_fused:
         # The targets read different blocks of A' and write different outputs.
-        return own_blocks, ["qkv".index(letter) for letter in targets], 3
+        return Blocks(own_blocks, ["qkv".index(letter) for letter in targets], outputs=3)
     # A separate layer has one output, and a block of its own if its pair is its own.
     block_of = own_blocks if method.pair == "position" else [0] * len(targets)
-    return block_of, [0] * (max(block_of) + 1), 1
+    return Blocks(block_of, [0] * (max(block_of) + 1), outputs=1)
 
 
 def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
@@ -223,6 +233,11 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
             "PEFT's DoRA has no norms over the output dimension, as the official code has: use "
             'DoRA(norm="input")'
         )
+    # A fused layer holds the parts of all targets, a separate one that of one.
+    is_fused = len(layers[0].projections) == 1
+    rank = method.rank * (len(method.targets) if is_fused else 1)
+    first: Any = member.layers[0]
+    alpha = first.scale * rank
     modules: ModuleTensors = {}
     for adapted in _adapted(layers, member):
         adapter = adapted.adapter
@@ -240,8 +255,6 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
             norms = weights.to(adapter.m).norm(dim=2)
             tensors["lora_magnitude_vector"] = _rows(adapter.m[target_index], output_index, norms)
         modules[adapted.linear] = tensors
-        rank = len(target_index) * method.rank  # equal in all modules
-        alpha = adapter.scale * rank
     config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "use_dora": is_dora}
     return Export(config, modules, {})
 

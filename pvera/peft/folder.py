@@ -46,7 +46,7 @@ MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
 #: or a mean.
 HEADS = {"head": r"blocks\.", "classifier": r"(vit|encoder\.encoder)\."}
 #: Numbers in the configuration that are read here, with PEFT's defaults.
-NUMBERS: dict[str, dict[str, int]] = {
+DEFAULTS: dict[str, dict[str, int]] = {
     "PVERA": {"r": 256, "projection_prng_key": 0},
     "VERA": {"r": 256, "projection_prng_key": 0},
     "LORA": {"r": 8, "lora_alpha": 8},
@@ -54,7 +54,7 @@ NUMBERS: dict[str, dict[str, int]] = {
 }
 #: Options that are read here, or change nothing that is computed from the tensors, such as those
 #: of an initialisation.
-READ = {
+KNOWN_OPTIONS = {
     "auto_mapping",
     "corda_config",
     "ensure_weight_tying",
@@ -76,7 +76,7 @@ READ = {
     "use_rslora",
 }
 #: Options with the values that can be read: other initialisations change the frozen weights.
-VALUES = {
+ALLOWED_VALUES = {
     "bias": (None, "none"),
     "init_lora_weights": (None, True, False, "gaussian", "orthogonal", "eva"),
 }
@@ -167,17 +167,17 @@ def require_calls(layers: list[EncoderLayer]) -> None:
         )
 
 
-def write(file: Path, tensors: Mapping[str, Tensor], **metadata: str) -> None:
+def write_tensors(file: Path, tensors: Mapping[str, Tensor], **metadata: str) -> None:
     """Write tensors to a safetensors file, in fp32."""
     in_fp32 = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
     write_atomically(file, save(in_fp32, metadata={"format": "pt", **metadata}))
 
 
-def read(path: str | Path) -> AdapterFolder:
+def read_folder(path: str | Path) -> AdapterFolder:
     """Read an adapter folder; tensors in fp32.
 
     Raises:
-        InputError: A file is missing or damaged, the method is not one of `NUMBERS`, an option may
+        InputError: A file is missing or damaged, the method is not one of `DEFAULTS`, an option may
             change what PEFT computes, a number is out of range, or a tensor holds NaN or belongs
             neither to queries, keys, values and the MLP's last layer nor to one head.
     """
@@ -213,25 +213,27 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or "peft_type" not in config:
         raise InputError(f"{file} is no configuration of PEFT")
     kind = config["peft_type"]
-    if kind not in list(NUMBERS):  # a list: the kind may be of any type
-        raise InputError(f"{path} holds {kind}: only {', '.join(NUMBERS)} can be read")
+    if kind not in list(DEFAULTS):  # a list: the kind may be of any type
+        raise InputError(f"{path} holds {kind}: only {', '.join(DEFAULTS)} can be read")
 
     for option, value in config.items():
         if not _is_readable(option, value):
             advice = ADVICE.get(option, "")
             raise InputError(f"{path}: {option}={value!r} has no counterpart here{advice}")
-    for option, default in NUMBERS[kind].items():
+    for option, default in DEFAULTS[kind].items():
         value = config.setdefault(option, default)
-        if not isinstance(value, (int, float)) or not value >= 0:  # also NaN
-            raise InputError(f"{file}: {option} must be a number from 0, not {value!r}")
+        kinds = (int, float) if option == "lora_alpha" else int
+        if not isinstance(value, kinds) or not value >= 0:  # also NaN
+            number = "number" if option == "lora_alpha" else "whole number"
+            raise InputError(f"{file}: {option} must be a {number} from 0, not {value!r}")
     return config
 
 
 def _is_readable(option: str, value: Any) -> bool:
-    if option in VALUES:
-        return value in VALUES[option]
+    if option in ALLOWED_VALUES:
+        return value in ALLOWED_VALUES[option]
     is_on = value is True or (isinstance(value, (dict, list)) and len(value) > 0)
-    return option in READ or not is_on
+    return option in KNOWN_OPTIONS or not is_on
 
 
 def _add_tensor(folder: AdapterFolder, match: re.Match, tensor: Tensor) -> None:

@@ -18,7 +18,7 @@ from pvera.encoders import EncoderLayer, class_name, encoder_layers
 from pvera.errors import InputError
 from pvera.features import reads_text
 from pvera.model import AdaptedModel, adapt
-from pvera.peft.folder import AdapterFolder, read, require_calls
+from pvera.peft.folder import AdapterFolder, read_folder, require_calls
 
 #: Classes of text encoders, and names inside a model's text encoder or decoder.
 _TEXT = re.compile(r"TextModel|\.attention\.self\.|\b(text_model|decoder)\.")
@@ -54,7 +54,7 @@ def import_peft(
         InputError: The adapter is refused (docs/peft.md), or belongs to another backbone, or the
             folder holds no fitting head. The backbone is unchanged.
     """
-    adapter = read(folder)
+    adapter = read_folder(folder)
     layers = encoder_layers(backbone)
     require_calls(layers)
     _require_same_kind(adapter, backbone)

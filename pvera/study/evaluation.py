@@ -199,7 +199,7 @@ def evaluate(adapter: SavedAdapter, data: DataSet, samples: int | None = None) -
 
 def _install(adapter: SavedAdapter, data: DataSet) -> None:
     # Checked before it replaces another folder of this name.
-    require_unseen(adapter.record, custom.split(data.source)[1], data.name)
+    require_unseen(adapter.record, custom.read_and_split(data.source)[1], data.name)
     manifest = custom.install(data.root, data.name, data.source)
     print(custom.describe(data.name, manifest), flush=True)
 

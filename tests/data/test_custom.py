@@ -71,7 +71,7 @@ def test_split_and_order_follow_from_content_alone(pictures, copy, tmp_path):
         shutil.copy(file, folder / f"{number:03}{file.suffix}")
     shutil.rmtree(copy / "coffee")
     sources = {"as is": pictures, "renamed": tmp_path / "renamed", "fewer": copy}
-    tables = {name: custom.split(source)[0] for name, source in sources.items()}
+    tables = {name: custom.read_and_split(source)[0] for name, source in sources.items()}
     assert tables["as is"].drop(columns="path").equals(tables["renamed"].drop(columns="path"))
     parts = {
         name: table[table.label == "rocket"].set_index("content").split
@@ -149,7 +149,7 @@ def test_folders_of_file_servers_are_no_classes(copy):
         shutil.copytree(copy / "test/cat", above / name)
     shutil.copy(copy / "test/cat/exif14.JPG", copy / "test/._exif14.JPG")
     (copy / "test/notes.txt").write_text("a cat")
-    described = custom.split(copy)[1]
+    described = custom.read_and_split(copy)[1]
     assert described["classes"] == CLASSES
     assert described["left_out"] == picture_folders.find_pictures(copy)[1] == 1
 
@@ -165,9 +165,9 @@ def test_folders_of_the_system_may_be_closed(copy, monkeypatch):
         return iterdir(folder)
 
     monkeypatch.setattr(Path, "iterdir", closed)
-    refused(lambda: custom.split(copy), "dog cannot be read: [Errno 13]")
+    refused(lambda: custom.read_and_split(copy), "dog cannot be read: [Errno 13]")
     (copy / "dog").rmdir()
-    assert custom.split(copy)[1]["left_out"] == 0
+    assert custom.read_and_split(copy)[1]["left_out"] == 0
 
 
 @pytest.mark.parametrize("name", ["café", "\u212b"], ids=["accent", "sign of Ångström"])
@@ -176,7 +176,7 @@ def test_a_class_is_one_in_all_forms_of_unicode(name, copy):
     splits_of(copy, "train", "val", "test")
     for part, form in {"train": "NFC", "val": "NFD", "test": "NFD"}.items():
         (copy / part / "cat").rename(copy / part / unicodedata.normalize(form, name))
-    table, described = custom.split(copy)
+    table, described = custom.read_and_split(copy)
     assert (
         len(described["classes"]) == 4
         and unicodedata.normalize("NFC", name) in described["classes"]
@@ -192,7 +192,7 @@ def test_pictures_are_equal_by_their_pixels(copy):
     grey.save(copy / "cat/twin.bmp")
     colour.transpose(Image.Transpose.ROTATE_180).save(copy / "cat/twin1.png", exif=turned)
     Image.merge("RGBA", (*colour.split(), alpha)).save(copy / "cat/twin2.png")
-    table, described = custom.split(copy)
+    table, described = custom.read_and_split(copy)
     assert described["alike"] == 3 and custom.describe("mine", described).endswith(
         "; with the pixels of another: 3"
     )
@@ -200,7 +200,7 @@ def test_pictures_are_equal_by_their_pixels(copy):
     assert len(alike) == 4 and alike.split.nunique() == 1, "they stay in one split"
     splits_of(copy, "train", "val", "test")
     with pytest.raises(InputError, match="equal pictures in two splits .test/cat/"):
-        custom.split(copy)
+        custom.read_and_split(copy)
 
 
 def test_pictures_of_nearly_one_colour_are_counted(copy):
@@ -211,7 +211,7 @@ def test_pictures_of_nearly_one_colour_are_counted(copy):
     drawn = Image.fromarray(source.integers(256, size=(40, 40), dtype=np.uint8))
     black = Image.new("L", drawn.size)
     Image.merge("RGBA", (black, black, black, drawn)).save(copy / "rocket/alpha.png")
-    described = custom.split(copy)[1]
+    described = custom.read_and_split(copy)[1]
     assert custom.describe("mine", described).endswith("; given splits: none; nearly one colour: 2")
 
 
@@ -293,7 +293,7 @@ def test_what_a_killed_installation_left_is_taken_up(pictures, tmp_path):
 
 
 def test_of_two_installations_at_once_one_waits(pictures, tmp_path, monkeypatch):
-    custom.split(pictures)  # whose digests the store keeps
+    custom.read_and_split(pictures)  # whose digests the store keeps
     write, writing, written = custom.files.write_atomically, threading.Event(), []
 
     def slowly(file, content):
@@ -428,7 +428,8 @@ def test_analyses_and_tables_take_own_pictures(pictures, copy, tmp_path, in_proc
     for script in ("train", "analyse"):
         scripts.execute(script, *options(tmp_path, *names))
     root = tmp_path / "results"
-    assert uncertainty.datasets(analyses.load_uncertainty(root, "own")) == ["again", "photos"]
+    runs = uncertainty.ordered(analyses.load_uncertainty(root, "own"))
+    assert [run.record["dataset"] for run in runs] == ["again", "photos"]
     assert results.load_runs(root, "own", "latents") and results.load_runs(
         root, "own", "out_of_distribution"
     )

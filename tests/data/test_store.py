@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import resource
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ COUNT = 45
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A data set `digits` with COUNT images in each split, and a store that decodes 20 at once."""
-    monkeypatch.setenv(store.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(store.CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(store, "CHUNK", 20)
     source = np.random.default_rng(0)
     for split in split_files.SPLIT_FILES:
@@ -156,7 +157,10 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(store, "copy_images", forbidden)
         assert inputs.digest(loaded) == expected.hexdigest(), "it is kept"
-    monkeypatch.setenv(store.CACHE, "/dev/null/cache")
+    unkeyed = [replace(split, key="") for split in loaded]
+    first, last = (inputs.digest([split.first(2) for split in unkeyed[i:]]) for i in (0, 1))
+    assert first != last and unkeyed[0].first(2).key == ""
+    monkeypatch.setenv(store.CACHE_VARIABLE, "/dev/null/cache")
     assert store.cached(["about"], lambda: "value") == "value"
 
 
@@ -177,7 +181,7 @@ def test_keys_tell_all_that_a_split_depends_on(root, monkeypatch):
     assert [key in first for key in keys()] == [True, True, False]
     (root / "digits/test.txt").write_text(lists)
     assert load(root).first(5).key not in first and not {*first} & {*keys(8)}
-    monkeypatch.setattr(decoding, "DECODER", decoding.DECODER + 1)
+    monkeypatch.setattr(decoding, "DECODER_VERSION", decoding.DECODER_VERSION + 1)
     assert not {*first} & {*keys()}
 
 

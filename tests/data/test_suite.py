@@ -35,7 +35,7 @@ def test_four_tasks_of_each_category():
 def test_the_published_pixels_and_their_masks(name):
     """Means inside and outside a mask explain more of its image than those of another mask."""
     recipe, parts, task = suite.SYNTHETIC_TASKS[name], made(name), tasks.find_task(name)
-    assert suite.digest(parts) == suite.SHA256[name]
+    assert suite.pixels_sha256(parts) == suite.SHA256[name]
     assert (task.test_images, task.classes) == (len(parts["test"].labels), len(recipe.classes))
     seen = [{image.tobytes() for image in part.images} for part in parts.values()]
     assert len(set().union(*seen)) == sum(map(len, seen)), "no image occurs in two splits"
@@ -73,7 +73,7 @@ def test_digests_tell_splits_labels_and_pixels_apart():
         suite.SyntheticSplit(images, np.array([1, 0])),
     )
     changed = [parts | {split: other} for split in parts for other in others]
-    assert len({suite.digest(these) for these in (parts, *changed)}) == 1 + 3 * 2
+    assert len({suite.pixels_sha256(these) for these in (parts, *changed)}) == 1 + 3 * 2
 
 
 def test_script_makes_one_task_once_and_nothing_for_bad_input(tmp_path, capsys, monkeypatch):
@@ -89,6 +89,6 @@ def test_script_makes_one_task_once_and_nothing_for_bad_input(tmp_path, capsys, 
         split: suite.SyntheticSplit(part.images, part.labels)
         for split, part in zip(suite.COUNTS, read, strict=True)
     }
-    assert suite.digest(parts) == suite.SHA256["counting"]
+    assert suite.pixels_sha256(parts) == suite.SHA256["counting"]
     monkeypatch.setattr(suite, "write", None)  # what is there stays
     assert scripts.outcome("make_suite", capsys, *arguments) == (0, f"1 tasks in {tmp_path}\n", "")

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(store.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(store.CACHE_VARIABLE, str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_lists_show_all_classes(tmp_path, name):
     (tmp_path / name).mkdir()
     first, second = CLASSES[name]
     classes = tasks.find_task(name).classes
-    counts = vtab.TRAINING | {"test": 400}
+    counts = vtab.TRAINING_COUNTS | {"test": 400}
     for split, labels in {"train800": first, "val200": second, "test": range(classes)}.items():
         lines = [f"{split}/{i} {labels[i % len(labels)]}\n" for i in range(counts[split])]
         (tmp_path / name / f"{split}.txt").write_text("".join(lines))
@@ -136,7 +136,7 @@ def test_lists_show_all_classes(tmp_path, name):
         tmp_path / name / "test.txt",
         lambda lines: [line.replace(f" {classes - 1}\n", " 0\n") for line in lines],
     )
-    for split in vtab.TRAINING:
+    for split in vtab.TRAINING_COUNTS:
         edit(
             tmp_path / name / f"{split}.txt",
             lambda lines: [line.replace(f" {seen - 1}\n", " 0\n") for line in lines],

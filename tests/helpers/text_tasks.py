@@ -51,7 +51,7 @@ def write(root: Path, names=tuple(glue.GLUE)) -> None:
     for name in names:
         for split in ("train", "dev"):
             path = root / glue.GLUE[name].title / f"{split}.tsv"
-            write_atomically(path, glue.encode(make(name, split), glue.GLUE[name]))
+            write_atomically(path, glue.to_tsv(make(name, split), glue.GLUE[name]))
 
 
 def write_encoder(folder: Path, words: Sequence[str] = WORDS) -> Path:

@@ -441,7 +441,7 @@ def test_numbers_that_the_configuration_lacks_are_peft_s_defaults(tmp_path, imag
 @pytest.mark.parametrize(
     "name, option, values",
     [
-        ("lora", "r", [None, "8", {}]),
+        ("lora", "r", [None, "8", {}, 4.0]),
         ("pvera", "r", [None]),
         ("lora", "lora_alpha", [None, "8", -1, float("nan")]),
         ("vera redrawn", "projection_prng_key", [None, "7"]),
@@ -451,7 +451,8 @@ def test_numbers_that_are_none(tmp_path, name, option, values):
     saved(configurations(SEPARATE)[name], tmp_path, "transformers")
     for value in values:
         set_options(tmp_path, **{option: value})
-        message = f"adapter_config.json: {option} must be a number from 0, not {value!r}"
+        number = "number" if option == "lora_alpha" else "whole number"
+        message = f"adapter_config.json: {option} must be a {number} from 0, not {value!r}"
         refused(tmp_path, message, num_classes=3)
 
 

@@ -140,6 +140,13 @@ def test_ties_of_the_predicted_class(scores, expected):
     assert estimates.predicted.tolist() == [expected]
 
 
+def test_estimates_of_a_tensor_that_numpy_cannot_read():
+    scores = torch.tensor([[[0.75, 0.25]], [[0.5, 0.5]]])
+    expected = uncertainty.estimate(scores.numpy(), np.array([0]))
+    learned = scores.bfloat16().requires_grad_()  # as on a GPU, asarray() refuses it
+    assert uncertainty.estimate(learned, np.array([0])) == expected
+
+
 @given(st.integers(2, 9), st.integers(1, 5), st.integers(2, 6), st.integers(0, 2**32 - 1))
 def test_against_scipy_and_a_loop(k, n, classes, seed):
     source = np.random.default_rng(seed)

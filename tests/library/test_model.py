@@ -3,17 +3,19 @@
 import copy
 import weakref
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 import torch
+from families import make
 from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
 import pvera
 from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA
-from pvera.adapters.base import Adapter
+from pvera.adapters.base import HOOK_POINTS, Adapter, Method, select
 
 #: Three members each, with unequal hyperparameters where the method has any.
 GRIDS = {
@@ -101,6 +103,85 @@ def test_a_grid_of_a_method_that_leaves_the_first_layer_alone(images):
     torch.testing.assert_close(grid.eval()(images), alone, rtol=0, atol=1e-5)
     with pytest.raises(InputError, match="must adapt the same places"):
         adapted([Late(rank=2), LoRA(rank=2)], seed=[0, 0])
+
+
+class Shift(Adapter):
+    """One hook point, which adds one, and no merge."""
+
+    def __init__(self, point):
+        super().__init__()
+        last = 1 if point == "project" else -1
+        setattr(self, point, lambda *arguments: arguments[last] + 1)
+
+
+@dataclass(frozen=True)
+class ShiftMethod(Method):
+    title = "Shift"
+    point: str = "after_mlp"
+
+    def adapter(self, layer, index, shared, seed):
+        return Shift(self.point)
+
+
+@pytest.mark.parametrize("point", HOOK_POINTS)
+def test_an_adapter_that_has_no_merge_is_not_merged(point, images):
+    model = adapted(ShiftMethod(point)).eval()
+    expected = model(images)
+    with pytest.raises(InputError, match="Shift is not linear and cannot be merged"):
+        model.merge_()
+    with model.inference():
+        torch.testing.assert_close(model(images), expected)
+
+
+@pytest.mark.parametrize("point", ["parallel", "parallel_scaled"])
+def test_a_parallel_branch_needs_a_norm_before_the_mlp(point):
+    with pytest.raises(InputError, match="Shift needs a LayerNorm before the MLP"):
+        pvera.adapt(make("BertModel"), ShiftMethod(point), CLASSES)
+
+
+class Both(Adapter):
+    """A branch parallel to the MLP, and queries that are not those of position embeddings."""
+
+    def project(self, x, y, projections):
+        return y + 1
+
+    def project_position_embeddings(self, x, y, projections):
+        raise AssertionError("a ViT projects none")
+
+    def parallel(self, x, y):
+        return y + x
+
+
+class BothMethod(Method):
+    title = "Both"
+
+    def adapter(self, layer, index, shared, seed):
+        return Both()
+
+
+def test_an_error_inside_a_layer_leaves_the_next_pass_right(images):
+    model = adapted(BothMethod()).eval()
+    expected = model(images)
+    handle = model.encoder_layers[0].mlp.register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model(images)
+    handle.remove()
+    assert torch.equal(model(images), expected)
+
+
+def test_members_are_merged_one_after_the_other():
+    model = adapted(GRIDS["lora"], seed=[0, 1, 2]).eval()
+    model.active = [0]
+    assert model.merge_() is model.merge_()
+    model.active = [1]
+    with pytest.raises(RuntimeError, match="holds another member: call unmerge_"):
+        model.merge_()
+
+
+def test_select_keeps_the_order_of_its_index():
+    letters = torch.arange(6).view(2, 3)
+    for index in ([2, 1, 0], [0, 1, 2], [1], [2, 0]):
+        assert torch.equal(select(letters, 1, index), letters[:, index])
 
 
 def test_one_member_of_a_grid_can_be_merged(images):

@@ -208,7 +208,7 @@ def checkpointing(key):
         )
         saving.gradient_checkpointing_enable()
         calls: list = []
-        saving.encoder_layers[0].layer.register_forward_pre_hook(
+        saving.encoder_layers[0].block.register_forward_pre_hook(
             lambda *_, calls=calls: calls.append(1)
         )
         inputs = make_inputs(plain.backbone)

@@ -132,7 +132,7 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
 @pytest.fixture
 def profile(tmp_path, monkeypatch):
     """On weights in a file; the store is the test's own."""
-    monkeypatch.setenv(store.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(store.CACHE_VARIABLE, str(tmp_path / "cache"))
     state = backbones.load("tiny").model.state_dict()
     safetensors.torch.save_file(state, tmp_path / "mine.safetensors")
     return make_profile(

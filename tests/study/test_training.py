@@ -16,7 +16,6 @@ from pvera import PVeRA
 from pvera.adapters.pvera import PVeRAAdapter
 from pvera.backbones import Backbone
 from pvera.data.image_splits import ImageData, ImageSplit
-from pvera.hooks import training_attention
 from pvera.study import training
 from pvera.study.protocol import CORRECTED
 from pvera.study.training import MemberConfig, TrainingConfig, fit
@@ -315,6 +314,6 @@ def test_trained_weights_are_never_a_stale_copy(backbone, splits):
 )
 def test_attention_of_short_sequences_is_plain_in_half_precision(side, precision, plain):
     vit = timm.create_model("vit_tiny_patch16_224", depth=2, img_size=side, num_classes=0)
-    with training.autocast("cpu", precision), training_attention(vit):
+    with training.autocast("cpu", precision), training.training_attention(vit):
         assert [block.attn.fused_attn for block in vit.blocks] == [not plain] * 2
     assert all(block.attn.fused_attn for block in vit.blocks)

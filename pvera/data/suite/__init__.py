@@ -23,7 +23,7 @@ SYNTHETIC_TASKS = {
     task.name: task for task in (*natural.TASKS, *specialized.TASKS, *structured.TASKS)
 }
 
-#: `digest` of each task as published; other versions of the packages may give other pixels.
+#: `pixels_sha256` of each task as published; other versions of the packages may give other pixels.
 SHA256 = {
     "digits": "790c47d511235a2795dd985e1c1d8c109564e2aecf6474367fb6385bb53df91a",
     "textures": "6a3da52704884c3b550317eab95a880bc4f899bb1bc72f7e925212c89dc88885",
@@ -57,7 +57,7 @@ def _path(split: str, index: int) -> str:
     return f"images/{split}/{index:04d}.png"
 
 
-def digest(splits: dict[str, SyntheticSplit]) -> str:
+def pixels_sha256(splits: dict[str, SyntheticSplit]) -> str:
     """Return the SHA-256 of the hashes of all splits, which are of paths, labels and pixels."""
     sums = ""
     for split, drawn in splits.items():
@@ -73,7 +73,7 @@ def write(task: SyntheticTask, root: Path) -> str:
     """Draw one task and write it to the new folder `<root>/<name>`, whole or not at all.
 
     Returns:
-        Its `digest`.
+        Its `pixels_sha256`.
 
     Raises:
         InputError: The system refuses to write.
@@ -86,7 +86,7 @@ def write(task: SyntheticTask, root: Path) -> str:
         for split, drawn in splits.items():
             _write_split(partial, split, drawn)
         partial.rename(root / task.name)
-    return digest(splits)
+    return pixels_sha256(splits)
 
 
 def _write_split(folder: Path, split: str, drawn: SyntheticSplit) -> None:

@@ -107,13 +107,14 @@ def colour_fields(
     between: tuple[float, float] = (40, 215),
     least: float = 60.0,
 ) -> np.ndarray:
-    """Colour fields (n, 32, 32) from 0 to 1 by two random colours each: (n, 32, 32, 3).
+    """Return fields (n, 32, 32) in colour, (n, 32, 32, 3), each between two random colours.
 
     Args:
-        fields: Shares of the second colour.
+        fields: Shares of the second colour. Below 0 and above 1, the line through both colours
+            goes on.
         rng: Random numbers.
-        between: Range of the colours' channels.
-        least: Distance of the two colours.
+        between: Range of the channels from which the colours are drawn.
+        least: Least distance of the two colours: the second one moves away to it.
     """
     low, high = rng.uniform(between[0], between[1], size=(2, len(fields), 3))
     gap = high - low
