@@ -7,6 +7,7 @@ A wrong key is reported on one line, here and in other settings:
 
 from collections.abc import Iterable
 from dataclasses import fields
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints
 
@@ -260,6 +261,7 @@ class Profile(Settings):
             _check_method(name, options)
         for name, experiment in self.experiments.items():
             self._check_experiment(name, experiment)
+        self._check_order()
         return self
 
     def _check_datasets(self) -> None:
@@ -275,6 +277,7 @@ class Profile(Settings):
     def _check_experiment(self, name: str, experiment: Experiment) -> None:
         for other in experiment.inherit:
             require_known("experiment", other, self.experiments)
+            self._check_inherited(name, other)
         protocol = experiment.protocol or self.protocol
         for each in experiment.vary.get("protocol", [protocol]):
             require_known("protocol", each, VARIANTS)
@@ -284,6 +287,28 @@ class Profile(Settings):
         for method in experiment.methods or self.methods:
             require_known("method", method, METHODS)
             _check_hyperparameters(f"experiments.{name}", method, experiment.set, searched)
+
+    def _check_inherited(self, name: str, other: str) -> None:
+        """Raise ValueError where an experiment would wait for a choice that is never made."""
+        key = f"experiments.{name}.inherit: {other!r}"
+        if self.experiments[other].vary:
+            raise ValueError(f"{key} has 'vary', so it chooses no single value")
+        for kind in ("backbones", "datasets"):
+            known = getattr(self, kind)
+            needed = getattr(self.experiments[name], kind) or known
+            trained = getattr(self.experiments[other], kind) or known
+            for each in needed:
+                if each in known and each not in trained:
+                    raise ValueError(f"{key} lacks {each!r} in its {kind}")
+
+    def _check_order(self) -> None:
+        """Raise ValueError where an experiment inherits from itself, directly or through others."""
+        order = TopologicalSorter({name: each.inherit for name, each in self.experiments.items()})
+        try:
+            order.prepare()
+        except CycleError as error:
+            name = error.args[1][0]
+            raise ValueError(f"experiments.{name}.inherit: {name!r} waits for itself") from None
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -296,16 +321,21 @@ class Profile(Settings):
         if not path.is_file():
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
         content = load_yaml(path)
+        own_keys = ()
         if isinstance(content, dict):
+            own_keys = tuple(content)
             if "base" in content:
                 content = _on_base(path, content)
             content["name"] = path.stem
         profile = cls.build(content, path)
-        profile._check_references(path)
+        profile._check_references(path, own_keys)
         return profile
 
-    def _check_references(self, path: Path) -> None:
-        """Raise InputError for names that refer to other keys of the file and do not fit."""
+    def _check_references(self, path: Path, own_keys: tuple[str, ...]) -> None:
+        """Raise InputError for names that refer to other keys of the file and do not fit.
+
+        Experiments of a base may name what the file leaves out: it is not trained.
+        """
         references = [
             ("fixed_grid", self.fixed_grid, self.backbones),
             ("weights", self.weights, self.backbones),
@@ -313,6 +343,10 @@ class Profile(Settings):
         ]
         for name, experiments in self.analyses.items():
             references.append((f"analyses.{name}", experiments, self.experiments))
+        for name, experiment in self.experiments.items() if "experiments" in own_keys else ():
+            for key in ("methods", "backbones", "datasets"):
+                named = getattr(experiment, key) or ()
+                references.append((f"experiments.{name}.{key}", named, getattr(self, key)))
         for key, names, known in references:
             for name in names:
                 if name not in known:

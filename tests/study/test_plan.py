@@ -497,6 +497,41 @@ WRONG = {
         {"experiments": "{a: {inherit: [b]}}"},
         "unknown experiment 'b'; choose from ",
     ),
+    "experiment that inherits itself": (
+        {"experiments": "{a: {inherit: [a]}}"},
+        "experiments.a.inherit: 'a' waits for itself",
+    ),
+    "experiments that inherit each other": (
+        {"experiments": "{b: {inherit: [c]}, c: {inherit: [b]}}"},
+        "experiments.b.inherit: 'b' waits for itself",
+    ),
+    "experiment without a data set that is needed": (
+        {"experiments": "{a: {datasets: [digits]}, b: {inherit: [a]}}"},
+        "experiments.b.inherit: 'a' lacks 'vessels' in its datasets",
+    ),
+    "experiment without a backbone that is needed": (
+        {
+            "backbones": "[tiny, test_vit]",
+            "experiments": "{a: {backbones: [test_vit]}, b: {backbones: [tiny], inherit: [a]}}",
+        },
+        "experiments.b.inherit: 'a' lacks 'tiny' in its backbones",
+    ),
+    "experiment that chooses several values": (
+        {"experiments": "{a: {methods: [lora], vary: {rank: [2, 4]}}, b: {inherit: [a]}}"},
+        "experiments.b.inherit: 'a' has 'vary', so it chooses no single value",
+    ),
+    "method that the profile lacks": (
+        {"experiments": "{a: {methods: [lora, vera]}}"},
+        "experiments.a.methods: 'vera' is none of lora, pvera",
+    ),
+    "data set that the profile lacks": (
+        {"experiments": "{a: {datasets: [nuclei]}}"},
+        "experiments.a.datasets: 'nuclei' is none of digits, vessels",
+    ),
+    "backbone that the profile lacks": (
+        {"experiments": "{a: {backbones: [test_vit]}}"},
+        "experiments.a.backbones: 'test_vit' is none of tiny",
+    ),
     "protocol of an experiment": (
         {"experiments": "{a: {vary: {protocol: [mixed]}}}"},
         "unknown protocol 'mixed'; choose from corrected",
@@ -604,6 +639,16 @@ def test_a_base_gives_what_the_file_does_not_say(tmp_path):
     (tmp_path / "third.yaml").write_text("base: mine\nmethods: {pvera: null}\n")
     third = Profile.read(tmp_path / "third.yaml")
     assert third == profile.with_(name="third", methods={"lora": {"rank": 4}, "vera": {}})
+
+
+def test_experiments_may_name_what_a_selection_leaves_out(tmp_path):
+    first = "{methods: [lora], datasets: [digits]}"
+    experiments = f"{{a: {first}, b: {{datasets: [digits], inherit: [a]}}}}"
+    whole = Profile.read(write(tmp_path, experiments=experiments))
+    selected = whole.with_(datasets=["vessels"], methods={"pvera": {}})
+    based = Profile.read(derived(tmp_path, "datasets: [vessels]\nmethods: {lora: null}\n"))
+    for described in (selected, based):
+        assert not list_jobs(described, "a", tmp_path)
 
 
 def test_bases_that_are_none(tmp_path):
