@@ -22,7 +22,9 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, description: str | None):
         super().__init__(
-            description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         # As in Python 3.14: earlier ones read -1e-3 as an option.
         self._negative_number_matcher = re.compile(r"-\.?\d")

@@ -56,7 +56,7 @@ def _add_changes(parser: Parser) -> None:
     words = "largest number of epochs, instead of the profile's"
     parser.count("--epochs", metavar="N", help=words)
     parser.count("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
-    words = "of all methods, instead of their grids"
+    words = "of all methods and of their heads, instead of the profile's rates and grids"
     parser.add_argument("--learning-rate", type=float, metavar="X", help=words)
     words = "file of a backbone's weights, instead of the hub's; may be given several times"
     _add_several(parser, "--weights", "NAME=FILE", words)
@@ -98,7 +98,10 @@ def changed_profile(options: Namespace) -> Profile:
 
 
 def change(profile: Profile, options: Namespace) -> Profile:
-    """Return a profile with the settings that options replace."""
+    """Return a profile with the settings that options replace.
+
+    The learning rate is that of adapters and heads.
+    """
     if options.learning_rate is not None:
         profile = Profile.build(_without_rates(profile.model_dump()))
     names = options.methods or profile.methods

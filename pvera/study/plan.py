@@ -74,15 +74,18 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
     An analysis whose training has left no adapter is not listed yet.
 
     Raises:
-        InputError: The profile has no experiment of that name, and there is no such analysis.
+        InputError: The profile has no experiment of that name, and there is no such analysis; or
+            the profile is of texts, and analyses are of images.
     """
     if name in profile.experiments:
         return [*trainings(profile, root, name)]
 
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
+    if profile.text:
+        raise InputError(f"profile {profile.name!r} is of texts: {name} is an analysis of images")
     on_one_backbone = profile.with_(backbones=profile.backbones[:1])
     jobs: list[Job] = []
-    for experiment in profile.analyses.get(name, ["benchmark"]):
+    for experiment in (profile.analyses or {}).get(name, ["benchmark"]):
         if experiment in profile.experiments:
             runs = trainings(on_one_backbone, root, experiment)
             jobs += ANALYSES[name](profile, runs, name)

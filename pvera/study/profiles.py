@@ -229,8 +229,8 @@ class Profile(Settings):
     #: Experiments that each train a variant of one method, with the variants' titles.
     variants: dict[Name, Text] = {}
     #: The analyses that run where no others are asked for, each with the experiments whose
-    #: adapters it reads; by default all, of the benchmark.
-    analyses: dict[Name, Several[Name]] = {}
+    #: adapters it reads; by default all that there are, of the benchmark.
+    analyses: dict[Name, Several[Name]] | None = None
     #: Data sets whose models see each other's images; by default the first of each category.
     out_of_distribution: list[Name] = []
     #: Whether results may hold test images; those of VTAB-1k's public copies may not be shared.
@@ -341,7 +341,7 @@ class Profile(Settings):
             ("weights", self.weights, self.backbones),
             ("variants", self.variants, self.experiments),
         ]
-        for name, experiments in self.analyses.items():
+        for name, experiments in (self.analyses or {}).items():
             references.append((f"analyses.{name}", experiments, self.experiments))
         for name, experiment in self.experiments.items() if "experiments" in own_keys else ():
             for key in ("methods", "backbones", "datasets"):

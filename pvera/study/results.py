@@ -2,8 +2,8 @@
 
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json, .npz and .safetensors
 
-The JSON file holds a `records.Record`. It is written last, so a job is complete when its JSON file
-and the files that it names exist.
+The JSON file holds a `records.Record`. It is written after the files that it names, so a job is
+complete when its JSON file exists.
 """
 
 import hashlib
