@@ -1,6 +1,6 @@
 """Plans: which trainings and analyses of a profile can start, and which have their result.
 
-docs/extending.md adds an analysis.
+Analyses are of the first backbone. docs/extending.md adds one.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from pvera.data import suite, tasks
 from pvera.errors import InputError
 from pvera.study import analyses, predictors, results
 from pvera.study.analyses import Analysis, analysis_of
+from pvera.study.checked import require_known
 from pvera.study.jobs import ENDED, Job, Run
-from pvera.study.profiles import Profile, require_known
+from pvera.study.profiles import Profile
 from pvera.study.search import trainings
 
 #: Numbers of Monte Carlo samples; few samples are the first of the many.
@@ -81,7 +82,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
         return [*trainings(profile, root, name)]
 
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
-    if profile.text:
+    if profile.is_text:
         raise InputError(f"profile {profile.name!r} is of texts: {name} is an analysis of images")
     on_one_backbone = profile.with_(backbones=profile.backbones[:1])
     jobs: list[Job] = []

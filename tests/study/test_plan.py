@@ -16,7 +16,7 @@ from pvera.study import jobs, results
 from pvera.study.jobs import Run
 from pvera.study.plan import ANALYSES, list_jobs
 from pvera.study.profiles import Profile
-from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, VARIANTS
+from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, SWITCHES
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -252,12 +252,12 @@ def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
 
 
 def test_each_difference_of_the_protocols_stands_alone(tmp_path):
-    described = profile(protocol={"vary": {"protocol": list(VARIANTS)}, "search": False})
+    described = profile(protocol={"vary": {"protocol": list(SWITCHES)}, "search": False})
     listed = {
         (run.experiment, run.method): run for run in list_jobs(described, "protocol", tmp_path)
     }
     assert {e for e, m in listed if m == "lora"} == {
-        f"protocol_{name}" for name, variant in VARIANTS.items() if variant.method in (None, "lora")
+        f"protocol_{name}" for name, switch in SWITCHES.items() if switch.method in (None, "lora")
     }
     corrected = listed["protocol_corrected", "lora"]
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
@@ -455,7 +455,7 @@ def test_numbers_and_defaults(tmp_path):
     assert dict(profile.training) == schedule | {"tolerance": 0.0, "weight_decay": 1e-4}
     assert (profile.fixed_grid, profile.weights, profile.variants) == ([], {}, {})
     assert (profile.images, profile.title) == (None, None)
-    assert (profile.pictures, profile.gpu, profile.text) == (True, False, False)
+    assert (profile.pictures, profile.gpu, profile.is_text) == (True, False, False)
     with pytest.raises(ValidationError, match="frozen"):
         profile.seeds = [3]
 
