@@ -71,14 +71,14 @@ def _grids(profile: Profile, method: str) -> list[dict[str, list]]:
 
 def measure(profile: Profile, backbone: str) -> dict[str, Any]:
     """Return the record of a backbone: the cost of each configuration."""
-    settings = config(profile, backbone)
+    counted = config(profile, backbone)
     encoder = backbones.shapes(backbone, profile.image_size)
-    costs = [asdict(cost.count_cost(encoder, method_of(entry))) for entry in settings["methods"]]
+    costs = [asdict(cost.count_cost(encoder, method_of(entry))) for entry in counted["methods"]]
     return {
         "schema": SCHEMA,
         "profile": profile.name,
         "backbone": backbone,
-        "config": settings,
+        "config": counted,
         "shape": {"depth": len(encoder_layers(encoder))},
         "costs": costs,
         "environment": environment("cpu"),

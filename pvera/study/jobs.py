@@ -191,7 +191,6 @@ class Run(Job):
     def _describe_members(self, model: AdaptedModel, histories: list[History]) -> list[dict]:
         described = []
         for config, member, history in zip(self.members, model.members, histories, strict=True):
-            counts = member.count()
             described.append(
                 {
                     "grid": config.grid,
@@ -199,7 +198,7 @@ class Run(Job):
                     "best_validation_loss": history.best_loss,
                     "best_epoch": history.best_epoch,
                     "epochs": history.epochs,
-                    **{f"{part}_parameters": count for part, count in counts.items()},
+                    **{f"{part}_parameters": count for part, count in member.count().items()},
                     "curve": history.curve,
                 }
             )

@@ -6,7 +6,6 @@ Analyses are of the first backbone. docs/extending.md adds one.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pvera.data import suite, tasks
 from pvera.errors import InputError
@@ -34,10 +33,9 @@ class Plan:
 
     def jobs(self) -> list[Job]:
         """List what can start, done or not, in the order of the experiments."""
-        jobs: list[Job] = []
-        for name in self.experiments:
-            jobs += list_jobs(self.profile, name, self.root)
-        return jobs
+        return [
+            job for name in self.experiments for job in list_jobs(self.profile, name, self.root)
+        ]
 
     def states(self, jobs: list[Job], compare_data: bool = True) -> dict[Job, str]:
         """Return the state of each job (`Job.state`), in their order.
@@ -98,9 +96,9 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
 
 def list_uncertainty(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, Appendix C)."""
-    settings: dict[str, Any] = {"draws": SAMPLE_COUNTS, "pictures": profile.pictures}
+    kept = profile.pictures
     return [
-        analysis_of([run], name, analyses.uncertainties, **settings)
+        analysis_of([run], name, analyses.uncertainties, draws=SAMPLE_COUNTS, pictures=kept)
         for run in with_adapter(runs, "pvera")
     ]
 

@@ -169,7 +169,12 @@ class Profile(StrictModel):
             _check_method(name, options)
         for name, experiment in self.experiments.items():
             self._check_experiment(name, experiment)
-        self._check_order()
+        order = TopologicalSorter({name: each.inherit for name, each in self.experiments.items()})
+        try:
+            order.prepare()
+        except CycleError as error:
+            name = error.args[1][0]
+            raise ValueError(f"experiments.{name}.inherit: {name!r} waits for itself") from None
         return self
 
     def _check_datasets(self) -> None:
@@ -186,11 +191,9 @@ class Profile(StrictModel):
         for other in experiment.inherit:
             require_known("experiment", other, self.experiments)
             self._check_inherited(name, other)
-        protocol = experiment.protocol or self.protocol
-        for each in experiment.vary.get("protocol", [protocol]):
-            require_known("protocol", each, SWITCHES)
         searched = dict(experiment.vary)
-        searched.pop("protocol", None)
+        for each in searched.pop("protocol", [experiment.protocol or self.protocol]):
+            require_known("protocol", each, SWITCHES)
         searched |= experiment.grid
         for method in experiment.methods or self.methods:
             require_known("method", method, METHODS)
@@ -208,15 +211,6 @@ class Profile(StrictModel):
             lacking = set(needed) & set(known) - set(trained)
             if lacking:
                 raise ValueError(f"{key} lacks {min(lacking)!r} in its {kind}")
-
-    def _check_order(self) -> None:
-        """Raise ValueError where an experiment inherits from itself, directly or through others."""
-        order = TopologicalSorter({name: each.inherit for name, each in self.experiments.items()})
-        try:
-            order.prepare()
-        except CycleError as error:
-            name = error.args[1][0]
-            raise ValueError(f"experiments.{name}.inherit: {name!r} waits for itself") from None
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
