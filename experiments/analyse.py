@@ -35,7 +35,8 @@ def analyse(options: Namespace) -> None:
     """Analyse the adapters of a profile's trainings."""
     with installed(options) as options:
         profile = changed_profile(options)
-        names = tuple(options.experiments or profile.analyses or ANALYSES)
+        default = ANALYSES if profile.analyses is None else profile.analyses
+        names = tuple(options.experiments or default)
         plan = Plan(profile, names, options.results.absolute(), options.replace)
         report_diverged(carry_out(plan, options))
 

@@ -62,7 +62,7 @@ from pvera.study.search import build_method, default_values
 
 CLASSES, BATCH, SAMPLES = 100, 16, 8
 MEMBERS = 3  # of the timed grid of PVeRA
-PARALLEL = ("bottleneck", "adaptformer")  # they cannot be merged
+UNMERGEABLE = ("bottleneck", "adaptformer")
 BETA = 1e-6
 #: Columns that describe the machine, and those that name a measurement.
 MACHINE = ["device", "threads", "torch", "timm"]
@@ -93,8 +93,8 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, default=default, help="(the first three)"
     )
-    parser.device("cpu")
-    parser.count("--repeats", default=5, help="timed pairs (%(default)s)")
+    parser.add_device("cpu")
+    parser.add_count("--repeats", default=5, help="timed pairs (%(default)s)")
     output = RESULTS / "performance"
     parser.add_argument("--output", type=Path, default=output, help="(%(default)s)")
     return parser
@@ -260,7 +260,7 @@ def step(bench: Bench) -> Iterator[Pair]:
         what, bound, factor = title(grid[0]), "frozen forward and backward", 1.0
         if len(grid) > 1:
             what += f", grid of {len(grid)}"
-        if grid[0].key in PARALLEL:
+        if grid[0].key in UNMERGEABLE:
             counted = cost.count_cost(bench.vit, grid[0])
             factor = counted.inference / counted.backbone_multiply_adds
             bound += ", and its own products"
@@ -278,7 +278,7 @@ def step(bench: Bench) -> Iterator[Pair]:
 def evaluate(bench: Bench) -> Iterator[Pair]:
     """Yield a pass of a merged model."""
     for method in bench.methods.values():
-        if method.key not in PARALLEL:
+        if method.key not in UNMERGEABLE:
             with bench.model(method) as model, torch.inference_mode():
                 function = partial(model.eval().merge_(), bench.images)
                 yield Pair(f"{title(method)}, merged", "frozen forward", function, bench.frozen())

@@ -26,7 +26,7 @@ def main() -> None:
     parser = AdapterParser(__doc__)
     parser.add_data_set()
     text = "Monte Carlo samples besides the mean, for --predictions"
-    parser.count("--draws", least=2, metavar="K", help=text)
+    parser.add_count("--draws", least=2, metavar="K", help=text)
     text = "CSV file to write: one line per image"
     parser.add_argument("--predictions", type=Path, metavar="FILE", help=text)
     text = "JSON file to write: all numbers that are printed"

@@ -22,7 +22,9 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, description: str | None):
         super().__init__(
-            description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         # As in Python 3.14: earlier ones read -1e-3 as an option.
         self._negative_number_matcher = re.compile(r"-\.?\d")
@@ -31,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         """Refuse a wrong command line."""
         raise InputError(message)
 
-    def count(self, *flags: str, least: int = 1, **options) -> None:
+    def add_count(self, *flags: str, least: int = 1, **options) -> None:
         """Add an option with a whole number from `least` on."""
 
         def number(text: str) -> int:
@@ -41,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
         self.add_argument(*flags, type=number, **options)
 
-    def device(self, default: str | None = None) -> None:
+    def add_device(self, default: str | None = None) -> None:
         """Add --device."""
         numbered = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         names = dict.fromkeys(["cpu", DEVICE, *numbered])
@@ -84,7 +86,7 @@ class AdapterParser(Parser):
         self.add_argument("--backbone", metavar="B", help=text)
         text = "file of the backbone's weights, instead of the hub's"
         self.add_argument("--weights", metavar="FILE", help=text)
-        self.device(DEVICE)
+        self.add_device(DEVICE)
 
     def add_data_set(self) -> None:
         """Add the options that say which test images to use."""

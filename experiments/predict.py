@@ -32,7 +32,7 @@ def main() -> None:
     """Predict the pictures of the command line, and write their table."""
     parser = AdapterParser(__doc__)
     parser.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
-    parser.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean")
+    parser.add_count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean")
     text = "CSV file to write"
     parser.add_argument("--output", type=Path, metavar="FILE", required=True, help=text)
     text = "names of the classes, in the order of the adapter's outputs"

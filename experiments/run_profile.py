@@ -51,9 +51,9 @@ def main() -> None:
     if lacks_data(profile, options):
         install_data(profile)
     train.train(options)
-    if not (options.experiments or profile.text):
+    if not (options.experiments or profile.is_text):
         analyse.analyse(options)
-    if not profile.text:
+    if not profile.is_text:
         cost.count(RESULTS, name)
     execute_notebooks.execute(ROOT, name)
 
@@ -66,7 +66,7 @@ def main() -> None:
 def install_data(profile: Profile) -> None:
     """Download or make the data sets of a profile; exit where that fails."""
     folder = Path(profile.data)
-    if profile.text:
+    if profile.is_text:
         make_texts.install(folder)
     elif profile.datasets[0] not in vtab.NAMES:
         make_suite.make(folder, profile.datasets)
@@ -85,7 +85,7 @@ def lacks_data(profile: Profile, options: Namespace) -> bool:
     """Return whether the profile's data are needed and have not been prepared."""
     if options.data or options.data_set:
         return False
-    if profile.text:
+    if profile.is_text:
         return not all(Path(profile.data, task.title).exists() for task in glue.GLUE.values())
     return not Path(profile.data, vtab.RECORD).exists()
 

@@ -54,13 +54,14 @@ def _add_changes(parser: Parser) -> None:
     parser.add_argument("--protocol", help=words)
     parser.add_argument("--precision", help="float32 or bfloat16, instead of the profile's")
     words = "largest number of epochs, instead of the profile's"
-    parser.count("--epochs", metavar="N", help=words)
-    parser.count("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
-    words = "of all methods, instead of their grids"
+    parser.add_count("--epochs", metavar="N", help=words)
+    words = "images of a batch, instead of the profile's"
+    parser.add_count("--batch-size", metavar="N", help=words)
+    words = "of all methods and of their heads, instead of the profile's rates and grids"
     parser.add_argument("--learning-rate", type=float, metavar="X", help=words)
     words = "file of a backbone's weights, instead of the hub's; may be given several times"
     _add_several(parser, "--weights", "NAME=FILE", words)
-    parser.count("--images", metavar="N", help="for trials: the first N images of each split")
+    parser.add_count("--images", metavar="N", help="for trials: the first N images of each split")
     words = "folder of the data sets, instead of the profile's"
     parser.add_argument("--data", type=os.path.abspath, help=words)
 
@@ -68,9 +69,9 @@ def _add_changes(parser: Parser) -> None:
 def _add_execution(parser: Parser) -> None:
     """Add options that say where and how runs are executed."""
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
-    parser.device()
+    parser.add_device()
     words = "processes in parallel, on the GPUs in turn (default: one per core, or per GPU)"
-    parser.count("--workers", metavar="N", help=words)
+    parser.add_count("--workers", metavar="N", help=words)
     site = ROOT / "experiments" / "slurm.yaml"
     words = "submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)"
     parser.add_argument("--slurm", nargs="?", metavar="FILE", const=site, help=words)
@@ -98,7 +99,10 @@ def changed_profile(options: Namespace) -> Profile:
 
 
 def change(profile: Profile, options: Namespace) -> Profile:
-    """Return a profile with the settings that options replace."""
+    """Return a profile with the settings that options replace.
+
+    The learning rate is that of adapters and heads.
+    """
     if options.learning_rate is not None:
         profile = Profile.build(_without_rates(profile.model_dump()))
     names = options.methods or profile.methods

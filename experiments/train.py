@@ -27,11 +27,11 @@ from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable
 from pvera.study import results
+from pvera.study.checked import load_yaml
 from pvera.study.jobs import Job
 from pvera.study.plan import Plan, unfinished
-from pvera.study.profiles import load_yaml
 from pvera.study.status import describe
-from pvera.study.worker import DIVERGED, cores, work_together
+from pvera.study.worker import DIVERGED_ADVICE, cores, work_together
 
 
 def main() -> None:
@@ -124,7 +124,8 @@ def report_diverged(states: dict[Job, str]) -> None:
     if not diverged:
         return
     first = f"{diverged[0].experiment}/{diverged[0].name}"
-    line = f"{len(diverged)} of {len(states)} runs diverged, the first is {first}: {DIVERGED}"
+    count = f"{len(diverged)} of {len(states)} runs diverged"
+    line = f"{count}, the first is {first}: {DIVERGED_ADVICE}"
     if "done" not in states.values():
         raise InputError(line)
     print(line)

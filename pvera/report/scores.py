@@ -9,7 +9,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.study.results import KINDS, path_of, read_predictions
+from pvera.study.results import ALL_CATEGORIES, path_of, read_predictions
 
 #: The records of runs on one backbone.
 Records = Sequence[dict]
@@ -37,7 +37,7 @@ def dataset_order(record: dict) -> tuple[int, int, str]:
     # Data sets of one's own follow those of the paper, by name.
     known = list(TASKS)
     index = known.index(name) if name in TASKS else len(known)
-    return KINDS.index(record["category"]), index, name
+    return ALL_CATEGORIES.index(record["category"]), index, name
 
 
 def reached_max_epochs(records: Iterable[dict]) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 from pvera.report.scores import by_backbone
 from pvera.report.table import title
 from pvera.study import results
-from pvera.study.profiles import Profile, load_yaml
+from pvera.study.checked import load_yaml
+from pvera.study.profiles import Profile
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class ResultFiles:
         """
         parts: dict[Setting, list] = {}
         for profile in self.profiles:
-            if profile.text == text:
+            if profile.is_text == text:
                 loaded = load(self.root, profile.name, folder_of(profile, experiment))
                 parts |= self.by_setting(profile, loaded)
         return parts

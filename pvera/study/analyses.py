@@ -1,4 +1,4 @@
-"""Analyses of trained adapters: Monte Carlo uncertainty, out-of-distribution values, latent maps.
+"""Analyses of trained adapters: uncertainty, out-of-distribution values, latent maps, focus.
 
 An `Analysis` leaves one record, with its arrays. Its configuration holds hashes of the adapter's
 file and of the test images. That of the adapter stands in its training's record, so only computing

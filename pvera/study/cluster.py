@@ -17,8 +17,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, import_extra
 from pvera.files import digest
+from pvera.study.checked import Line, StrictModel
 from pvera.study.plan import Plan, unfinished
-from pvera.study.profiles import Settings, Text
 from pvera.study.status import describe
 from pvera.study.worker import failure_file, require_success, work
 
@@ -26,7 +26,7 @@ submitit = import_extra("submitit", "slurm")
 POLL_SECONDS = 20  # between two looks at the queue
 
 
-class Site(Settings):
+class Site(StrictModel):
     """What a job may use and how many there are, from a YAML file like experiments/slurm.yaml."""
 
     minutes: PositiveInt
@@ -35,9 +35,9 @@ class Site(Settings):
     gpus: Annotated[int, Field(ge=0, le=1)]
     workers: PositiveInt
     requeues: NonNegativeInt
-    partition: Text | None = None
-    account: Text | None = None
-    options: dict[Text, Text | int | float | bool | None] = {}
+    partition: Line | None = None
+    account: Line | None = None
+    options: dict[Line, Line | int | float | bool | None] = {}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pvera.errors import InputError
 from pvera.files import read_json
 from pvera.study.jobs import environment
 from pvera.study.profiles import Profile
-from pvera.study.protocol import VARIANTS
+from pvera.study.protocol import SWITCHES
 from pvera.study.search import build_method, combinations
 
 SCHEMA = 2
@@ -44,7 +44,7 @@ def config(profile: Profile, backbone: str) -> dict[str, Any]:
     Raises:
         InputError: There is no such backbone.
     """
-    protocol = VARIANTS[profile.protocol].protocol
+    protocol = SWITCHES[profile.protocol].protocol
     # By method, as the values of a learning rate do not make another one.
     entries: dict[Method, dict[str, Any]] = {}
     for key in profile.methods:
@@ -71,14 +71,14 @@ def _grids(profile: Profile, method: str) -> list[dict[str, list]]:
 
 def measure(profile: Profile, backbone: str) -> dict[str, Any]:
     """Return the record of a backbone: the cost of each configuration."""
-    settings = config(profile, backbone)
+    counted = config(profile, backbone)
     encoder = backbones.shapes(backbone, profile.image_size)
-    costs = [asdict(cost.count_cost(encoder, method_of(entry))) for entry in settings["methods"]]
+    costs = [asdict(cost.count_cost(encoder, method_of(entry))) for entry in counted["methods"]]
     return {
         "schema": SCHEMA,
         "profile": profile.name,
         "backbone": backbone,
-        "config": settings,
+        "config": counted,
         "shape": {"depth": len(encoder_layers(encoder))},
         "costs": costs,
         "environment": environment("cpu"),

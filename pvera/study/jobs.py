@@ -165,8 +165,10 @@ class Run(Job):
             best = training.choose(histories, self.protocol)
             members = self._describe_members(model, histories)
             if best is not None:
-                chosen = self._describe_choice(best, histories[best])
-                scores, files = self._test(model, best, histories[best], test, is_text)
+                history = histories[best]
+                grid = self.members[best].grid
+                chosen = {"member": best, "epoch": history.best_epoch, "grid": grid}
+                scores, files = self._test(model, best, history, test, is_text)
 
         record = {
             "category": task.category,
@@ -189,7 +191,6 @@ class Run(Job):
     def _describe_members(self, model: AdaptedModel, histories: list[History]) -> list[dict]:
         described = []
         for config, member, history in zip(self.members, model.members, histories, strict=True):
-            counts = member.count()
             described.append(
                 {
                     "grid": config.grid,
@@ -197,14 +198,11 @@ class Run(Job):
                     "best_validation_loss": history.best_loss,
                     "best_epoch": history.best_epoch,
                     "epochs": history.epochs,
-                    **{f"{part}_parameters": count for part, count in counts.items()},
+                    **{f"{part}_parameters": count for part, count in member.count().items()},
                     "curve": history.curve,
                 }
             )
         return described
-
-    def _describe_choice(self, best: int, history: History) -> dict[str, Any]:
-        return {"member": best, "epoch": history.best_epoch, "grid": self.members[best].grid}
 
     def _test(
         self, model: AdaptedModel, best: int, history: History, test: Data, is_text: bool
@@ -219,7 +217,11 @@ class Run(Job):
         scores = metrics.evaluate(probabilities, labels)
         if is_text:  # GLUE reports it for some tasks
             scores["matthews"] = metrics.matthews(probabilities, labels)
-        return scores, {"probabilities": probabilities, "labels": labels, "adapter": adapter}
+        arrays = {
+            "probabilities": probabilities.astype(np.float16),
+            "labels": labels.astype(np.int16),
+        }
+        return scores, {"arrays": arrays, "adapter": adapter}
 
 
 def _made_from(file_sha256: str | None, package: str) -> dict[str, Any]:

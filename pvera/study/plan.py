@@ -1,19 +1,19 @@
 """Plans: which trainings and analyses of a profile can start, and which have their result.
 
-docs/extending.md adds an analysis.
+Analyses are of the first backbone. docs/extending.md adds one.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pvera.data import suite, tasks
 from pvera.errors import InputError
 from pvera.study import analyses, predictors, results
 from pvera.study.analyses import Analysis, analysis_of
+from pvera.study.checked import require_known
 from pvera.study.jobs import ENDED, Job, Run
-from pvera.study.profiles import Profile, require_known
+from pvera.study.profiles import Profile
 from pvera.study.search import trainings
 
 #: Numbers of Monte Carlo samples; few samples are the first of the many.
@@ -33,10 +33,9 @@ class Plan:
 
     def jobs(self) -> list[Job]:
         """List what can start, done or not, in the order of the experiments."""
-        jobs: list[Job] = []
-        for name in self.experiments:
-            jobs += list_jobs(self.profile, name, self.root)
-        return jobs
+        return [
+            job for name in self.experiments for job in list_jobs(self.profile, name, self.root)
+        ]
 
     def states(self, jobs: list[Job], compare_data: bool = True) -> dict[Job, str]:
         """Return the state of each job (`Job.state`), in their order.
@@ -74,15 +73,18 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
     An analysis whose training has left no adapter is not listed yet.
 
     Raises:
-        InputError: The profile has no experiment of that name, and there is no such analysis.
+        InputError: The profile has no experiment of that name, and there is no such analysis; or
+            the profile is of texts, and analyses are of images.
     """
     if name in profile.experiments:
         return [*trainings(profile, root, name)]
 
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
+    if profile.is_text:
+        raise InputError(f"profile {profile.name!r} is of texts: {name} is an analysis of images")
     on_one_backbone = profile.with_(backbones=profile.backbones[:1])
     jobs: list[Job] = []
-    for experiment in profile.analyses.get(name, ["benchmark"]):
+    for experiment in (profile.analyses or {}).get(name, ["benchmark"]):
         if experiment in profile.experiments:
             runs = trainings(on_one_backbone, root, experiment)
             jobs += ANALYSES[name](profile, runs, name)
@@ -94,9 +96,9 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
 
 def list_uncertainty(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, Appendix C)."""
-    settings: dict[str, Any] = {"draws": SAMPLE_COUNTS, "pictures": profile.pictures}
+    kept = profile.pictures
     return [
-        analysis_of([run], name, analyses.uncertainties, **settings)
+        analysis_of([run], name, analyses.uncertainties, draws=SAMPLE_COUNTS, pictures=kept)
         for run in with_adapter(runs, "pvera")
     ]
 

@@ -1,132 +1,41 @@
-"""Profiles: YAML files in experiments/profiles that say what is trained, read and checked.
+"""Profiles: YAML files in experiments/profiles that say what is trained, read and checked."""
 
-A wrong key is reported on one line, here and in other settings:
-
-    my.yaml: schedule.epochs: Input should be a valid integer, not 'ten'
-"""
-
-from collections.abc import Iterable
 from dataclasses import fields
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Self, get_args, get_type_hints
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    TypeAdapter,
-    ValidationError,
     model_validator,
 )
-from ruamel.yaml import YAML
 
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
 from pvera.data import tasks
-from pvera.errors import InputError, as_input_error
-from pvera.study.protocol import VARIANTS
+from pvera.errors import InputError
+from pvera.study.checked import (
+    Line,
+    Name,
+    Several,
+    Share,
+    StrictModel,
+    load_yaml,
+    require_known,
+    require_type,
+)
+from pvera.study.protocol import SWITCHES
 
-# Settings whose types are checked
-
-T = TypeVar("T")
-STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-#: Our words for errors of pydantic, by type.
-MESSAGES = {"extra_forbidden": "unknown key", "missing": "is missing"}
-
-
-def _require_distinct(values: list) -> list:
-    for index, value in enumerate(values):
-        if value in values[:index]:
-            raise ValueError(f"{value!r} stands twice")
-    return values
-
-
-Share = Annotated[float, Field(ge=0, lt=1)]
-Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
-Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
-Several = Annotated[list[T], Field(min_length=1), AfterValidator(_require_distinct)]
-
-
-class Settings(BaseModel):
-    """Frozen settings whose values have exactly their fields' types."""
-
-    model_config = STRICT | ConfigDict(
-        frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True
-    )
-
-    @classmethod
-    def build(cls, content: Any, source: str | Path = "") -> Self:
-        """Build from a mapping.
-
-        Args:
-            content: Values by key.
-            source: The file that they come from.
-
-        Raises:
-            InputError: A key or a value is wrong; names `source` and the key.
-        """
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise InputError(": ".join(filter(None, [str(source), one_line(error)]))) from None
-
-    def with_(self, **changes) -> Self:
-        """Return a copy with other values; None changes nothing.
-
-        Raises:
-            InputError: A value does not fit.
-        """
-        given = {key: value for key, value in changes.items() if value is not None}
-        return self.build(dict(self) | given)
-
-
-def one_line(error: ValidationError) -> str:
-    """Return the first of several errors, with its keys, on one line."""
-    first = error.errors()[0]
-    message = MESSAGES.get(first["type"], first["msg"]).removeprefix("Value error, ")
-    if first["type"] not in (*MESSAGES, "value_error"):
-        message += f", not {repr(first['input'])[:60]}"
-    keys = ".".join(map(str, first["loc"]))
-    return ": ".join(filter(None, [keys, message]))
-
-
-def require_type(type_: Any, value: Any, key: str) -> None:
-    """Raise ValueError, which names `key`, unless the value is of the type."""
-    try:
-        TypeAdapter(type_, config=STRICT).validate_python(value)
-    except ValidationError as error:
-        raise ValueError(f"{key}: {one_line(error)}") from None
-
-
-def require_known(kind: str, name: str, known: Iterable[str]) -> None:
-    """Raise InputError, which lists the known names, unless `name` is one of them."""
-    if name not in known:
-        raise InputError(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
-
-
-def load_yaml(path: str | Path) -> Any:
-    """Read a file in YAML 1.2, in which 1e-3 is a number and no key may stand twice.
-
-    Raises:
-        InputError: The file is damaged; names the line.
-    """
-    with as_input_error(f"{path} cannot be read"):
-        return YAML(typ="safe", pure=True).load(Path(path).read_text(encoding="utf-8"))
-
-
-# Profiles
-
-#: Of the products in the forward and backward pass; trained tensors, loss and KL term are always
-#: fp32.
+#: How the products in the forward and backward pass are computed; trained tensors, loss and KL
+#: term are always fp32.
 Precision = Literal["float32", "bfloat16"]
 PRECISIONS = get_args(Precision)
 
-#: Each seed searches a grid, or the first one for all.
+#: Who searches a grid: each seed, or the first one for all.
 Chooser = Literal["each_seed", "first_seed"]
 
 #: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is
@@ -136,10 +45,10 @@ TRAINING_HYPERPARAMETERS = {
     "beta": NonNegativeFloat | Literal["published"],
 }
 
-Hyperparameters = dict[Text, Any]
+Hyperparameters = dict[Line, Any]
 
 
-class TrainingConfig(Settings):
+class TrainingConfig(StrictModel):
     """The paper's training settings (Section 4.2); learning rates are the members' own."""
 
     batch_size: PositiveInt = 16
@@ -149,40 +58,40 @@ class TrainingConfig(Settings):
     weight_decay: NonNegativeFloat = 1e-4
 
 
-class Experiment(Settings):
+class Experiment(StrictModel):
     """One training experiment: by default every method on every backbone, data set and seed."""
 
-    #: Those of the profile that take part, by default all.
+    #: Methods, backbones and data sets of the profile that take part, by default all.
     methods: Several[Name] | None = None
     backbones: Several[Name] | None = None
     datasets: Several[Name] | None = None
-    #: By default the profile's.
+    #: Seeds, by default the profile's.
     seeds: Several[NonNegativeInt] | None = None
-    #: One of `protocol.VARIANTS`, by default the profile's. A difference that concerns one method
+    #: A key of `protocol.SWITCHES`, by default the profile's. A difference that concerns one method
     #: trains that method alone.
-    protocol: Text | None = None
+    protocol: Line | None = None
     #: Hyperparameters of all runs, instead of the profile's.
     set: Hyperparameters = {}
-    #: Use the values that these experiments chose with their first seed. They replace the
+    #: Experiments whose values are used, those that their first seed chose. They replace the
     #: profile's; `set` and `grid` replace them.
     inherit: list[Name] = []
     #: One hyperparameter, or "protocol", with its values. The results of each value lie in the
     #: folder "<experiment>_<value>".
-    vary: Annotated[dict[Text, Several[Any]], Field(max_length=1)] = {}
+    vary: Annotated[dict[Line, Several[Any]], Field(max_length=1)] = {}
     #: Hyperparameters with the values that are searched, all combinations; by default the grid of
     #: the method.
-    grid: dict[Text, Several[Any]] = {}
-    #: Otherwise the method's `default` replaces its grid.
+    grid: dict[Line, Several[Any]] = {}
+    #: Whether grids are searched; otherwise a method's `default` replaces its grid.
     search: bool = True
-    #: By default as the profile says.
+    #: Who chooses from a grid, by default as the profile says.
     choose: Chooser | None = None
-    #: Of the results, by default the experiment's name. Experiments may share one.
+    #: Folder of the results, by default the experiment's name. Experiments may share one.
     folder: Name | None = None
-    #: Predictions and adapters are kept with the records.
+    #: Whether predictions and adapters are kept with the records.
     keep: bool = False
-    #: Train and test on all images (texts), whatever the profile's `images`.
+    #: Whether all images (texts) are used, whatever the profile's `images`.
     all_images: bool = False
-    #: Runs only where it is asked for.
+    #: Whether it is trained only where it is asked for.
     on_request: bool = False
 
     def folders(self, name: str) -> dict[str, Hyperparameters]:
@@ -198,25 +107,25 @@ class Experiment(Settings):
         return {f"{folder}_{value}": {key: value} for value in values}
 
 
-class Profile(Settings):
+class Profile(StrictModel):
     """A profile's backbones, data sets, methods with their grids, seeds, and experiments."""
 
-    #: Of the file, which does not set it.
+    #: Name of the file, which does not set it.
     name: Name
-    #: Of its tasks and backbone in tables and figures; by default its name.
-    title: Text | None = None
+    #: How tables and figures call its tasks and backbone; by default its name.
+    title: Line | None = None
     #: Folder of the data sets.
-    data: Text
+    data: Line
     backbones: Several[Name]
     datasets: Several[Name]
     seeds: Several[NonNegativeInt]
     protocol: Literal["corrected", "published"]
-    #: Per method its fixed hyperparameters, `grid` (hyperparameters with the values that are
+    #: For each method its fixed hyperparameters, `grid` (hyperparameters with the values that are
     #: searched) and `default`, the values that replace the grid where it is not searched.
-    methods: Annotated[dict[Text, Hyperparameters], Field(min_length=1)]
-    #: `schedule` in the file.
+    methods: Annotated[dict[Line, Hyperparameters], Field(min_length=1)]
+    #: The schedule of all trainings, `schedule` in the file.
     training: TrainingConfig = Field(TrainingConfig(), alias="schedule")
-    #: Of heads, and of adapters without a learning-rate grid (Section 4.2).
+    #: Learning rate of heads, and of adapters without a grid of it (Section 4.2).
     learning_rate: PositiveFloat = 1e-4
     precision: Precision = "float32"
     #: Backbones on which the methods' grids are not searched.
@@ -226,32 +135,32 @@ class Profile(Settings):
     #: The trainings by name; by default the one named "benchmark", which trains all methods.
     experiments: dict[Name, Experiment] = {"benchmark": Experiment(keep=True)}
     #: Experiments that each train a variant of one method, with the variants' titles.
-    variants: dict[Name, Text] = {}
+    variants: dict[Name, Line] = {}
     #: The analyses that run where no others are asked for, each with the experiments whose
-    #: adapters it reads; by default all, of the benchmark.
-    analyses: dict[Name, Several[Name]] = {}
+    #: adapters it reads; by default all that there are, of the benchmark.
+    analyses: dict[Name, Several[Name]] | None = None
     #: Data sets whose models see each other's images; by default the first of each category.
     out_of_distribution: list[Name] = []
     #: Whether results may hold test images; those of VTAB-1k's public copies may not be shared.
     pictures: bool = True
     #: Whether `run_all.sh` asks for one.
     gpu: bool = False
-    #: Per backbone a local file of its weights, instead of the hub's.
-    weights: dict[Name, Text] = {}
+    #: For backbones a local file of its weights, instead of the hub's.
+    weights: dict[Name, Line] = {}
     #: Pixels of an image's side on all backbones, instead of their own.
     image_size: PositiveInt | None = None
     #: For trials: how many images (or texts) of each split are used, the first ones.
     images: PositiveInt | None = None
 
     @property
-    def text(self) -> bool:
+    def is_text(self) -> bool:
         """Whether the data sets are of texts."""
         return self.backbones[0] in text_encoders.NAMES
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         for name in self.backbones:
-            if self.text:
+            if self.is_text:
                 require_known("text encoder", name, text_encoders.NAMES)
             else:
                 backbones.architecture(name, self.image_size)
@@ -260,6 +169,12 @@ class Profile(Settings):
             _check_method(name, options)
         for name, experiment in self.experiments.items():
             self._check_experiment(name, experiment)
+        order = TopologicalSorter({name: each.inherit for name, each in self.experiments.items()})
+        try:
+            order.prepare()
+        except CycleError as error:
+            name = error.args[1][0]
+            raise ValueError(f"experiments.{name}.inherit: {name!r} waits for itself") from None
         return self
 
     def _check_datasets(self) -> None:
@@ -268,22 +183,34 @@ class Profile(Settings):
             names += experiment.datasets or ()
         for name in names:
             is_text = tasks.find_task(name, self.data).category == "language"
-            if is_text != self.text:
+            if is_text != self.is_text:
                 kind = "texts" if is_text else "images"
                 raise ValueError(f"datasets: {name!r} is a data set of {kind}")
 
     def _check_experiment(self, name: str, experiment: Experiment) -> None:
         for other in experiment.inherit:
             require_known("experiment", other, self.experiments)
-        protocol = experiment.protocol or self.protocol
-        for each in experiment.vary.get("protocol", [protocol]):
-            require_known("protocol", each, VARIANTS)
+            self._check_inherited(name, other)
         searched = dict(experiment.vary)
-        searched.pop("protocol", None)
+        for each in searched.pop("protocol", [experiment.protocol or self.protocol]):
+            require_known("protocol", each, SWITCHES)
         searched |= experiment.grid
         for method in experiment.methods or self.methods:
             require_known("method", method, METHODS)
             _check_hyperparameters(f"experiments.{name}", method, experiment.set, searched)
+
+    def _check_inherited(self, name: str, other: str) -> None:
+        """Raise ValueError where an experiment would wait for a choice that is never made."""
+        key = f"experiments.{name}.inherit: {other!r}"
+        if self.experiments[other].vary:
+            raise ValueError(f"{key} has 'vary', so it chooses no single value")
+        for kind in ("backbones", "datasets"):
+            known = getattr(self, kind)
+            needed = getattr(self.experiments[name], kind) or known
+            trained = getattr(self.experiments[other], kind) or known
+            lacking = set(needed) & set(known) - set(trained)
+            if lacking:
+                raise ValueError(f"{key} lacks {min(lacking)!r} in its {kind}")
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -295,24 +222,31 @@ class Profile(Settings):
         path = Path(path)
         if not path.is_file():
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
-        content = load_yaml(path)
+        content = written = load_yaml(path)
         if isinstance(content, dict):
             if "base" in content:
                 content = _on_base(path, content)
             content["name"] = path.stem
         profile = cls.build(content, path)
-        profile._check_references(path)
+        profile._check_references(path, written)
         return profile
 
-    def _check_references(self, path: Path) -> None:
-        """Raise InputError for names that refer to other keys of the file and do not fit."""
+    def _check_references(self, path: Path, written: dict[str, Any]) -> None:
+        """Raise InputError for names that refer to other keys of the file and do not fit.
+
+        Experiments of a base, which are not in what is written, may name what the file leaves out.
+        """
         references = [
             ("fixed_grid", self.fixed_grid, self.backbones),
             ("weights", self.weights, self.backbones),
             ("variants", self.variants, self.experiments),
         ]
-        for name, experiments in self.analyses.items():
+        for name, experiments in (self.analyses or {}).items():
             references.append((f"analyses.{name}", experiments, self.experiments))
+        for name in written.get("experiments", ()):
+            for key in ("methods", "backbones", "datasets"):
+                named = getattr(self.experiments[name], key) or ()
+                references.append((f"experiments.{name}.{key}", named, getattr(self, key)))
         for key, names, known in references:
             for name in names:
                 if name not in known:

@@ -44,11 +44,13 @@ PUBLISHED = Protocol(
     },
 )
 
-REFERENCE, GRID_REFERENCE = REFERENCES = ("corrected", "corrected_grid")
+REFERENCE = "corrected"
+GRID_REFERENCE = "corrected_grid"
+REFERENCES = (REFERENCE, GRID_REFERENCE)
 
 
 @dataclass(frozen=True)
-class Variant:
+class Switch:
     """One protocol whose effect is measured, and on what."""
 
     protocol: Protocol
@@ -64,28 +66,28 @@ class Variant:
         return GRID_REFERENCE if self.grid else REFERENCE
 
 
-def _variants() -> dict[str, Variant]:
+def _switches() -> dict[str, Switch]:
     """Return both protocols, and the corrected one with each published difference alone."""
-    variants = {
-        REFERENCE: Variant(CORRECTED),
-        GRID_REFERENCE: Variant(CORRECTED, grid=True),
-        PUBLISHED.name: Variant(PUBLISHED),
+    switches = {
+        REFERENCE: Switch(CORRECTED),
+        GRID_REFERENCE: Switch(CORRECTED, grid=True),
+        PUBLISHED.name: Switch(PUBLISHED),
     }
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
         difference = {name: getattr(PUBLISHED, name)}
         protocol = replace(CORRECTED, name=f"corrected, {name}", **difference)
-        variants[name] = Variant(protocol, grid=name == "joint_stop")
+        switches[name] = Switch(protocol, grid=name == "joint_stop")
     for method, options in PUBLISHED.adapters.items():
         for option, value in options.items():
             name = f"{method}_{option}"
             adapters = {method: {option: value}}
             protocol = replace(CORRECTED, name=f"corrected, {name}", adapters=adapters)
-            variants[name] = Variant(protocol, method)
-    return variants
+            switches[name] = Switch(protocol, method)
+    return switches
 
 
 #: The protocols of experiments, by name.
-VARIANTS = _variants()
+SWITCHES = _switches()
 
 #: Data sets of VTAB-1k by their β of Eq. 8, the inverse of the official code's divisors.
 _DATASETS = {

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from pvera.study.profiles import Settings
+from pvera.study.checked import StrictModel
 
 SCHEMA = 3
 
@@ -12,7 +12,7 @@ SCHEMA = 3
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 
 
-class Member(Settings):
+class Member(StrictModel):
     """One member of a training's grid. Numbers that were not finite are None."""
 
     #: The hyperparameters in which it differs from the other members.
@@ -29,7 +29,7 @@ class Member(Settings):
     curve: dict[str, list[float | None]]
 
 
-class Choice(Settings):
+class Choice(StrictModel):
     """The member that is tested."""
 
     #: Its index.
@@ -39,7 +39,7 @@ class Choice(Settings):
     grid: dict[str, Any]
 
 
-class Record(Settings):
+class Record(StrictModel):
     """The record of a job. That of an analysis has no members, choice and test.
 
     Keys that it does not know, as older records have, are kept.
@@ -55,7 +55,7 @@ class Record(Settings):
     dataset: str
     method: str
     seed: int
-    #: One of `results.KINDS`.
+    #: One of `results.ALL_CATEGORIES`.
     category: str | None
     #: Name of the training's protocol.
     protocol: str | None

@@ -2,8 +2,8 @@
 
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json, .npz and .safetensors
 
-The JSON file holds a `records.Record`. It is written last, so a job is complete when its JSON file
-and the files that it names exist.
+The JSON file holds a `records.Record`. It is written after the files that it names, so a job is
+complete when its JSON file exists.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ from pvera.study.records import IDENTITY, SCHEMA, Record
 
 ARRAYS, ADAPTER = ".npz", ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
-KINDS = (*CATEGORIES, "own", "language")
+ALL_CATEGORIES = (*CATEGORIES, "own", "language")
 
 #: All runs of a table must have the same configuration. These parts of it need only be the same
 #: among runs that have the same values of the named keys.
-WITHIN = {
+SAME_WITHIN = {
     "weights_sha256": ("backbone",),
     "image_size": ("backbone",),
     "max_length": ("backbone",),
@@ -57,10 +57,8 @@ def path_of(root: str | Path, identity: Mapping[str, Any]) -> Path:
 def write(
     path: str | Path,
     record: Mapping[str, Any],
-    probabilities: np.ndarray | None = None,
-    labels: np.ndarray | None = None,
-    adapter: bytes | None = None,
     arrays: Mapping[str, np.ndarray] | None = None,
+    adapter: bytes | None = None,
 ) -> None:
     """Write a job's record with its files, whole or not at all.
 
@@ -69,18 +67,13 @@ def write(
     Args:
         path: Of the JSON file.
         record: A `Record` as a dictionary, without its `files`.
-        probabilities: (N, classes) in the order of the test, of texts the shortest first.
-        labels: (N,) of the test set.
+        arrays: By name: of a training its predictions, see `read_predictions`.
         adapter: `checkpoint.dumps` of the chosen member.
-        arrays: Those of an analysis, by name.
 
     Raises:
         InputError: The record lacks a key or has a value of another type, or the system refuses.
     """
     path = Path(path)
-    if probabilities is not None and labels is not None:
-        arrays = {"probabilities": probabilities.astype(np.float16)}
-        arrays["labels"] = labels.astype(np.int16)
     contents: dict[str, bytes] = {}
     if arrays is not None:
         contents[ARRAYS] = _to_npz(arrays)
@@ -195,7 +188,10 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def read_predictions(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return test probabilities (N, C) fp16 and labels (N,) int16. InputError as `kept_file`."""
+    """Return test probabilities (N, C) fp16 and labels (N,) int16. InputError as `kept_file`.
+
+    They are in the order of the test, of texts the shortest first.
+    """
     arrays = read_arrays(path)
     return arrays["probabilities"], arrays["labels"]
 
@@ -220,7 +216,7 @@ def load_runs(root: str | Path, profile: str, *experiments: str) -> list[dict[st
     seen: dict[tuple, tuple[dict, Any]] = {}
     for run in runs:
         for key, value in _comparable(run).items():
-            group = tuple(run[name] for name in WITHIN.get(key, ()))
+            group = tuple(run[name] for name in SAME_WITHIN.get(key, ()))
             first, expected = seen.setdefault((key, group), (run, value))
             if value != expected:
                 both = f"{_quote(first, expected)} and {_quote(run, value)}"

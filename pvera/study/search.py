@@ -14,7 +14,7 @@ from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.jobs import Run
 from pvera.study.profiles import TRAINING_HYPERPARAMETERS, Experiment, Hyperparameters, Profile
-from pvera.study.protocol import PUBLISHED_BETA, VARIANTS, Protocol, Variant
+from pvera.study.protocol import PUBLISHED_BETA, SWITCHES, Protocol, Switch
 from pvera.study.training import MemberConfig
 
 
@@ -22,8 +22,8 @@ from pvera.study.training import MemberConfig
 class PlannedRun:
     """One training of an experiment, before its settings are resolved."""
 
-    #: The experiment's name in the profile.
-    experiment: str
+    #: Name of the experiment.
+    name: str
     #: Folder of its results.
     folder: str
     backbone: str
@@ -32,7 +32,7 @@ class PlannedRun:
     seed: int
     #: The value of the hyperparameter that the experiment varies.
     varied: Hyperparameters
-    variant: Variant
+    switch: Switch
 
 
 def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
@@ -55,10 +55,10 @@ def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
     for backbone, seed, (folder, values), dataset, method in axes:
         varied = dict(values)
         protocol = varied.pop("protocol", experiment.protocol or profile.protocol)
-        variant = VARIANTS[protocol]
-        if variant.method not in (None, method):
+        switch = SWITCHES[protocol]
+        if switch.method not in (None, method):
             continue
-        planned = PlannedRun(name, folder, backbone, dataset, method, seed, varied, variant)
+        planned = PlannedRun(name, folder, backbone, dataset, method, seed, varied, switch)
         run = resolve(profile, root, planned)
         if run is not None:
             runs.append(run)
@@ -69,82 +69,83 @@ def _selected(names: list[str], selection: list[str] | None) -> list[str]:
     return [name for name in names if selection is None or name in selection]
 
 
-def resolve(profile: Profile, root: str | Path, run: PlannedRun) -> Run | None:
+def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | None:
     """Return a training with its settings; None while a search that it needs has not ended."""
-    experiment = profile.experiments[run.experiment]
-    inherited = _inherited(profile, root, run)
-    grid = _grid(profile, root, run)
+    experiment = profile.experiments[planned.name]
+    inherited = _inherited(profile, root, planned)
+    grid = _grid(profile, root, planned)
     if inherited is None or not grid:
         return None
 
-    fixed = inherited | experiment.set | run.varied
-    protocol = run.variant.protocol
+    fixed = inherited | experiment.set | planned.varied
+    protocol = planned.switch.protocol
     members = [
-        build_member(profile, run.method, protocol, run.dataset, fixed, values) for values in grid
+        build_member(profile, planned.method, protocol, planned.dataset, fixed, values)
+        for values in grid
     ]
     return Run(
         profile=profile.name,
-        experiment=run.folder,
-        backbone=run.backbone,
-        dataset=run.dataset,
-        method=run.method,
-        seed=run.seed,
+        experiment=planned.folder,  # as records call it
+        backbone=planned.backbone,
+        dataset=planned.dataset,
+        method=planned.method,
+        seed=planned.seed,
         members=tuple(members),
         training=profile.training,
         protocol=protocol,
         precision=profile.precision,
         data_root=profile.data,
         results_root=str(root),
-        weights=profile.weights.get(run.backbone),
+        weights=profile.weights.get(planned.backbone),
         image_size=profile.image_size,
         images=None if experiment.all_images else profile.images,
-        pool=text_encoders.pool(run.backbone) if profile.text else "first",
+        pool=text_encoders.pool(planned.backbone) if profile.is_text else "first",
         keep=experiment.keep,
     )
 
 
-def _inherited(profile: Profile, root: str | Path, run: PlannedRun) -> Hyperparameters | None:
+def _inherited(profile: Profile, root: str | Path, planned: PlannedRun) -> Hyperparameters | None:
     """Return what searches elsewhere chose for the method; None while one has not ended."""
     inherited: Hyperparameters = {}
-    for name in profile.experiments[run.experiment].inherit:
+    for name in profile.experiments[planned.name].inherit:
         other = profile.experiments[name]
-        if run.method not in (other.methods or profile.methods):
+        if planned.method not in (other.methods or profile.methods):
             continue
-        choice = chosen_values(profile, root, run, name)
+        choice = chosen_values(profile, root, planned, name)
         if choice is None:
             return None
         inherited |= choice
     return inherited
 
 
-def _grid(profile: Profile, root: str | Path, run: PlannedRun) -> list[Hyperparameters]:
+def _grid(profile: Profile, root: str | Path, planned: PlannedRun) -> list[Hyperparameters]:
     """Return the values in which the members of a training differ.
 
     They are the whole grid, or what another seed chose from it: nothing while it has not chosen.
     """
-    experiment = profile.experiments[run.experiment]
-    is_fixed = run.backbone in profile.fixed_grid and not experiment.grid
+    experiment = profile.experiments[planned.name]
+    is_fixed = planned.backbone in profile.fixed_grid and not experiment.grid
     if is_fixed or not experiment.search:
-        return [default_values(profile, run.method)]
+        return [default_values(profile, planned.method)]
 
-    grid = combinations(experiment.grid or profile.methods[run.method].get("grid", {}))
+    grid = combinations(experiment.grid or profile.methods[planned.method].get("grid", {}))
     chooser = experiment.choose or profile.choose
-    is_first = run.seed == _first_seed(profile, experiment)
+    is_first = planned.seed == _first_seed(profile, experiment)
     if len(grid) == 1 or chooser == "each_seed" or is_first:
         return grid
-    choice = chosen_values(profile, root, run, run.experiment, run.folder)
+    choice = chosen_values(profile, root, planned, planned.name, planned.folder)
     return [values for values in grid if values == choice]
 
 
 def chosen_values(
-    profile: Profile, root: str | Path, run: PlannedRun, name: str, folder: str | None = None
+    profile: Profile, root: str | Path, planned: PlannedRun, name: str, folder: str | None = None
 ) -> Hyperparameters | None:
     """Return what the first seed of an experiment chose for a method on a data set.
 
     Args:
         profile: Has the experiment.
         root: Folder of the results.
-        run: Names backbone, data set and method.
+        planned: Names backbone, data set and method.
         name: Of the experiment.
         folder: Of the experiment's results, by default its own or its name.
 
@@ -153,7 +154,7 @@ def chosen_values(
     """
     experiment = profile.experiments[name]
     identity = {
-        **vars(run),
+        **vars(planned),
         "profile": profile.name,
         "experiment": folder or experiment.folder or name,
         "seed": _first_seed(profile, experiment),
@@ -213,9 +214,9 @@ def build_member(
     Raises:
         InputError: The paper has no β for the data set.
     """
-    settings = profile.methods[method] | fixed | values
-    rate = settings.get("learning_rate", profile.learning_rate)
-    beta = settings.get("beta", 0.0)
+    hyperparameters = _merged(profile, method, protocol, fixed | values)
+    rate = hyperparameters.get("learning_rate", profile.learning_rate)
+    beta = hyperparameters.get("beta", 0.0)
     if beta == "published":
         if dataset not in PUBLISHED_BETA:
             raise InputError(
@@ -244,7 +245,18 @@ def build_method(
         protocol: Its hyperparameters replace the profile's.
         values: They replace both.
     """
-    settings = profile.methods[method] | protocol.adapters.get(method, {}) | values
+    hyperparameters = _merged(profile, method, protocol, values)
     for name in ("grid", "default", *TRAINING_HYPERPARAMETERS):
-        settings.pop(name, None)
-    return METHODS[method](**settings)
+        hyperparameters.pop(name, None)
+    return METHODS[method](**hyperparameters)
+
+
+def _merged(
+    profile: Profile, method: str, protocol: Protocol, values: Hyperparameters
+) -> Hyperparameters:
+    """Return all that the profile says of a method, each source over the ones before it.
+
+    They are the profile's method, the protocol, and in `values` the experiment's `inherit`, `set`,
+    `vary` and the grid.
+    """
+    return profile.methods[method] | protocol.adapters.get(method, {}) | values

@@ -4,7 +4,7 @@ import pandas as pd
 
 from pvera.study.jobs import ENDED, Job
 from pvera.study.plan import Plan
-from pvera.study.worker import DIVERGED, claimed, failure_file, failure_reason
+from pvera.study.worker import DIVERGED_ADVICE, claimed, failure_file, failure_reason
 
 STATES = ["done", "diverged", "running", "failed", "missing", "different"]
 
@@ -31,7 +31,7 @@ def current_state(job: Job) -> tuple[str, str]:
     """Return the state of a job (one of `STATES`), and its reason where it failed or diverged."""
     state = job.state(compare_data=False)
     if state == "diverged":
-        return state, DIVERGED
+        return state, DIVERGED_ADVICE
     if state not in ENDED and job.path.with_suffix(".lock").exists():
         with claimed(job) as is_free:
             if not is_free:

@@ -37,7 +37,7 @@ CURVES = ("train_loss", "kl", "validation_loss", "validation_accuracy")
 
 #: Numbers of an epoch by name of `CURVES`, each of all active members; None for the KL term of a
 #: member whose β is zero.
-Scores = dict[str, list]
+EpochNumbers = dict[str, list]
 
 #: What becomes of a member.
 RUNNING, STOPPED, LIMIT, DIVERGED = "running", "stopped early", "epoch limit", "diverged"
@@ -194,7 +194,7 @@ def train_epoch(
     take_step: Step,
     batch_size: int,
     order: torch.Generator | None,
-) -> Scores:
+) -> EpochNumbers:
     """Train the active members on all of a split.
 
     Args:
@@ -252,16 +252,16 @@ class EarlyStopping:
         self.patience = config.patience
         self.tolerance = config.tolerance
 
-    def update(self, epoch: int, model: AdaptedModel, scores: Scores) -> None:
+    def update(self, epoch: int, model: AdaptedModel, numbers: EpochNumbers) -> None:
         """Add an epoch to the histories of the active members, and keep the best tensors."""
         for index, m in enumerate(model.active):
             history = self.histories[m]
-            epoch_scores = {name: values[index] for name, values in scores.items()}
-            for name, value in epoch_scores.items():
-                history.curve[name].append(value)
+            for name, values in numbers.items():
+                history.curve[name].append(values[index])
 
-            loss = scores["validation_loss"][index]
-            if not all(isfinite(value or 0.0) for value in epoch_scores.values()):
+            loss = numbers["validation_loss"][index]
+            computed = [values[index] for values in numbers.values() if values[index] is not None]
+            if not all(map(isfinite, computed)):
                 history.status = DIVERGED
             elif self.improves(loss, history.best_loss):
                 history.best_loss = loss
@@ -294,9 +294,9 @@ class JointStop(EarlyStopping):
 
     lowest = inf
 
-    def update(self, epoch: int, model: AdaptedModel, scores: Scores) -> None:
+    def update(self, epoch: int, model: AdaptedModel, numbers: EpochNumbers) -> None:
         """Add an epoch, note the leader, and let members go on while one has patience left."""
-        super().update(epoch, model, scores)
+        super().update(epoch, model, numbers)
         leader = min(self.histories, key=lambda history: history.best_loss)
         if self.improves(leader.best_loss, self.lowest):
             self.lowest = leader.best_loss
@@ -316,11 +316,11 @@ def choose(histories: list[History], protocol: Protocol) -> int | None:
     Returns:
         Its index; None where all diverged before their first epoch ended.
     """
+    indices = range(len(histories))
     if protocol.joint_stop:
-        ranks = [-float(history.led) for history in histories]
+        best = max(indices, key=lambda m: histories[m].led)
     else:
-        ranks = [history.best_loss for history in histories]
-    best = ranks.index(min(ranks))
+        best = min(indices, key=lambda m: histories[m].best_loss)
     return best if histories[best].best_state else None
 
 
@@ -413,8 +413,13 @@ class Replay:
         self.model = model
         self.batch_size = batch_size
         self.stream = torch.cuda.Stream(device)
+        #: The active members whose step is recorded.
         self.active: list[int] = []
         self.graph: torch.cuda.CUDAGraph | None = None
+        #: What the graph reads and writes, once it is recorded.
+        self.inputs: Tensor
+        self.labels: Tensor
+        self.losses: Tensor
 
     def __call__(self, inputs: Tensor, labels: Tensor, betas: list[float]) -> Tensor:
         """Take a step; see `step`."""
@@ -460,7 +465,7 @@ class Replay:
 @torch.inference_mode()
 def evaluate(
     model: AdaptedModel, forward: Callable[..., Tensor], data: Split, protocol: Protocol
-) -> Scores:
+) -> EpochNumbers:
     """Return loss and accuracy of every active member on a split, PVeRA with its mean."""
     model.eval()
     device = data.labels.device

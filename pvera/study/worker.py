@@ -22,7 +22,7 @@ from pvera.study.jobs import ENDED, Job
 from pvera.study.plan import Plan
 
 #: What to do about trainings whose members all diverged.
-DIVERGED = "no member has a finite loss; try a lower --learning-rate, with --replace"
+DIVERGED_ADVICE = "no member has a finite loss; try a lower --learning-rate, with --replace"
 
 
 def failure_file(job: Job) -> Path:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from pvera.report.settings import ResultFiles
 from pvera.study import results
 from pvera.study.profiles import Profile
@@ -86,6 +88,11 @@ def make_record(
         if chosen is None
         else {"images": images, "correct": correct, "accuracy": correct / images},
     } | changes
+
+
+def predictions(probabilities, labels):
+    """Return the arrays that a training leaves."""
+    return {"probabilities": probabilities.astype(np.float16), "labels": labels.astype(np.int16)}
 
 
 def write_all(root, records):

@@ -2,7 +2,7 @@
 
 import numpy as np
 from PIL import Image
-from records import make_record
+from records import make_record, predictions
 from tiny import perturb
 
 import pvera
@@ -68,4 +68,6 @@ def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None
             grid={"learning_rate": [1e-3, 1e-4]},
             config={"data_sha256": data_sha256(run)},
         )
-        results.write(run.path, record, scores, np.arange(IMAGES) % task.classes, adapter)
+        results.write(
+            run.path, record, predictions(scores, np.arange(IMAGES) % task.classes), adapter
+        )

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hand import cells
-from records import make_record, result_files
+from records import make_record, predictions, result_files
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
@@ -20,6 +20,7 @@ from pvera.study import results
 from pvera.study.profiles import Profile
 from pvera.uncertainty import Estimates
 
+TEN_CLASSES = predictions(np.zeros((100, 10)), np.arange(100) % 10)
 RATES = {"learning_rate": [1e-2, 1e-3, 1e-4]}
 #: Correct images of 100 with seed 0; seed k has k more.
 CORRECT = {"linear": 12, "lora": 40, "bottleneck": 30}
@@ -44,10 +45,8 @@ def root(tmp_path):
                 record["test"]["ace"] = 0.1 if method == "vera" else 0.08
                 records.append(record)
     for record in records:
-        predictions = (
-            (np.zeros((100, 10)), np.arange(100) % 10) if record["method"] == "linear" else ()
-        )
-        results.write(results.path_of(tmp_path, record), record, *predictions)
+        arrays = TEN_CLASSES if record["method"] == "linear" else None
+        results.write(results.path_of(tmp_path, record), record, arrays)
     return tmp_path
 
 
@@ -71,8 +70,8 @@ def test_a_data_set_at_chance_or_saturated_is_left_out_and_named(root):
     text = components.screening_table(scores).markdown()
     assert "| Sprites | 10.0 | 12.0 | 12.0 | 12.0 | chance |" in text
     assert "| Digits | 10.0 | 12.0 | 40.0 | 30.0 | no |" in text
-    for predictions in root.glob("mine/benchmark/*/*/linear/*.npz"):
-        predictions.unlink()
+    for kept in root.glob("mine/benchmark/*/*/linear/*.npz"):
+        kept.unlink()
     assert left_out(root) == {}
 
 
@@ -80,9 +79,7 @@ def test_the_screening_of_one_profile_leaves_another_alone(root, tmp_path_factor
     """Sprites is at chance in one profile and learned in the other."""
     for record in results.load_runs(root, "mine", "benchmark"):
         better = record | {"profile": "other", "test": record["test"] | {"accuracy": 0.5}}
-        results.write(
-            results.path_of(root, better), better, np.zeros((100, 10)), np.arange(100) % 10
-        )
+        results.write(results.path_of(root, better), better, TEN_CLASSES)
     mine, other = components.load(result_files(root, "mine", "other")).values()
     assert "sprites" not in {run["dataset"] for run in mine.runs["pvera"]}
     assert "sprites" in {run["dataset"] for run in other.runs["pvera"]}

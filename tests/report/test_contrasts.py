@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hand import cells, parsed
-from records import make_record, result_files, write_all
+from records import make_record, predictions, result_files, write_all
 from scipy import stats
 from test_tables_by_hand import TEST
 
@@ -97,7 +97,9 @@ def test_the_largest_class_is_counted_on_the_labels_of_a_run_that_did_not_diverg
     runs = [make_record("vera", chosen=None), make_record("pvera")]
     for path, record in zip(write_all(tmp_path, runs), runs):
         if record["test"]:
-            results.write(path, record, np.full((5, 3), 1 / 3), np.array([2, 0, 2, 1, 2]))
+            results.write(
+                path, record, predictions(np.full((5, 3), 1 / 3), np.array([2, 0, 2, 1, 2]))
+            )
     assert largest_class(tmp_path, runs) == {"digits": 0.6}
 
 
@@ -237,7 +239,7 @@ def text_run(method, dataset, seed, correct, experiment="benchmark", **scores):
 def written(root, *runs):
     """Write runs with labels of which six of ten are equal."""
     for path, run in zip(write_all(root, runs), runs):
-        results.write(path, run, np.full((10, 2), 0.5), np.array([0] * 6 + [1] * 4))
+        results.write(path, run, predictions(np.full((10, 2), 0.5), np.array([0] * 6 + [1] * 4)))
     return list(runs)
 
 

@@ -172,7 +172,15 @@ def read(name: str) -> Profile:
 
 def test_the_rehearsal_is_the_paper_in_small():
     rehearsal, paper = read("rehearsal"), read("paper")
-    for key in ("analyses", "methods", "protocol", "precision", "learning_rate", "choose", "text"):
+    for key in (
+        "analyses",
+        "methods",
+        "protocol",
+        "precision",
+        "learning_rate",
+        "choose",
+        "is_text",
+    ):
         assert getattr(rehearsal, key) == getattr(paper, key), key
     elsewhere = {"backbones": None, "datasets": None}
     listed = {

@@ -7,6 +7,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+import analyse
 import pytest
 import run_profile
 import safetensors.torch
@@ -17,7 +18,7 @@ from study_options import change, parse
 
 from pvera import InputError, backbones
 from pvera.data import vtab
-from pvera.study.plan import list_jobs
+from pvera.study.plan import ANALYSES, list_jobs
 from pvera.study.profiles import Profile
 
 
@@ -123,6 +124,7 @@ BAD = {
         ["--learning-rate", "-1e-3"],
         "learning_rate: Input should be greater than 0, not -0.001",
     ),
+    "part of an option": (["--learning", "1e-3"], "unrecognized arguments: --learning 1e-3"),
     "negative count": (["--images", "-1e2"], "--images: invalid number value: '-1e2'"),
     "device": (["--device", "tpu"], "--device: invalid choice: 'tpu'"),
     "no GPU": (["--device", "cuda"], "--device: invalid choice: 'cuda'"),
@@ -241,6 +243,29 @@ def test_the_paper_is_the_paper(capsys):
     expected |= {f"rank_{rank}": 6 * 3 for rank in (64, 128, 256, 512)}
     expected |= {f"position_{targets}": 6 * 3 for targets in ("q", "k", "v", "qk", "qv", "qkv")}
     assert status == 0 and missing == expected | {"total": sum(expected.values())}
+
+
+def test_analyses_are_those_that_the_profile_names(folder, monkeypatch):
+    plans = []
+    monkeypatch.setattr(analyse, "carry_out", lambda plan, options: plans.append(plan) or {})
+    for named in (None, {}, {"uncertainty": ["benchmark"]}):
+        profile_with(folder, analyses=named)
+        monkeypatch.setattr("sys.argv", ["analyse.py", *arguments(folder)])
+        analyse.main()
+    assert [plan.experiments for plan in plans] == [tuple(ANALYSES), (), ("uncertainty",)]
+
+
+def test_without_analyses_there_is_nothing_to_do(folder, capsys):
+    profile_with(folder, analyses={})
+    found = scripts.outcome("analyse", capsys, *arguments(folder))
+    assert found == (0, "small: 0 of 0 runs are there\n", "")
+    status, _, errors = scripts.outcome("analyse", capsys, *arguments(folder), "--status")
+    assert (status, errors) == (0, "")
+
+
+def test_analyses_are_of_images(folder, capsys):
+    message = scripts.refusal("analyse", capsys, "--profile", "text", "--results", folder)
+    assert message == "error: profile 'text' is of texts: uncertainty is an analysis of images"
 
 
 # run_all.sh does the parts of a profile in turn

@@ -135,7 +135,7 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(
         patch.setattr(plan, "SAMPLE_COUNTS", [2, 5])
         assert list_jobs(profile, "uncertainty", root)[0].state() == "different"
     record, adapter = run.trained[0].path, run.adapters[0].read_bytes()
-    written = results.read_dict(record), *results.read_predictions(record)
+    written = results.read_dict(record), results.read_arrays(record)
     results.write(record, *written, adapter + b" ")
     assert run.state() == "different"
     results.write(record, *written, adapter)
@@ -185,7 +185,7 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
     path = run.trained[-1].path
     record, arrays, adapter = (
         results.read_dict(path),
-        results.read_predictions(path),
+        results.read_arrays(path),
         run.adapters[-1].read_bytes(),
     )
     path.with_suffix(".safetensors").unlink()
@@ -197,7 +197,7 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
     results.write(
         path,
         record | {"config": config, "config_hash": results.config_hash(config)},
-        *arrays,
+        arrays,
         adapter,
     )
     with pytest.raises(

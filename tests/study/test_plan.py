@@ -16,7 +16,7 @@ from pvera.study import jobs, results
 from pvera.study.jobs import Run
 from pvera.study.plan import ANALYSES, list_jobs
 from pvera.study.profiles import Profile
-from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, VARIANTS
+from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, SWITCHES
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -252,12 +252,12 @@ def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
 
 
 def test_each_difference_of_the_protocols_stands_alone(tmp_path):
-    described = profile(protocol={"vary": {"protocol": list(VARIANTS)}, "search": False})
+    described = profile(protocol={"vary": {"protocol": list(SWITCHES)}, "search": False})
     listed = {
         (run.experiment, run.method): run for run in list_jobs(described, "protocol", tmp_path)
     }
     assert {e for e, m in listed if m == "lora"} == {
-        f"protocol_{name}" for name, variant in VARIANTS.items() if variant.method in (None, "lora")
+        f"protocol_{name}" for name, switch in SWITCHES.items() if switch.method in (None, "lora")
     }
     corrected = listed["protocol_corrected", "lora"]
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
@@ -455,7 +455,7 @@ def test_numbers_and_defaults(tmp_path):
     assert dict(profile.training) == schedule | {"tolerance": 0.0, "weight_decay": 1e-4}
     assert (profile.fixed_grid, profile.weights, profile.variants) == ([], {}, {})
     assert (profile.images, profile.title) == (None, None)
-    assert (profile.pictures, profile.gpu, profile.text) == (True, False, False)
+    assert (profile.pictures, profile.gpu, profile.is_text) == (True, False, False)
     with pytest.raises(ValidationError, match="frozen"):
         profile.seeds = [3]
 
@@ -496,6 +496,41 @@ WRONG = {
     "experiment that is inherited": (
         {"experiments": "{a: {inherit: [b]}}"},
         "unknown experiment 'b'; choose from ",
+    ),
+    "experiment that inherits itself": (
+        {"experiments": "{a: {inherit: [a]}}"},
+        "experiments.a.inherit: 'a' waits for itself",
+    ),
+    "experiments that inherit each other": (
+        {"experiments": "{b: {inherit: [c]}, c: {inherit: [b]}}"},
+        "experiments.b.inherit: 'b' waits for itself",
+    ),
+    "experiment without a data set that is needed": (
+        {"experiments": "{a: {datasets: [digits]}, b: {inherit: [a]}}"},
+        "experiments.b.inherit: 'a' lacks 'vessels' in its datasets",
+    ),
+    "experiment without a backbone that is needed": (
+        {
+            "backbones": "[tiny, test_vit]",
+            "experiments": "{a: {backbones: [test_vit]}, b: {backbones: [tiny], inherit: [a]}}",
+        },
+        "experiments.b.inherit: 'a' lacks 'tiny' in its backbones",
+    ),
+    "experiment that chooses several values": (
+        {"experiments": "{a: {methods: [lora], vary: {rank: [2, 4]}}, b: {inherit: [a]}}"},
+        "experiments.b.inherit: 'a' has 'vary', so it chooses no single value",
+    ),
+    "method that the profile lacks": (
+        {"experiments": "{a: {methods: [lora, vera]}}"},
+        "experiments.a.methods: 'vera' is none of lora, pvera",
+    ),
+    "data set that the profile lacks": (
+        {"experiments": "{a: {datasets: [nuclei]}}"},
+        "experiments.a.datasets: 'nuclei' is none of digits, vessels",
+    ),
+    "backbone that the profile lacks": (
+        {"experiments": "{a: {backbones: [test_vit]}}"},
+        "experiments.a.backbones: 'test_vit' is none of tiny",
     ),
     "protocol of an experiment": (
         {"experiments": "{a: {vary: {protocol: [mixed]}}}"},
@@ -604,6 +639,16 @@ def test_a_base_gives_what_the_file_does_not_say(tmp_path):
     (tmp_path / "third.yaml").write_text("base: mine\nmethods: {pvera: null}\n")
     third = Profile.read(tmp_path / "third.yaml")
     assert third == profile.with_(name="third", methods={"lora": {"rank": 4}, "vera": {}})
+
+
+def test_experiments_may_name_what_a_selection_leaves_out(tmp_path):
+    first = "{methods: [lora], datasets: [digits]}"
+    experiments = f"{{a: {first}, b: {{datasets: [digits], inherit: [a]}}}}"
+    whole = Profile.read(write(tmp_path, experiments=experiments))
+    selected = whole.with_(datasets=["vessels"], methods={"pvera": {}})
+    based = Profile.read(derived(tmp_path, "datasets: [vessels]\nmethods: {lora: null}\n"))
+    for described in (selected, based):
+        assert not list_jobs(described, "a", tmp_path)
 
 
 def test_bases_that_are_none(tmp_path):

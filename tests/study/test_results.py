@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from filelock import FileLock
-from records import make_record, write_all
+from records import make_record, predictions, write_all
 from small import until
 from torch.multiprocessing import ProcessExitedException
 from windows import refuse_open_files
@@ -43,7 +43,7 @@ def test_write_then_read(tmp_path):
     record = make_record()
     probabilities, labels = np.array([[0.25, 0.75], [1.0, 0.0]]), np.array([1, 0])
     path = tmp_path / "deep" / "seed0.json"
-    results.write(path, record, probabilities, labels)
+    results.write(path, record, predictions(probabilities, labels))
     written = results.read_dict(path)
     assert written == record | {"files": written["files"]}
     assert written["files"] == {".npz": sha256(path.with_suffix(".npz"))}
@@ -116,14 +116,14 @@ def test_interrupted_writing_leaves_nothing(tmp_path, monkeypatch, fails_at):
     monkeypatch.setattr(os, "fsync", interrupted)
     path = tmp_path / "seed0.json"
     with pytest.raises(KeyboardInterrupt):
-        results.write(path, make_record(), np.eye(2), np.arange(2))
+        results.write(path, make_record(), predictions(np.eye(2), np.arange(2)))
     assert [p.name for p in tmp_path.iterdir()] == ["seed0.npz"][: fails_at - 1]
     assert not path.exists(), "the run is missing"
 
 
 def test_replacing_a_run_leaves_nothing_of_the_old_one(tmp_path):
     path = tmp_path / "seed0.json"
-    results.write(path, make_record(), np.eye(2), np.arange(2), b"an adapter")
+    results.write(path, make_record(), predictions(np.eye(2), np.arange(2)), b"an adapter")
     results.write(path, make_record(correct=6))
     assert [file.name for file in tmp_path.iterdir()] == ["seed0.json"]
     with pytest.raises(InputError, match="not kept"):
@@ -133,7 +133,7 @@ def test_replacing_a_run_leaves_nothing_of_the_old_one(tmp_path):
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 def test_a_file_that_is_not_the_one_that_was_written_is_refused(tmp_path, suffix):
     path = tmp_path / "seed0.json"
-    results.write(path, make_record(), np.eye(2), np.arange(2), b"an adapter")
+    results.write(path, make_record(), predictions(np.eye(2), np.arange(2)), b"an adapter")
     file = path.with_suffix(suffix)
     assert results.kept_file(path, suffix) == file
     file.write_bytes(file.read_bytes()[:-1])
