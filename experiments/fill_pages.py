@@ -274,8 +274,8 @@ VIEWS = {
     ),
     "rivals": lambda: rows_of("rivals_vtab_tiny"),
     "official": official,
-    "rank": lambda: rows_of("rank_vtab_tiny", "Loss"),
-    "position": lambda: rows_of("position_vtab_tiny", "Loss"),
+    "rank": lambda: rows_of("rank_vtab_tiny", "Loss, here"),
+    "position": lambda: rows_of("position_vtab_tiny", "Loss, here"),
     "contradictions": contradictions,
     "trainings": trainings,
 }
