@@ -127,9 +127,11 @@ def test_the_description_counts_what_is_missing_and_diverged():
 
 
 def test_the_description_names_the_copy_of_the_data():
-    names = vtab.NAMES[:7]
+    names = vtab.NAMES[:6]
     runs = [make_record() | {"dataset": name, "category": "natural"} for name in names]
     assert "; data sets: Caltech101, CIFAR-100, " in caption_source(runs)
+    one_more = runs[0] | {"dataset": vtab.NAMES[6]}
+    assert "; 7 data sets; " in caption_source([*runs, one_more])
     other = [run | {"data_copy": "lossy", "data_differs": ["test: 9 images"]} for run in runs]
     copy = "copy of the data: lossy (Caltech101 test: 9 images; CIFAR-100 test: 9 images; "
     assert f"; {copy}" in caption_source(other)

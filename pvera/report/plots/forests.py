@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from pvera.report.plots import (
     DATASET,
@@ -23,18 +24,6 @@ from pvera.report.tables.components import MEAN
 
 #: The mean's marker is a stroke, which hides no interval.
 STROKE = Style("", "black", "|")
-
-CONTRAST_LEGEND = [
-    legend_entry("one seed", "o", colour=PVERA.colour, markersize=2, markeredgewidth=0),
-    legend_entry("mean over seeds", PVERA.marker, colour=PVERA.colour),
-    legend_entry(
-        "mean over data sets; 95 % interval: thick over seeds, thin over data sets",
-        "|",
-        "-",
-        "black",
-        linewidth=1.8,
-    ),
-]
 
 
 def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
@@ -78,8 +67,17 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         ax.tick_params(labelbottom=True)
         ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)
     note(figure, "right of zero, the first of the two is better")
-    add_legend(figure, CONTRAST_LEGEND)
+    add_legend(figure, _contrast_legend())
     return figure
+
+
+def _contrast_legend() -> list[Line2D]:
+    intervals = "mean over data sets; 95 % interval: thick over seeds, thin over data sets"
+    return [
+        legend_entry("one seed", "o", colour=PVERA.colour, markersize=2, markeredgewidth=0),
+        legend_entry("mean over seeds", PVERA.marker, colour=PVERA.colour),
+        legend_entry(intervals, "|", "-", "black", linewidth=1.8),
+    ]
 
 
 def _contrast(ax: Axes, frame: pd.DataFrame) -> None:
