@@ -224,7 +224,7 @@ def official() -> str:
         corrected.append(difference(profile, CONTRASTS["pvera"]).strip("*"))
         cells = printed(f"claims_protocol_{profile.name}")[claim.text]
         official.append(effect_text(cells["Effect"], cells["Fixed tasks"]))
-    return markdown_table(header, [corrected, official], "lcc")
+    return markdown_table(header, [corrected, official], "l" + "c" * (len(header) - 1))
 
 
 def contradictions() -> str:

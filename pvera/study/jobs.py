@@ -150,8 +150,7 @@ class Run(Job):
         scores: dict[str, Any] | None = None
         files: dict[str, Any] = {}
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
-            # The head reads the class token alone, so the last MLP skips the others; training and
-            # test must agree in rounding.
+            # The head reads the class token alone, so the last MLP skips the others.
             model.last_mlp_on_class_token = True
             histories = training.fit(
                 model,

@@ -4,6 +4,7 @@ Any number of them can work on one folder of results: on a laptop, one per GPU, 
 SLURM array (`cluster`). A worker that is killed loses its lock, so its job is free again.
 """
 
+import multiprocessing
 import os
 import signal
 import traceback
@@ -77,14 +78,15 @@ def work(plan: Plan, device: str = "cpu") -> None:
     if device == "cpu":
         torch.set_num_threads(1)  # numbers then do not depend on how many workers there are
     else:
-        # Without it cuBLAS may sum in another order from call to call. It is read when CUDA starts.
+        # Without it cuBLAS, which reads it at its start, may sum in another order each time.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
     while jobs := [job for job in plan.missing() if not failure_file(job).exists()]:
         executed = 0
         for job in tqdm(jobs, plan.profile.name, unit="run", dynamic_ncols=True):
             with claimed(job) as is_mine:
-                if not is_mine or job.state() in ENDED:
+                # Another worker may have ended it, or failed, since it was listed.
+                if not is_mine or failure_file(job).exists() or job.state() in ENDED:
                     continue
                 executed += 1
                 try:
@@ -125,7 +127,11 @@ def work_together(plan: Plan, jobs: list[Job], workers: int, device: str) -> Non
     if workers == 1:
         work(plan, device)
     else:
-        torch.multiprocessing.spawn(_work, (plan, device), workers, daemon=True)
+        # A server imports this module once, and the processes are its forks.
+        multiprocessing.set_forkserver_preload([__name__])
+        torch.multiprocessing.start_processes(
+            _work, (plan, device), workers, daemon=True, start_method="forkserver"
+        )
     require_success(plan)
 
 

@@ -300,6 +300,22 @@ def test_a_failure_is_left_in_a_file_and_named_at_the_end(plan, monkeypatch):
     assert plan.missing() == [] and not list(plan.root.rglob("*.failed"))
 
 
+def test_what_another_worker_failed_at_meanwhile_is_not_executed(plan, monkeypatch):
+    first, *others = plan.missing()
+    executed = []
+
+    def execute(run, *_):
+        executed.append(run)
+        for other in others:
+            failure_file(other).parent.mkdir(parents=True, exist_ok=True)
+            failure_file(other).write_text("KeyError: 'gone'")
+
+    monkeypatch.setattr(Run, "execute", execute)
+    monkeypatch.setattr(Run, "state", lambda run, *_: "done" if run in executed else "missing")
+    work(plan)
+    assert executed == [first]
+
+
 def test_failures_in_several_processes_are_named(plan, folder):
     for image in (folder / "data/vessels/images").glob("*.png"):
         image.write_bytes(b"no image")
