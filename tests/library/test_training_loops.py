@@ -311,12 +311,15 @@ def test_every_exception_has_its_check():
     assert {name for name in REFUSED if not name.startswith("FSDP2")} <= TOOLS.keys()
 
 
+SLOW = ("Trainer", "ONNX")
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "key", ["pvera", "ia3", "adaptformer"]
 )  # of projections, of the MLP, and beside it
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=slow if n.startswith("Trainer") else []) for n in TOOLS]
+    "name", [pytest.param(n, marks=slow if n.startswith(SLOW) else []) for n in TOOLS]
 )
 def test_tool_and_method(name, key, tmp_path, monkeypatch):
     """They work together, or one line refuses them."""
