@@ -311,7 +311,7 @@ def test_every_exception_has_its_check():
     assert {name for name in REFUSED if not name.startswith("FSDP2")} <= TOOLS.keys()
 
 
-SLOW = ("Trainer", "ONNX")
+SLOW_TOOLS = ("Trainer", "ONNX")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -319,7 +319,7 @@ SLOW = ("Trainer", "ONNX")
     "key", ["pvera", "ia3", "adaptformer"]
 )  # of projections, of the MLP, and beside it
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=slow if n.startswith(SLOW) else []) for n in TOOLS]
+    "name", [pytest.param(n, marks=slow if n.startswith(SLOW_TOOLS) else []) for n in TOOLS]
 )
 def test_tool_and_method(name, key, tmp_path, monkeypatch):
     """They work together, or one line refuses them."""
