@@ -1,4 +1,4 @@
-"""Every method on every family of encoders in the table of docs/backbones.md."""
+"""Every method on every family of encoders in the tables of docs/backbones.md."""
 
 import re
 
@@ -13,14 +13,14 @@ from tiny import METHODS
 import pvera
 from pvera import AdaptFormer, DoRA, Linear, LoRA, PVeRA, VeRA
 
-#: Example -> what its head reads, and the page's column of what is refused.
-FAMILIES = {
-    example: row[2:]
-    for row in table("backbones", "The table")[1:]
-    for example in re.findall("`(.+?)`", row[1])
-}
-REFUSED = [example for example, (_, column) in FAMILIES.items() if column.startswith("all: ")]
-EXAMPLES = [example for example in FAMILIES if example not in REFUSED]
+
+def examples(heading: str) -> dict[str, list[str]]:
+    """Return the examples of a table of docs/backbones.md, each with its row."""
+    rows = table("backbones", heading)[1:]
+    return {example: row for row in rows for example in re.findall("`(.+?)`", row[1])}
+
+
+EXAMPLES, REFUSED = examples("What works"), examples("What is refused")
 #: Encoders of every kind of layer with every check; the other families are slow tests.
 FAST = ["vit_base_patch14_dinov2", "beit_base_patch16_224", "DebertaV2Model(share_att_key=True)"]
 #: Encoders with the checks that tell one family from another.
@@ -38,7 +38,7 @@ CELLS = [
     (example, key)
     for example in EXAMPLES
     for key, method in METHODS.items()
-    if method.title not in FAMILIES[example][1].split(", ")
+    if f"(without {method.title})" not in EXAMPLES[example][0]
 ]
 
 
@@ -116,9 +116,7 @@ READS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "example, reads", [(example, FAMILIES[example][0]) for example in EXAMPLES]
-)
+@pytest.mark.parametrize("example, reads", [(example, row[2]) for example, row in EXAMPLES.items()])
 @torch.no_grad()
 def test_head_reads(example, reads):
     encoder = make(example)
@@ -156,10 +154,9 @@ def test_refused(example):
 
 
 def test_page_is_well_formed():
-    examples = re.findall(
-        "`(.+?)`", " ".join(row[1] for row in table("backbones", "The table")[1:])
-    )
-    assert sorted(examples) == sorted(FAMILIES), "no example stands twice"
+    rows = table("backbones", "What works")[1:] + table("backbones", "What is refused")[1:]
+    named = re.findall("`(.+?)`", " ".join(row[1] for row in rows))
+    assert sorted(named) == sorted([*EXAMPLES, *REFUSED]), "no example stands twice"
     assert set(OPTIONS) <= set(EXAMPLES) and {*FAST, *FEW} <= set(EXAMPLES)
-    titles = {"", *(method.title for method in METHODS.values())}
-    assert all(set(FAMILIES[example][1].split(", ")) <= titles for example in EXAMPLES)
+    titles = {method.title for method in METHODS.values()}
+    assert {title for row in rows for title in re.findall(r"\(without (.+?)\)", row[0])} <= titles
