@@ -12,7 +12,7 @@ from hand import HAND, cells, parsed, runs_of
 from records import make_record
 from small import PROFILE, profile_with
 
-from pvera import LoRA, PVeRA, adapters
+from pvera import LoRA, PVeRA, VeRA, adapters
 from pvera.data import vtab
 from pvera.report import published
 from pvera.report.captions import caption_source
@@ -21,6 +21,7 @@ from pvera.report.scores import reached_max_epochs
 from pvera.report.table import fixed, grid_value, marks, signed
 from pvera.report.tables import benchmark as tables
 from pvera.report.tables import cost as cost_tables
+from pvera.report.tables.components import Components
 from pvera.study import cost_records
 
 NAN = np.nan
@@ -279,3 +280,19 @@ def test_costs_of_runs_are_means_over_their_choices(costs):
         96 * 64 + 32 * 96
     )
     assert points.at["pvera", "training"] - points.at["pvera", "inference"] == 4 * 2 * 17 * 32 * 96
+
+
+def test_parameters_beside_accuracy(costs):
+    """Latent dropout trains what VeRA trains; intervals need two seeds."""
+    runs = {
+        "vera": [record("vera", VeRA(rank=32), 4), record("vera", VeRA(rank=32), 6, seed=1)],
+        "latent_dropout": [record("vera", VeRA(rank=32, dropout=0.5), 7)],
+        "pvera": [record("pvera", PVeRA(rank=32), 9)],
+    }
+    points = cost_tables.parameters_and_accuracy(costs, Components(runs, {}))
+    assert list(points.index) == ["vera", "pvera", "latent_dropout"]
+    assert points["parameters"].to_list() == [1024, 1280, 1024]
+    assert points["mean"].to_list() == pytest.approx([50, 90, 70])
+    # Two seeds, 40 and 60: the standard error is 10, and t with one degree of freedom 12.706.
+    assert points.at["vera", "high"] == pytest.approx(50 + 127.06, abs=0.01)
+    assert np.isnan(points.at["pvera", "high"])

@@ -17,6 +17,7 @@ from pvera.report.plots import (
     PVERA_MEAN,
     SEED,
     Look,
+    Style,
     add_legend,
     dot,
     forest,
@@ -25,6 +26,7 @@ from pvera.report.plots import (
 )
 
 MEGA = 10**6
+LATENT_DROPOUT = Style("VeRA, latent dropout", "#000000", "h")
 
 
 # Accuracy against cost (Figure 3)
@@ -89,6 +91,31 @@ def efficiency(points: pd.DataFrame) -> Figure:
         legend_entry("merged", "o", mfc="white", markersize=3.5),
     ]
     add_legend(figure, entries, columns=6)
+    return figure
+
+
+def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw the accuracy (%) of each method against its trainable parameters.
+
+    Args:
+        points: Title of a panel -> `tables.cost.parameters_and_accuracy`.
+    """
+    figure, axes = panels(len(points), len(points), PAGE, 2.2)
+    shown: dict[str, Look] = {}
+    for ax, (title, frame) in zip(axes, points.items(), strict=True):
+        for name, row in frame.iterrows():
+            look = shown[name] = METHODS.get(name, LATENT_DROPOUT)
+            x = row["parameters"]
+            ax.plot([x, x], [row["low"], row["high"]], color=look.colour, linewidth=0.8)
+            dot(ax, x, row["mean"], look)
+        _logarithmic(ax, frame["parameters"])
+        ax.grid()
+        ax.set_title(title.replace(" (", "\n("))
+    axes[0].set_ylabel("Test accuracy (%)")
+    figure.supxlabel("Trainable parameters of the adapter")
+
+    entries = [legend_entry(look.title, look.marker, colour=look.colour) for look in shown.values()]
+    add_legend(figure, [*entries, legend_entry("95 % interval over seeds", line="-")], columns=5)
     return figure
 
 

@@ -7,13 +7,15 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS, Method
+from pvera.adapters import METHODS, PAPER_METHODS, Method
 from pvera.cost import GIGA
 from pvera.errors import InputError
 from pvera.report.published import Published
 from pvera.report.scores import Records, score_frame
+from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table, fixed, thousands, title
 from pvera.report.tables.benchmark import accuracies
+from pvera.report.tables.components import Components, values
 from pvera.study.cost_records import MEASURES, SIZES, method_of
 
 #: Column of counted multiply-adds -> its title.
@@ -102,6 +104,31 @@ def run_points(costs: pd.DataFrame, records: Records) -> pd.DataFrame:
             method = method_of({"method": record["method"], "hyperparameters": member["method"]})
             chosen.setdefault(record["method"], []).append((method, 1.0))
     return _points(costs, records[0]["profile"], records[0]["backbone"], accuracy, chosen)
+
+
+def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.DataFrame:
+    """Return the trainable parameters of each method beside its average accuracy.
+
+    Args:
+        costs: Of `cost_records.load_costs`.
+        components: The runs of one setting.
+
+    Returns:
+        Rows methods, then "latent_dropout"; columns mean, low and high, the accuracy
+        (%) with its interval over seeds, and parameters, the mean over the runs' choices.
+    """
+    accuracy = values(components.runs)
+    shown = [name for name in (*PAPER_METHODS, "latent_dropout") if name in accuracy]
+    means = {
+        name: mean_interval(accuracy[name].unstack("seed"), half_width_over_seeds) for name in shown
+    }
+    points = pd.DataFrame.from_dict(means, orient="index")
+
+    benchmark = [record for name in METHODS for record in components.runs.get(name, [])]
+    points["parameters"] = run_points(costs, benchmark)["adapter_parameters"]
+    if "latent_dropout" in shown:  # it trains what VeRA trains
+        points.loc["latent_dropout", "parameters"] = points.at["vera", "parameters"]
+    return points
 
 
 def _points(
