@@ -132,8 +132,8 @@ def by_profile(corner: str, rows: dict[str, T], cell: Callable[[Profile, T], str
 
 
 def methods() -> str:
-    """Return the accuracies of all methods, with their parameters on DINOv2 ViT-B/14."""
-    header = ["Method", "Parameters on ViT-B/14 (thousands)", "Merges"]
+    """Return the accuracies of all methods, with their parameters in the first profile."""
+    header = ["Method", "Parameters on ViT-Ti/8", "Merges"]
     accuracies = []
     for profile in compared_profiles():
         components = pd.read_csv(TABLES / f"components_{profile.name}.csv")
@@ -146,7 +146,7 @@ def methods() -> str:
     first, *_ = compared_profiles()
     rows = []
     for name in accuracies[0].sort_values(ascending=False).index:
-        row = [component_titles(first)[name], *_costs(method_of(first, name))]
+        row = [component_titles(first)[name], *_costs(first, method_of(first, name))]
         for profile, means in zip(compared_profiles(), accuracies, strict=True):
             text = NOT_RUN
             if name in means:
@@ -157,15 +157,17 @@ def methods() -> str:
     return markdown_table(header, rows, "l" + "c" * (len(header) - 1))
 
 
-def _costs(method: str) -> tuple[str, str]:
-    """Return the trainable parameters (thousands) of a method, and whether it merges."""
-    costs = pd.read_csv(TABLES / "cost.csv")
-    costs = costs.query("profile == 'paper' and backbone == 'dinov2_b' and method == @method")
-    sizes = costs["adapter_parameters"] / 1000
+def _costs(profile: Profile, method: str) -> tuple[str, str]:
+    """Return the trainable parameters in a method's search, and whether it merges."""
+    costs = pd.read_csv(TABLES / "cost.csv").query("method == @method")
+    costs = costs[costs["profile"] == profile.name]
+    # Without a search of the rank or the ratio there is the default alone.
+    searched = costs[costs["grid"] != "{}"]
+    sizes = (costs if searched.empty else searched)["adapter_parameters"]
     merges = "yes" if costs["merged"].notna().all() else "no"
     if not sizes.any():
         merges = NOTHING
-    return _range(f"{sizes.min():,.0f}", f"{sizes.max():,.0f}"), merges
+    return _range(f"{sizes.min():,}", f"{sizes.max():,}"), merges
 
 
 def _range(least: object, most: object) -> str:
