@@ -17,7 +17,7 @@ import safetensors.numpy
 from options import Parser, require_outputs
 
 from pvera import backbones
-from pvera.errors import InputError, as_input_error, import_extra, run_script
+from pvera.errors import as_input_error, import_extra, run_script
 from pvera.files import write_atomically
 
 #: Parts of the names in the file, and timm's.
@@ -45,14 +45,10 @@ def main() -> None:
     onnx = import_extra("onnx", "onnx")
     with as_input_error(f"{options.onnx} cannot be read"):
         graph = onnx.load(options.onnx).graph
-    try:
+    with as_input_error(f"{options.onnx} is no DINOv2 ViT-S/14 of transformers, as it lacks"):
         tensors = convert(graph, onnx.numpy_helper.to_array)
         names = backbones.shapes("dinov2_s").state_dict()
         weights = {name: np.ascontiguousarray(tensors[name]) for name in names}
-    except KeyError as name:
-        raise InputError(
-            f"{options.onnx} is no DINOv2 ViT-S/14 that transformers exported: it lacks {name}"
-        ) from None
     write_atomically(options.output, safetensors.numpy.save(weights))
 
 

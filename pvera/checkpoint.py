@@ -224,12 +224,8 @@ def _method(path: Path, description: dict) -> Method:
         raise InputError(
             f"{path} holds the method {key!r}, which is not registered: import its module first"
         )
-    try:
+    with as_input_error(f"{path} holds a hyperparameter that {key} does not have"):
         return METHODS[key](**description["hyperparameters"])
-    except TypeError as error:
-        raise InputError(
-            f"{path} holds a hyperparameter that {key} does not have: {error}"
-        ) from None
 
 
 def _require_tensors(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from pvera.errors import InputError
+from pvera.errors import InputError, as_input_error
 
 
 @dataclass
@@ -291,14 +291,10 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
 
 
 def _find_layers(encoder: nn.Module, names: ModuleNames) -> list[EncoderLayer]:
-    try:
+    message = f"{class_name(encoder)} has layers of another form than those that are adapted"
+    with as_input_error(message, HELP):
         modules = cast(Any, encoder.get_submodule(names.layers))
         return [_find_parts(module, names) for module in modules]
-    except (AttributeError, TypeError) as error:
-        raise InputError(
-            f"{class_name(encoder)} has layers of another form than those that are adapted: "
-            f"{error}; {HELP}"
-        ) from None
 
 
 def _find_parts(block: Any, names: ModuleNames) -> EncoderLayer:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pvera.errors import InputError, catch_os_errors
+from pvera.errors import as_input_error, catch_os_errors
 
 
 def write_atomically(path: str | Path, content: bytes | str) -> None:
@@ -108,26 +108,15 @@ def read_json(file: str | Path, advice: str = "") -> Any:
     Raises:
         InputError: The file is missing or damaged.
     """
-    try:
+    with as_input_error(f"{file} is damaged", advice):
         return json.loads(read_text(file))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{file} is damaged: {advice or error}") from None
 
 
 def read_text(file: str | Path) -> str:
     """Return a UTF-8 file's text without its byte-order mark.
 
     Raises:
-        InputError: The file cannot be read; the message names a line that is not UTF-8.
+        InputError: The file is missing, cannot be read or is not UTF-8.
     """
-    try:
-        content = Path(file).read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{file} does not exist") from None
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror or error}") from None
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{file} cannot be read: line {line} is not UTF-8 text") from None
+    with as_input_error(f"{file} cannot be read"):
+        return Path(file).read_bytes().decode("utf-8-sig")

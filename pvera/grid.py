@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import cast
 
 from torch import nn
 
@@ -12,7 +12,7 @@ from pvera.member import Member
 
 
 class Grid(nn.Module):
-    """The members of an `AdaptedModel`, and their settings."""
+    """The members of an `AdaptedModel`, and their settings; one method alone is a grid of one."""
 
     #: Each member has adapters and a head of its own.
     members: Sequence[Member]
@@ -42,29 +42,35 @@ class Grid(nn.Module):
         return self.merged_member is not None
 
     def one_active_member(self, action: str) -> Member:
-        """Return the active member. InputError if there are several, and only one can be saved.
+        """Return the one active member, for what a single member can do.
 
         Args:
-            action: What it is wanted for, such as "saved".
+            action: That, in the message: "only one member can be saved".
+
+        Raises:
+            InputError: Several members are active, or none.
         """
         if len(self.active) != 1:
             raise InputError(f"only one member can be {action}: set `active` to it first")
         return self.members[self.active[0]]
 
     def seed_noise(self, seed: int) -> "Grid":
-        """Let the training noise follow from `seed`, on each rank of torch.distributed its own."""
+        """Let the training noise ε (Eq. 6), or the dropout, follow from `seed`.
+
+        Each rank of torch.distributed has noise of its own.
+        """
         for member in self.members:
             member.seed_noise(seed, on_all_ranks=False)
         return self
 
     @contextmanager
-    def sampling(self, seed: int | None = None, enabled: bool = True) -> Iterator[None]:
-        """Sample z in forward passes inside, in any mode.
+    def sampling(self, seed: int) -> Iterator[None]:
+        """Sample z = μ + ε ⊙ σ (Eq. 6), or the dropout, in passes inside; also in evaluation.
+
+        A pass draws one z (batch, tokens, targets, r) per layer for each active member.
 
         Args:
-            seed: The samples follow from it, and the training noise stays undisturbed; None: the
-                training noise.
-            enabled: False: z is the mean.
+            seed: The samples follow from it, and the training noise stays undisturbed.
 
         Raises:
             InputError: A method has no distribution.
@@ -77,18 +83,17 @@ class Grid(nn.Module):
             if not member.is_stochastic:
                 raise InputError(f"{member.method.title} has no distribution to sample from")
 
-        settings: dict[str, Any] = {"sampling": enabled}
-        if seed is not None:
-            settings["source"] = None  # replaced below, and restored afterwards
-        with with_settings(self._stochastic_layers(self.active), **settings):
-            if seed is not None:
-                for member in members:
-                    member.seed_noise(seed)
+        # The source is replaced inside, and restored afterwards.
+        with with_settings(self._stochastic_layers(self.active), sampling=True, source=None):
+            for member in members:
+                member.seed_noise(seed)
             yield
 
     @contextmanager
     def without_kl(self, members: Iterable[int] | None = None) -> Iterator[None]:
-        """Leave out the KL term inside: a pass with z = μ then needs half of A.
+        """Leave out the KL term (Eq. 9) in passes inside.
+
+        With z = μ, such a pass needs A_μ (w × r) alone, half of A.
 
         Args:
             members: Indices of the members without it; None: all.

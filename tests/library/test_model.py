@@ -16,6 +16,7 @@ from torch.nn.utils import prune
 import pvera
 from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA
 from pvera.adapters.base import HOOK_POINTS, Adapter, Method, select
+from pvera.adapters.stochastic import with_settings
 
 #: Three members each, with unequal hyperparameters where the method has any.
 GRIDS = {
@@ -254,7 +255,7 @@ def test_backbone_stays_in_evaluation_mode(images, key):
     torch.nn.Sequential(model).train()  # also if a parent module calls train
     assert model.training and not any(module.training for module in model.backbone.modules())
     if key == "pvera":
-        with model.sampling(enabled=False):
+        with with_settings(model.members[0].stochastic_layers, sampling=False):
             assert torch.equal(model(images), mean)
     else:
         assert torch.equal(model(images), mean)

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -24,6 +23,7 @@ from torch.optim.swa_utils import AveragedModel
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
 import pvera
+from pvera.adapters.stochastic import with_settings
 
 IMAGES = make_images()
 
@@ -144,7 +144,7 @@ def one_graph(key):
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for training in (False, True):
         model.train(training)
-        with model.sampling(enabled=False) if model.members[0].is_stochastic else nullcontext():
+        with with_settings(model.members[0].stochastic_layers, sampling=False):
             torch.testing.assert_close(
                 step(model, forward=compiled), step(model), rtol=1e-4, atol=1e-5
             )

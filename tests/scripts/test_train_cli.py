@@ -131,7 +131,7 @@ BAD = {
     "results in a file": (["--results", "/dev/null"], "cannot write /dev/null"),
     "missing split": (
         lambda f: (f / "data/vessels/val200.txt").unlink(),
-        "val200.txt does not exist",
+        "val200.txt cannot be read: [Errno 2]",
     ),
     "image": (
         lambda f: (f / "data/vessels/images/test3.png").write_bytes(b"\x89PNG no"),
