@@ -116,7 +116,7 @@ def change(profile: Profile, options: Namespace) -> Profile:
         learning_rate=options.learning_rate,
         images=options.images,
         data=options.data,
-        training=profile.training.with_(epochs=options.epochs, batch_size=options.batch_size),
+        schedule=profile.schedule.with_(epochs=options.epochs, batch_size=options.batch_size),
     )
     weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
     for text in options.weights:

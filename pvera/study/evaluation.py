@@ -17,7 +17,7 @@ from pvera.data.picture_folders import find_pictures
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.model import Member
-from pvera.study import analyses, results, training
+from pvera.study import analyses, prediction, results
 
 #: The folder of the suites' data sets.
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -280,8 +280,8 @@ def predict(
             )
         # What cannot be merged is computed as in the test of its training: the same bits.
         model.last_mlp_on_class_token = not member.mergeable
-        with training.autocast(device.type, precision):
-            probabilities = training.predict(model, data)
+        with prediction.autocast(device.type, precision):
+            probabilities = prediction.predict(model, data)
             if samples:
                 model.last_mlp_on_class_token = False
                 seed = adapter.record.get("seed", member.seed)

@@ -152,8 +152,8 @@ def list_predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[
     """
     seeds: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
-        if run.method == "pvera" or getattr(run.members[0].method, "dropout", None):
-            seeds.setdefault((run.experiment, run.dataset, run.method), []).append(run)
+        if run.method == "pvera" or getattr(run.configs[0].method, "dropout", None):
+            seeds.setdefault((run.folder, run.dataset, run.method), []).append(run)
     return [
         analysis_of(group, name, predictors.compare, samples=max(SAMPLE_COUNTS))
         for group in seeds.values()

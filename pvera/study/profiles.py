@@ -48,7 +48,7 @@ TRAINING_HYPERPARAMETERS = {
 Hyperparameters = dict[Line, Any]
 
 
-class TrainingConfig(StrictModel):
+class Schedule(StrictModel):
     """The paper's training settings (Section 4.2); learning rates are the members' own."""
 
     batch_size: PositiveInt = 16
@@ -123,8 +123,8 @@ class Profile(StrictModel):
     #: For each method its fixed hyperparameters, `grid` (hyperparameters with the values that are
     #: searched) and `default`, the values that replace the grid where it is not searched.
     methods: Annotated[dict[Line, Hyperparameters], Field(min_length=1)]
-    #: The schedule of all trainings, `schedule` in the file.
-    training: TrainingConfig = Field(TrainingConfig(), alias="schedule")
+    #: Of all trainings.
+    schedule: Schedule = Schedule()
     #: Learning rate of heads, and of adapters without a grid of it (Section 4.2).
     learning_rate: PositiveFloat = 1e-4
     precision: Precision = "float32"
@@ -267,7 +267,7 @@ def _on_base(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     left out.
     """
     base = Profile.read(path.with_name(f"{content['base']}.yaml"))
-    inherited = base.model_dump(by_alias=True, exclude_unset=True)
+    inherited = base.model_dump(exclude_unset=True)
     methods = inherited["methods"] | content.get("methods", {})
     merged = inherited | content
     merged["methods"] = {name: options for name, options in methods.items() if options is not None}

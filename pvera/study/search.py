@@ -15,15 +15,15 @@ from pvera.study import results
 from pvera.study.jobs import Run
 from pvera.study.profiles import TRAINING_HYPERPARAMETERS, Experiment, Hyperparameters, Profile
 from pvera.study.protocol import PUBLISHED_BETA, SWITCHES, Protocol, Switch
-from pvera.study.training import MemberConfig
+from pvera.study.training import MethodConfig
 
 
 @dataclass(frozen=True)
 class PlannedRun:
     """One training of an experiment, before its settings are resolved."""
 
-    #: Name of the experiment.
-    name: str
+    #: Key of the experiment in the profile.
+    experiment: str
     #: Folder of its results.
     folder: str
     backbone: str
@@ -71,7 +71,7 @@ def _selected(names: list[str], selection: list[str] | None) -> list[str]:
 
 def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | None:
     """Return a training with its settings; None while a search that it needs has not ended."""
-    experiment = profile.experiments[planned.name]
+    experiment = profile.experiments[planned.experiment]
     inherited = _inherited(profile, root, planned)
     grid = _grid(profile, root, planned)
     if inherited is None or not grid:
@@ -79,19 +79,19 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | No
 
     fixed = inherited | experiment.set | planned.varied
     protocol = planned.switch.protocol
-    members = [
-        build_member(profile, planned.method, protocol, planned.dataset, fixed, values)
+    configs = [
+        build_config(profile, planned.method, protocol, planned.dataset, fixed, values)
         for values in grid
     ]
     return Run(
         profile=profile.name,
-        experiment=planned.folder,  # as records call it
+        folder=planned.folder,
         backbone=planned.backbone,
         dataset=planned.dataset,
         method=planned.method,
         seed=planned.seed,
-        members=tuple(members),
-        training=profile.training,
+        configs=tuple(configs),
+        schedule=profile.schedule,
         protocol=protocol,
         precision=profile.precision,
         data_root=profile.data,
@@ -107,7 +107,7 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | No
 def _inherited(profile: Profile, root: str | Path, planned: PlannedRun) -> Hyperparameters | None:
     """Return what searches elsewhere chose for the method; None while one has not ended."""
     inherited: Hyperparameters = {}
-    for name in profile.experiments[planned.name].inherit:
+    for name in profile.experiments[planned.experiment].inherit:
         other = profile.experiments[name]
         if planned.method not in (other.methods or profile.methods):
             continue
@@ -123,7 +123,7 @@ def _grid(profile: Profile, root: str | Path, planned: PlannedRun) -> list[Hyper
 
     They are the whole grid, or what another seed chose from it: nothing while it has not chosen.
     """
-    experiment = profile.experiments[planned.name]
+    experiment = profile.experiments[planned.experiment]
     is_fixed = planned.backbone in profile.fixed_grid and not experiment.grid
     if is_fixed or not experiment.search:
         return [default_values(profile, planned.method)]
@@ -133,7 +133,7 @@ def _grid(profile: Profile, root: str | Path, planned: PlannedRun) -> list[Hyper
     is_first = planned.seed == _first_seed(profile, experiment)
     if len(grid) == 1 or chooser == "each_seed" or is_first:
         return grid
-    choice = chosen_values(profile, root, planned, planned.name, planned.folder)
+    choice = chosen_values(profile, root, planned, planned.experiment, planned.folder)
     return [values for values in grid if values == choice]
 
 
@@ -193,15 +193,15 @@ def default_values(profile: Profile, method: str) -> Hyperparameters:
     return options.get("default", {})
 
 
-def build_member(
+def build_config(
     profile: Profile,
     method: str,
     protocol: Protocol,
     dataset: str,
     fixed: Hyperparameters,
     values: Hyperparameters,
-) -> MemberConfig:
-    """Build one member of a method's grid.
+) -> MethodConfig:
+    """Build what one member of a method's grid trains.
 
     Args:
         profile: Has the method's hyperparameters.
@@ -224,7 +224,7 @@ def build_member(
                 "profile"
             )
         beta = PUBLISHED_BETA[dataset]
-    return MemberConfig(
+    return MethodConfig(
         method=build_method(profile, method, protocol, fixed | values),
         adapter_lr=rate,
         # Linear probing has no adapter: the searched rate is the head's.

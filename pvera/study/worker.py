@@ -105,7 +105,7 @@ def require_success(plan: Plan) -> None:
     if failed:
         first = failed[0]
         raise InputError(
-            f"{len(failed)} runs failed, the first is {first.name}: {failure_reason(first)}"
+            f"{len(failed)} runs failed, the first is {first.label}: {failure_reason(first)}"
         )
 
 

@@ -24,7 +24,7 @@ from pvera.data import custom, inputs, suite, tasks, vtab
 from pvera.study import analyses, results
 from pvera.study.evaluation import SavedAdapter, predict, require_unseen
 from pvera.study.plan import list_jobs
-from pvera.study.training import TrainingConfig
+from pvera.study.profiles import Schedule
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -82,7 +82,7 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
         ["vessels"],
         seeds=[3],
         methods={"linear": {}, "pvera": {"rank": 8}, "ia3": {}, "adaptformer": {}},
-        training=TrainingConfig(epochs=1),
+        schedule=Schedule(epochs=1),
     )
     trainings = list_jobs(profile, "benchmark", tmp_path / "r")
     for run in trainings:

@@ -160,8 +160,7 @@ def submit(plan, **site) -> int:
 
 def states(plan) -> dict[str, str]:
     return {
-        f"{job.experiment}/{job.name.split('/', 2)[2]}": current_state(job)[0]
-        for job in plan.jobs()
+        f"{job.folder}/{job.label.split('/', 3)[3]}": current_state(job)[0] for job in plan.jobs()
     }
 
 
@@ -246,7 +245,7 @@ def test_states_follow_from_files(slurm, plan):
     ]
     assert counts[-1].split() == ["total", "1", "0", "0", "0", "4", "0"]
     other = Plan(
-        plan.profile.with_(training=plan.profile.training.with_(epochs=1)),
+        plan.profile.with_(schedule=plan.profile.schedule.with_(epochs=1)),
         plan.experiments,
         plan.root,
     )
