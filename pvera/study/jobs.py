@@ -22,7 +22,7 @@ from pvera.model import AdaptedModel, adapt
 from pvera.study import prediction, results
 from pvera.study.profiles import Schedule
 from pvera.study.protocol import Protocol
-from pvera.study.records import IDENTITY, SCHEMA
+from pvera.study.records import IDENTITY, SCHEMA, Record
 from pvera.study.stopping import History, choose
 from pvera.study.training import MethodConfig, fit
 
@@ -91,13 +91,14 @@ class Job(inputs.Source):
             return "missing"
 
         record = results.read(self.path)
-        if compare_data:
-            config = self.config()
-        else:
-            config = record.config | self.known_config()
-        if results.config_hash(config) != record.config_hash:
+        if not self.is_recorded(record, compare_data):
             return "different"
         return "diverged" if record.diverged else "done"
+
+    def is_recorded(self, record: Record, compare_data: bool = True) -> bool:
+        """Return whether a record is of the job's configuration; as `state`."""
+        known = self.config() if compare_data else record.config | self.known_config()
+        return results.config_hash(known) == record.config_hash
 
     def compute(self, device: str) -> tuple[dict, dict]:
         """Return the job's part of its record, and what `results.write` keeps with it."""

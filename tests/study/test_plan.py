@@ -10,11 +10,11 @@ from pydantic import ValidationError
 import pvera
 from pvera import InputError
 from pvera.data import inputs
-from pvera.files import sha256
+from pvera.files import json_value, sha256
 from pvera.report import published
 from pvera.study import jobs, results
 from pvera.study.jobs import Run
-from pvera.study.plan import ANALYSES, list_jobs
+from pvera.study.plan import ANALYSES, Plan, list_jobs
 from pvera.study.profiles import Profile, Schedule
 from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, SWITCHES
 
@@ -51,7 +51,7 @@ def profile(**experiments) -> Profile:
 
 def finish(run: Run, member: int | None = 0) -> None:
     """Write the record of a finished run that chose a member, or whose members all diverged."""
-    config = {"seed": run.seed}
+    config = json_value(run.known_config())
     chosen = (
         None if member is None else {"member": member, "epoch": 1, "grid": run.configs[member].grid}
     )
@@ -186,6 +186,33 @@ def test_what_was_chosen_elsewhere_is_inherited(tmp_path):
         (0.5, 1e-2),
         (0.5, 1e-3),
     }
+
+
+@pytest.mark.parametrize("by_inherit", [True, False])
+def test_a_search_of_other_settings_runs_again_before_its_choice_is_used(by_inherit, tmp_path):
+    """Without `replace` it is refused, though it is of another experiment than the plan's."""
+    follower = {"methods": ["pvera"], "seeds": [0, 1], "choose": "first_seed"}
+    if by_inherit:
+        follower["inherit"] = ["beta"]
+    described = profile(beta=SEARCH, follower=follower).with_(datasets=["digits"])
+    name = "beta" if by_inherit else "follower"
+    (search,) = (run for run in list_jobs(described, name, tmp_path) if run.seed == 0)
+    finish(search, 1)
+    if by_inherit:
+        finish(list_jobs(described, "follower", tmp_path)[0])
+    assert len(list_jobs(described, "follower", tmp_path)) == 2
+
+    shorter = described.with_(schedule=Schedule(epochs=1))
+    plan = Plan(shorter, ("follower",), tmp_path)
+    (again,) = plan.jobs()
+    assert again.path == search.path and again.schedule.epochs == 1
+    with pytest.raises(InputError, match=f"^1 result files .*, the first is {search.path}; use"):
+        plan.states([again], compare_data=False)
+    assert plan.count_waiting() == 1
+    finish(again, 1)
+    # The first seed that inherited it has to run again too, before the second.
+    assert {job.folder for job in plan.jobs()} == {"follower"}
+    assert plan.count_waiting() == (1 if by_inherit else 0)
 
 
 @pytest.mark.parametrize("chooser", ["each_seed", "first_seed"])
@@ -654,6 +681,17 @@ def test_bases_that_are_none(tmp_path):
         Profile.read(file)
     base = write(tmp_path, methods="[lora]")
     with pytest.raises(InputError, match=f"^{base}: methods: Input should be a valid dictionary"):
+        Profile.read(file)
+    base.write_text("base: mine")
+    with pytest.raises(InputError, match=f"^{file}: base: the file is its own base$"):
+        Profile.read(file)
+
+
+@pytest.mark.parametrize("methods", ["", "[lora]"])
+def test_methods_on_a_base_are_a_dictionary(methods, tmp_path):
+    write(tmp_path)
+    file = derived(tmp_path, f"methods: {methods}")
+    with pytest.raises(InputError, match=f"^{file}: methods: Input should be a valid dictionary"):
         Profile.read(file)
 
 

@@ -216,7 +216,7 @@ def test_results_of_another_configuration_are_replaced_on_request_only(plan, fol
     work(plan)
     other = plan.profile.with_(schedule=plan.profile.schedule.with_(epochs=1))
     with pytest.raises(
-        InputError, match="^7 result files were made with another configuration, .*--replace"
+        InputError, match="^5 result files were made with another configuration, .*--replace"
     ):
         Plan(other, EXPERIMENTS, plan.root).missing()
     replacing = Plan(other, EXPERIMENTS, plan.root, replace=True)
@@ -331,6 +331,19 @@ def killed(number: int, plan: Plan, device: str) -> None:
     if number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(600)
+
+
+def test_processes_are_as_many_as_runs_will_be(plan, monkeypatch):
+    """Five can start, and two wait for a search."""
+    started = []
+    monkeypatch.setattr(
+        worker.torch.multiprocessing,
+        "start_processes",
+        lambda function, arguments, count, **_: started.append(count),
+    )
+    work_together(plan, plan.missing(), 32, "cpu")
+    work_together(plan, plan.missing(), 3, "cpu")
+    assert started == [7, 3]
 
 
 def test_a_killed_process_ends_the_others(plan, monkeypatch):
