@@ -131,8 +131,7 @@ def evaluate(
     """
     record = adapter.record
     name, _, source = (data_set or record.get("dataset") or "").partition("=")
-    suite_folder = _suite_folder(adapter, name)
-    root = root or suite_folder
+    root = _find_root(adapter, name, root)
     if source:
         # Checked before it replaces another folder of this name.
         require_unseen(record, custom.read_and_split(source)[1], name)
@@ -157,8 +156,12 @@ def evaluate(
     )
 
 
-def _suite_folder(adapter: SavedAdapter, name: str) -> Path:
-    """Return the folder of the suite of a data set. InputError without a name, or for texts."""
+def _find_root(adapter: SavedAdapter, name: str, root: Path | None) -> Path:
+    """Return `root`, by default the folder of a data set's suite.
+
+    Raises:
+        InputError: There is no name, or it is that of a data set of texts.
+    """
     if not name:
         raise InputError(
             f"which images is {adapter.file} to be evaluated on? Name them with --data-set"
@@ -168,7 +171,7 @@ def _suite_folder(adapter: SavedAdapter, name: str) -> Path:
         raise InputError(
             f"{name!r} is a data set of texts; adapters of images can be evaluated here"
         )
-    return DATA / {"vtab": "vtab-1k", "synthetic": "demo"}.get(suite, suite)
+    return root or DATA / {"vtab": "vtab-1k", "synthetic": "demo"}.get(suite, suite)
 
 
 def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name: str) -> None:

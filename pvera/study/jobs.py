@@ -253,7 +253,6 @@ def environment(device: str) -> dict:
         **versions,
         "device": torch.cuda.get_device_name() if is_cuda else f"cpu: {_processor()}",
         "threads": torch.get_num_threads(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 

@@ -76,11 +76,10 @@ def _selected(names: list[str], selection: list[str] | None) -> list[str]:
 
 
 def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | None:
-    """Add the settings of a training, which searches may choose.
+    """Return a training with its settings; None while a search that it needs has not ended.
 
-    Returns:
-        The training; None while a search that it needs has not ended. Where the search's record is
-        of other settings than the profile's, the search, which has to be run again first.
+    Where the search's record is of other settings than the profile's, return the search: it has to
+    be run again first.
     """
     experiment = profile.experiments[planned.experiment]
     inherited: Hyperparameters = {}
@@ -91,16 +90,15 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | No
         inherited |= chosen
 
     grid = _grid(profile, planned)
-    chooser = experiment.choose or profile.choose
-    first_seed = _first_seed(profile, experiment)
-    if len(grid) > 1 and chooser == "first_seed" and planned.seed != first_seed:
-        chosen = find_chosen(profile, root, replace(planned, seed=first_seed))
+    one_chooses = (experiment.choose or profile.choose) == "first_seed"
+    search = replace(planned, seed=_first_seed(profile, experiment))
+    if one_chooses and len(grid) > 1 and search != planned:
+        chosen = find_chosen(profile, root, search)
         if not isinstance(chosen, dict):
             return chosen
         grid = [chosen]
 
     fixed = inherited | experiment.set | planned.varied
-    configs = [build_config(profile, planned, fixed, values) for values in grid]
     return Run(
         profile=profile.name,
         folder=planned.folder,
@@ -108,7 +106,7 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | No
         dataset=planned.dataset,
         method=planned.method,
         seed=planned.seed,
-        configs=tuple(configs),
+        configs=tuple(build_config(profile, planned, fixed, values) for values in grid),
         schedule=profile.schedule,
         protocol=planned.protocol,
         precision=profile.precision,
