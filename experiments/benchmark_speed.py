@@ -54,11 +54,12 @@ from pvera.errors import import_extra, run_script
 from pvera.features import input_shape, pooled
 from pvera.files import require_writable
 from pvera.report.table import update_csv
-from pvera.study import training
+from pvera.study import optimization, prediction
 from pvera.study.jobs import environment
 from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
 from pvera.study.search import build_method, default_values
+from pvera.study.training import training_attention
 
 CLASSES, BATCH, SAMPLES = 100, 16, 8
 MEMBERS = 3  # of the timed grid of PVeRA
@@ -182,7 +183,7 @@ class Bench:
         images.requires_grad_(backward)
 
         def function() -> None:
-            with training.autocast(self.device, "float32"), torch.inference_mode(not backward):
+            with prediction.autocast(self.device, "float32"), torch.inference_mode(not backward):
                 for _ in range(passes):
                     outputs = pooled(self.cast, self.cast(images))
                 if backward:
@@ -193,7 +194,7 @@ class Bench:
     @contextmanager
     def model(self, methods: Method | list[Method]) -> Iterator[AdaptedModel]:
         """Yield the adapted backbone, to be called in the precision that is measured."""
-        context = training.autocast(self.device, self.precision)
+        context = prediction.autocast(self.device, self.precision)
         with adapt(self.vit, methods, CLASSES, 0) as model, context:
             yield model
 
@@ -264,13 +265,13 @@ def step(bench: Bench) -> Iterator[Pair]:
             counted = cost.count_cost(bench.vit, grid[0])
             factor = counted.inference / counted.backbone_multiply_adds
             bound += ", and its own products"
-        with bench.model(grid) as model, training.training_attention(bench.vit):
+        with bench.model(grid) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True
             optimizers = [
-                training.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members
+                optimization.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members
             ]
             batch = bench.images, bench.labels, [BETA] * len(grid)
-            function = partial(training.step, model, model, *batch, optimizers, CORRECTED)
+            function = partial(optimization.step, model, model, *batch, optimizers, CORRECTED)
             frozen = bench.frozen(members=len(grid), backward=True)
             yield Pair(what, bound, function, frozen, factor)
 

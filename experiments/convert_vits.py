@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from options import Parser, require_outputs
+from options import Parser
 
 from pvera import backbones
 from pvera.errors import as_input_error, import_extra, run_script
@@ -38,9 +38,9 @@ def main() -> None:
     """Convert the file of the command line."""
     parser = Parser(__doc__)
     parser.add_argument("onnx", type=Path, help="the ONNX file")
-    parser.add_argument("output", type=Path, help="the .safetensors file that is written")
+    words = "the .safetensors file that is written"
+    parser.add_output("output", suffix=".safetensors", help=words)
     options = parser.parse_args()
-    require_outputs([options.output], [options.onnx])
 
     onnx = import_extra("onnx", "onnx")
     with as_input_error(f"{options.onnx} cannot be read"):

@@ -11,14 +11,13 @@ accuracy 0.555000. For pictures without labels there is experiments/predict.py.
 """
 
 import json
-from pathlib import Path
 
-from options import AdapterParser, require_adapter_outputs
+from options import AdapterParser
 
-from pvera.errors import run_script
+from pvera.errors import InputError, run_script
 from pvera.files import json_value, write_atomically
 from pvera.report.evaluation import evaluation_tables
-from pvera.study.evaluation import Evaluation, evaluate, find_data_set, open_adapter
+from pvera.study.evaluation import Evaluation, evaluate, open_adapter
 
 
 def main() -> None:
@@ -28,32 +27,28 @@ def main() -> None:
     text = "Monte Carlo samples besides the mean, for --predictions"
     parser.add_count("--draws", least=2, metavar="K", help=text)
     text = "CSV file to write: one line per image"
-    parser.add_argument("--predictions", type=Path, metavar="FILE", help=text)
+    parser.add_output("--predictions", suffix=".csv", metavar="FILE", help=text)
     text = "JSON file to write: all numbers that are printed"
-    parser.add_argument("--metrics", type=Path, metavar="FILE", help=text)
+    parser.add_output("--metrics", suffix=".json", metavar="FILE", help=text)
     options = parser.parse_args()
-    outputs = [file for file in (options.predictions, options.metrics) if file]
-    # Before any work; files of the data set are known once the record is read.
-    require_adapter_outputs(outputs, options)
+    if options.metrics == options.adapter.with_suffix(".json"):
+        raise InputError(f"{options.metrics} is the record of the adapter: name another file")
 
     adapter = open_adapter(options.adapter, options.backbone, options.weights, options.device)
-    data = find_data_set(adapter, options.data_set, options.data)
-    require_adapter_outputs(outputs, options, data.files())
-    evaluated = evaluate(adapter, data, options.draws)
-
-    method, backbone = evaluated.member.method.title, evaluated.frozen.name
+    evaluated = evaluate(adapter, options.data_set, options.data, options.draws)
+    method, backbone = evaluated.member.method.title, adapter.frozen.name
     print(f"{method} for {backbone} on {evaluated.dataset}: {len(evaluated.table)} images\n")
     print(evaluation_tables(evaluated))
     if options.predictions:
         write_atomically(options.predictions, evaluated.table.to_csv(index=False))
     if options.metrics:
-        write_atomically(options.metrics, to_json(evaluated))
+        write_atomically(options.metrics, to_json(backbone, evaluated))
 
 
-def to_json(evaluated: Evaluation) -> str:
+def to_json(backbone: str, evaluated: Evaluation) -> str:
     """Return the numbers of an evaluation as JSON."""
     numbers = {
-        "backbone": evaluated.frozen.name,
+        "backbone": backbone,
         "dataset": evaluated.dataset,
         "method": evaluated.member.method.key,
         "metrics": evaluated.metrics,

@@ -1,8 +1,6 @@
 """Command-line options that the scripts share, and the profiles that they name."""
 
 import argparse
-import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -26,8 +24,6 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        # As in Python 3.14: earlier ones read -1e-3 as an option.
-        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str):
         """Refuse a wrong command line."""
@@ -43,6 +39,34 @@ class Parser(argparse.ArgumentParser):
 
         self.add_argument(*flags, type=number, **options)
 
+    def add_pairs(self, flag: str, **options) -> None:
+        """Add an option with NAME=VALUE, which may be given several times."""
+
+        def pair(text: str) -> tuple[str, str]:
+            name, _, value = text.partition("=")
+            if not (name and value):
+                raise argparse.ArgumentTypeError(f"must be {options['metavar']}, not {text!r}")
+            return name, value
+
+        self.add_argument(flag, type=pair, action="append", default=[], **options)
+
+    def add_output(self, *flags: str, suffix: str, **options) -> None:
+        """Add an option with a file to write, or a pipe. No input has its suffix, so none goes."""
+
+        def output(text: str) -> Path:
+            file = Path(text)
+            if is_stream(file):
+                return file
+            if file.resolve().suffix != suffix:
+                raise argparse.ArgumentTypeError(f"must be a {suffix} file, not {text}")
+            try:
+                require_writable(file.resolve().parent)
+            except InputError as error:
+                raise argparse.ArgumentTypeError(str(error)) from None
+            return file
+
+        self.add_argument(*flags, type=output, **options)
+
     def add_device(self, default: str | None = None) -> None:
         """Add --device."""
         numbered = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
@@ -55,24 +79,6 @@ def read_profile(name: str) -> Profile:
     """Read the profile of that name in experiments/profiles, or in that file."""
     path = Path(name)
     return Profile.read(path if path.suffix else ROOT / "experiments" / "profiles" / f"{name}.yaml")
-
-
-def require_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Check the files that a script will write, before its work; devices and pipes may be any.
-
-    Raises:
-        InputError: One cannot be written, or would replace another one or an input.
-    """
-    used = {file.resolve() for file in inputs}
-    for file in outputs:
-        if is_stream(file):
-            continue
-        if file.is_dir():
-            raise InputError(f"{file} is a folder: name a file")
-        require_writable(file.resolve().parent)
-        if file.resolve() in used:
-            raise InputError(f"{file} would replace an input or another output")
-        used.add(file.resolve())
 
 
 class AdapterParser(Parser):
@@ -94,19 +100,3 @@ class AdapterParser(Parser):
         self.add_argument("--data-set", metavar="NAME[=FOLDER]", help=text)
         text = "folder of the data sets (default: their suite's, below data/)"
         self.add_argument("--data", type=Path, help=text)
-
-
-def require_adapter_outputs(
-    outputs: Iterable[Path], options: argparse.Namespace, images: Iterable[str | Path] = ()
-) -> None:
-    """Check the files that a script will write from an adapter, as `require_outputs`.
-
-    Args:
-        outputs: The files.
-        options: Of an `AdapterParser`.
-        images: Files that it reads besides the adapter, its record and the weights.
-    """
-    inputs = [options.adapter, options.adapter.with_suffix(".json"), *map(Path, images)]
-    if options.weights:
-        inputs.append(Path(options.weights))
-    require_outputs(outputs, inputs)

@@ -33,7 +33,7 @@ def installed(options: Namespace) -> Iterator[Namespace]:
         )
     from pvera.data import custom  # which calls without own pictures do not need
 
-    sources = _parse(options.data_set)
+    sources = dict(options.data_set)
     with TemporaryDirectory() as temporary:
         is_listing = options.list or options.status
         root = temporary if is_listing else options.data or str(OWN)
@@ -46,14 +46,3 @@ def installed(options: Namespace) -> Iterator[Namespace]:
         is_small = options.backbones in (None, ["tiny"])
         changes["profile"] = options.profile or ("own" if is_small else "own_large")
         yield Namespace(**vars(options) | changes)
-
-
-def _parse(texts: list[str]) -> dict[str, str]:
-    """Return folders of pictures by name, from NAME=FOLDER."""
-    sources: dict[str, str] = {}
-    for text in texts:
-        name, _, source = text.partition("=")
-        if not (name and source):
-            raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
-        sources[name] = source
-    return sources

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from options import AdapterParser, require_adapter_outputs
+from options import AdapterParser
 
 from pvera.data.decoding import UndecodedImages
 from pvera.data.image_splits import ImageSplit
@@ -34,12 +34,11 @@ def main() -> None:
     parser.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
     parser.add_count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean")
     text = "CSV file to write"
-    parser.add_argument("--output", type=Path, metavar="FILE", required=True, help=text)
+    parser.add_output("--output", suffix=".csv", metavar="FILE", required=True, help=text)
     text = "names of the classes, in the order of the adapter's outputs"
     parser.add_argument("--classes", nargs="+", metavar="NAME", help=text)
     options = parser.parse_args()
     pictures, others = find_all_pictures(options.pictures)
-    require_adapter_outputs([options.output], options, pictures)
 
     adapter = open_adapter(options.adapter, options.backbone, options.weights, options.device)
     if not (options.classes or adapter.record):

@@ -8,6 +8,7 @@ from typing import Any
 from options import RESULTS, ROOT, Parser, read_profile
 
 from pvera.errors import InputError
+from pvera.study.checked import require_known
 from pvera.study.profiles import Profile
 
 
@@ -35,46 +36,64 @@ def parse(description: str | None, words: list[str] | None = None) -> Namespace:
 
 def _add_selection(parser: Parser) -> None:
     """Add options that say what of a profile is done."""
-    words = "name in experiments/profiles, or a YAML file (demo, with --data-set own)"
-    parser.add_argument("--profile", help=words)
-    words = (
-        "your own pictures instead of the profile's (docs/own-data.md); may be given several times"
+    parser.add_argument(
+        "--profile", help="name in experiments/profiles, or a YAML file (demo, with --data-set own)"
     )
-    _add_several(parser, "--data-set", "NAME=FOLDER", words)
+    parser.add_pairs(
+        "--data-set",
+        metavar="NAME=FOLDER",
+        help="your own pictures instead of the profile's (docs/own-data.md); several times",
+    )
     for name in ("experiments", "methods", "datasets", "backbones"):
-        words = "these instead of what the profile says"
-        parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help=words)
-    words = "instead of the profile's; experiments that name seeds keep theirs"
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help=words)
+        parser.add_argument(
+            f"--{name}", nargs="+", metavar="NAME", help="these instead of what the profile says"
+        )
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        type=int,
+        metavar="K",
+        help="instead of the profile's; experiments that name seeds keep theirs",
+    )
 
 
 def _add_changes(parser: Parser) -> None:
     """Add options that replace a profile's settings."""
-    words = "published or corrected, instead of the profile's"
-    parser.add_argument("--protocol", help=words)
-    parser.add_argument("--precision", help="float32 or bfloat16, instead of the profile's")
-    words = "largest number of epochs, instead of the profile's"
-    parser.add_count("--epochs", metavar="N", help=words)
-    words = "images of a batch, instead of the profile's"
-    parser.add_count("--batch-size", metavar="N", help=words)
-    words = "of all methods and of their heads, instead of the profile's rates and grids"
-    parser.add_argument("--learning-rate", type=float, metavar="X", help=words)
-    words = "file of a backbone's weights, instead of the hub's; may be given several times"
-    _add_several(parser, "--weights", "NAME=FILE", words)
+    parser.add_argument("--protocol", help="published or corrected")
+    parser.add_argument("--precision", help="float32 or bfloat16")
+    parser.add_count("--epochs", metavar="N", help="largest number of epochs")
+    parser.add_count("--batch-size", metavar="N", help="images of a batch")
+    parser.add_argument(
+        "--learning-rate",
+        type=float,
+        metavar="X",
+        help="of all methods and of their heads, instead of the profile's rates and grids",
+    )
+    parser.add_pairs(
+        "--weights",
+        metavar="NAME=FILE",
+        help="file of a backbone's weights, instead of the hub's; several times",
+    )
     parser.add_count("--images", metavar="N", help="for trials: the first N images of each split")
-    words = "folder of the data sets, instead of the profile's"
-    parser.add_argument("--data", type=os.path.abspath, help=words)
+    parser.add_argument("--data", type=os.path.abspath, help="folder of the data sets")
 
 
 def _add_execution(parser: Parser) -> None:
     """Add options that say where and how runs are executed."""
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
     parser.add_device()
-    words = "processes in parallel, on the GPUs in turn (default: one per core, or per GPU)"
-    parser.add_count("--workers", metavar="N", help=words)
-    site = ROOT / "experiments" / "slurm.yaml"
-    words = "submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)"
-    parser.add_argument("--slurm", nargs="?", metavar="FILE", const=site, help=words)
+    parser.add_count(
+        "--workers",
+        metavar="N",
+        help="processes in parallel, on the GPUs in turn (default: one per core, or per GPU)",
+    )
+    parser.add_argument(
+        "--slurm",
+        nargs="?",
+        metavar="FILE",
+        const=ROOT / "experiments" / "slurm.yaml",
+        help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)",
+    )
     flags = {
         "--wait": "with --slurm: wait until all jobs have ended",
         "--status": "count the runs in each state",
@@ -85,24 +104,15 @@ def _add_execution(parser: Parser) -> None:
         parser.add_argument(flag, action="store_true", help=words)
 
 
-def _add_several(parser: Parser, flag: str, metavar: str, words: str) -> None:
-    parser.add_argument(flag, action="append", default=[], metavar=metavar, help=words)
-
-
 def changed_profile(options: Namespace) -> Profile:
-    """Read the profile that the options name, and change it as they ask.
+    """Read the profile that the options name, with the settings that they replace.
+
+    The learning rate is that of adapters and heads.
 
     Raises:
         InputError: The profile is missing, or a value does not fit.
     """
-    return change(read_profile(options.profile or "demo"), options)
-
-
-def change(profile: Profile, options: Namespace) -> Profile:
-    """Return a profile with the settings that options replace.
-
-    The learning rate is that of adapters and heads.
-    """
+    profile = read_profile(options.profile or "demo")
     if options.learning_rate is not None:
         profile = Profile.build(_without_rates(profile.model_dump()))
     names = options.methods or profile.methods
@@ -116,14 +126,11 @@ def change(profile: Profile, options: Namespace) -> Profile:
         learning_rate=options.learning_rate,
         images=options.images,
         data=options.data,
-        training=profile.training.with_(epochs=options.epochs, batch_size=options.batch_size),
+        schedule=profile.schedule.with_(epochs=options.epochs, batch_size=options.batch_size),
     )
     weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
-    for text in options.weights:
-        name, _, file = text.partition("=")
-        if not file or name not in changed.backbones:
-            known = ", ".join(changed.backbones)
-            raise InputError(f"--weights takes NAME=FILE, NAME out of {known}, not {text!r}")
+    for name, file in options.weights:
+        require_known("backbone", name, changed.backbones)
         weights[name] = os.path.abspath(file)
     return changed.with_(data=str(ROOT / changed.data), weights=weights)
 

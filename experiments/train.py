@@ -123,9 +123,8 @@ def report_diverged(states: dict[Job, str]) -> None:
     diverged = [job for job, state in states.items() if state == "diverged"]
     if not diverged:
         return
-    first = f"{diverged[0].experiment}/{diverged[0].name}"
     count = f"{len(diverged)} of {len(states)} runs diverged"
-    line = f"{count}, the first is {first}: {DIVERGED_ADVICE}"
+    line = f"{count}, the first is {diverged[0].label}: {DIVERGED_ADVICE}"
     if "done" not in states.values():
         raise InputError(line)
     print(line)

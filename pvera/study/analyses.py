@@ -20,7 +20,7 @@ from pvera.errors import InputError
 from pvera.model import AdaptedModel
 from pvera.study import results
 from pvera.study.jobs import Job, Run
-from pvera.study.training import batches, predict
+from pvera.study.prediction import batches, predict
 
 #: Test data by name of the data set.
 Tests = Mapping[str, ImageData]
@@ -103,20 +103,21 @@ def analysis_of(
     tested: Sequence[str] | None = None,
     **settings,
 ) -> Analysis:
-    """Build an analysis of the adapters that runs left, in a folder with their experiment's name.
+    """Build an analysis of the adapters that runs left, in a folder named after both.
 
     Args:
         trained: The runs. The analysis has data set, method and seed of the first.
-        name: Of the analysis, and of the folder where the experiment is the benchmark.
+        name: Of the analysis; its folder is "<name>_<folder of the runs>", and without that of the
+            benchmark.
         function: See `Analysis`.
         tested: Data sets; by default that of the runs.
         settings: Whatever else influences the numbers.
     """
     first = trained[0]
-    folder = name if first.experiment == "benchmark" else f"{name}_{first.experiment}"
+    folder = name if first.folder == "benchmark" else f"{name}_{first.folder}"
     shared = {name: getattr(first, name) for name in Job.__dataclass_fields__}
     return Analysis(
-        **shared | {"experiment": folder},
+        **shared | {"folder": folder},
         trained=tuple(trained),
         function=function,
         tested=tuple(tested or [first.dataset]),

@@ -36,9 +36,7 @@ Several = Annotated[list[T], Field(min_length=1), AfterValidator(_require_distin
 class StrictModel(BaseModel):
     """Frozen settings whose values have exactly their fields' types."""
 
-    model_config = STRICT | ConfigDict(
-        frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True
-    )
+    model_config = STRICT | ConfigDict(frozen=True, extra="forbid")
 
     @classmethod
     def build(cls, content: Any, source: str | Path = "") -> Self:

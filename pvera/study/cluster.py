@@ -77,7 +77,7 @@ def submit(plan: Plan, site: Site) -> int:
     if shutil.which("sbatch") is None:
         raise InputError("there is no SLURM here: sbatch is not on PATH")
     missing = plan.missing()
-    count = min(site.workers, len(missing)) - active(plan)
+    count = min(site.workers, len(missing) + plan.count_waiting()) - active(plan)
     if count <= 0:
         return 0
     prepare(missing, decode=False)

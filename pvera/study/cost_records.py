@@ -17,12 +17,10 @@ from pvera.adapters import METHODS, Method
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError
 from pvera.files import read_json
-from pvera.study.jobs import environment
 from pvera.study.profiles import Profile
 from pvera.study.protocol import SWITCHES
 from pvera.study.search import build_method, combinations
 
-SCHEMA = 2
 SIZES = "paper"  # the profile of the paper's real sizes
 #: Columns of `load_costs` whose mean over the chosen configurations describes a method.
 MEASURES = (
@@ -75,13 +73,11 @@ def measure(profile: Profile, backbone: str) -> dict[str, Any]:
     encoder = backbones.shapes(backbone, profile.image_size)
     costs = [asdict(cost.count_cost(encoder, method_of(entry))) for entry in counted["methods"]]
     return {
-        "schema": SCHEMA,
         "profile": profile.name,
         "backbone": backbone,
         "config": counted,
         "shape": {"depth": len(encoder_layers(encoder))},
         "costs": costs,
-        "environment": environment("cpu"),
     }
 
 

@@ -1,6 +1,6 @@
 """Saved adapters on images: opened with the record of their training, evaluated, or predicting."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,10 @@ from pvera import backbones, checkpoint, metrics, uncertainty
 from pvera.backbones import Backbone
 from pvera.data import custom, tasks, vtab
 from pvera.data.image_splits import ImageSplit, load_split
-from pvera.data.picture_folders import find_pictures
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.model import Member
-from pvera.study import analyses, results, training
+from pvera.study import analyses, prediction, results
 
 #: The folder of the suites' data sets.
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -41,26 +40,6 @@ class SavedAdapter:
 
 
 @dataclass(frozen=True)
-class DataSet:
-    """A data set whose test images an adapter is evaluated on."""
-
-    name: str
-    #: The folder of the data sets.
-    root: Path
-    #: The folder of one's own pictures that is installed under `name`; empty for none.
-    source: str = ""
-
-    def files(self) -> Iterator[Path]:
-        """Yield the files that belong to it: records, split files and pictures."""
-        yield self.root / vtab.RECORD
-        folder = self.root / self.name
-        yield from folder.glob("*.*")
-        for pictures in (folder, Path(self.source or folder)):
-            if pictures.is_dir():
-                yield from find_pictures(pictures)[0]
-
-
-@dataclass(frozen=True)
 class Predictions:
     """What an adapter predicts for images."""
 
@@ -80,7 +59,6 @@ class Predictions:
 class Evaluation:
     """An adapter on the test images of a data set."""
 
-    frozen: Backbone
     member: Member
     #: The data set's name, with a note where it differs from VTAB-1k.
     dataset: str
@@ -133,20 +111,57 @@ def _read_record(adapter: Path) -> dict[str, Any]:
     return results.read_dict(path)
 
 
-def find_data_set(
-    adapter: SavedAdapter, data_set: str | None = None, root: Path | None = None
-) -> DataSet:
-    """Find the data set to evaluate an adapter on.
+def evaluate(
+    adapter: SavedAdapter,
+    data_set: str | None = None,
+    root: Path | None = None,
+    samples: int | None = None,
+) -> Evaluation:
+    """Evaluate an adapter on test images; one's own pictures are installed first.
 
     Args:
-        adapter: The adapter; its record names the default.
+        adapter: The adapter; its record names the default data set.
         data_set: A name, or NAME=FOLDER for one's own pictures.
         root: Folder of the data sets; by default that of their suite.
+        samples: Monte Carlo samples for the table, as in `predict`.
+
+    Raises:
+        InputError: The data set is missing, wrong or of texts, has other classes than the adapter,
+            or may hold images of the adapter's training; or as `predict`.
+    """
+    record = adapter.record
+    name, _, source = (data_set or record.get("dataset") or "").partition("=")
+    root = _find_root(adapter, name, root)
+    if source:
+        # Checked before it replaces another folder of this name.
+        require_unseen(record, custom.read_and_split(source)[1], name)
+        print(custom.describe(name, custom.install(root, name, source)), flush=True)
+    vtab.require(root, name)
+    accepted = vtab.read_record(root).get(name)
+    classes = tasks.class_names(name, root)
+    if record:
+        require_unseen(record, custom.current(root, name), name)
+        _require_same_classes(adapter, name, classes)
+        if name == record["dataset"] and record.get("data_differs") != accepted:
+            raise InputError(f"{root / name} is another copy than that of the adapter's training")
+
+    split = load_split(root, name, "test", adapter.frozen.image_size)
+    predictions = predict(adapter, split, classes, samples)
+    return Evaluation(
+        member=predictions.member,
+        dataset=f"{name} ({vtab.DIFFERS})" if accepted else name,
+        table=predictions.table,
+        metrics=metrics.evaluate(predictions.probabilities, split.labels),
+        classes=_per_class(predictions.table, classes),
+    )
+
+
+def _find_root(adapter: SavedAdapter, name: str, root: Path | None) -> Path:
+    """Return `root`, by default the folder of a data set's suite.
 
     Raises:
         InputError: There is no name, or it is that of a data set of texts.
     """
-    name, _, source = (data_set or adapter.record.get("dataset") or "").partition("=")
     if not name:
         raise InputError(
             f"which images is {adapter.file} to be evaluated on? Name them with --data-set"
@@ -156,52 +171,7 @@ def find_data_set(
         raise InputError(
             f"{name!r} is a data set of texts; adapters of images can be evaluated here"
         )
-    folder = {"vtab": "vtab-1k", "synthetic": "demo"}.get(suite, suite)
-    return DataSet(name, root or DATA / folder, source)
-
-
-def evaluate(adapter: SavedAdapter, data: DataSet, samples: int | None = None) -> Evaluation:
-    """Evaluate an adapter on test images; one's own pictures are installed first.
-
-    Args:
-        adapter: The adapter.
-        data: The data set.
-        samples: Monte Carlo samples for the table, as in `predict`.
-
-    Raises:
-        InputError: The data set is missing or wrong, has other classes than the adapter, or may
-            hold images of the adapter's training; or as `predict`.
-    """
-    if data.source:
-        _install(adapter, data)
-    vtab.require(data.root, data.name)
-    accepted = vtab.read_record(data.root).get(data.name)
-    classes = tasks.class_names(data.name, data.root)
-    if adapter.record:
-        require_unseen(adapter.record, custom.current(data.root, data.name), data.name)
-        _require_same_classes(adapter, data.name, classes)
-        same_name = data.name == adapter.record["dataset"]
-        if same_name and adapter.record.get("data_differs") != accepted:
-            folder = data.root / data.name
-            raise InputError(f"{folder} is another copy than that of the adapter's training")
-
-    split = load_split(data.root, data.name, "test", adapter.frozen.image_size)
-    predictions = predict(adapter, split, classes, samples)
-    return Evaluation(
-        frozen=adapter.frozen,
-        member=predictions.member,
-        dataset=f"{data.name} ({vtab.DIFFERS})" if accepted else data.name,
-        table=predictions.table,
-        metrics=metrics.evaluate(predictions.probabilities, split.labels),
-        classes=_per_class(predictions.table, classes),
-    )
-
-
-def _install(adapter: SavedAdapter, data: DataSet) -> None:
-    # Checked before it replaces another folder of this name.
-    require_unseen(adapter.record, custom.read_and_split(data.source)[1], data.name)
-    manifest = custom.install(data.root, data.name, data.source)
-    print(custom.describe(data.name, manifest), flush=True)
+    return root or DATA / {"vtab": "vtab-1k", "synthetic": "demo"}.get(suite, suite)
 
 
 def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name: str) -> None:
@@ -280,8 +250,8 @@ def predict(
             )
         # What cannot be merged is computed as in the test of its training: the same bits.
         model.last_mlp_on_class_token = not member.mergeable
-        with training.autocast(device.type, precision):
-            probabilities = training.predict(model, data)
+        with prediction.autocast(device.type, precision):
+            probabilities = prediction.predict(model, data)
             if samples:
                 model.last_mlp_on_class_token = False
                 seed = adapter.record.get("seed", member.seed)

@@ -19,10 +19,12 @@ from pvera.adapters.base import derive
 from pvera.data import inputs, tasks
 from pvera.data.inputs import Data
 from pvera.model import AdaptedModel, adapt
-from pvera.study import results, training
+from pvera.study import prediction, results
+from pvera.study.profiles import Schedule
 from pvera.study.protocol import Protocol
-from pvera.study.records import IDENTITY, SCHEMA
-from pvera.study.training import History, MemberConfig, TrainingConfig
+from pvera.study.records import IDENTITY, SCHEMA, Record
+from pvera.study.stopping import History, choose
+from pvera.study.training import MethodConfig, fit
 
 #: States of jobs that have their result.
 ENDED = ("done", "diverged")
@@ -37,8 +39,9 @@ class Job(inputs.Source):
     """
 
     profile: str
-    #: Folder of the results: the experiment's name, unless it has a folder or a value of its own.
-    experiment: str
+    #: Folder of the results, "experiment" in records: the experiment's name, unless it has a folder
+    #: or varied values of its own.
+    folder: str
     method: str
     seed: int
     precision: str
@@ -49,12 +52,17 @@ class Job(inputs.Source):
     @property
     def path(self) -> Path:
         """The result file."""
-        return results.path_of(self.results_root, vars(self))
+        return results.path_of(self.results_root, self.identity)
 
     @property
-    def name(self) -> str:
-        """Backbone, data set, method and seed, in words for people."""
-        return f"{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
+    def identity(self) -> dict[str, Any]:
+        """The values that name the record, by key of `IDENTITY`."""
+        return {key: getattr(self, "folder" if key == "experiment" else key) for key in IDENTITY}
+
+    @property
+    def label(self) -> str:
+        """What messages call the job: all of its path below the profile."""
+        return f"{self.folder}/{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
 
     def known_config(self) -> dict:
         """Return the part of `config` that is known without data and weights."""
@@ -83,13 +91,14 @@ class Job(inputs.Source):
             return "missing"
 
         record = results.read(self.path)
-        if compare_data:
-            config = self.config()
-        else:
-            config = record.config | self.known_config()
-        if results.config_hash(config) != record.config_hash:
+        if not self.is_recorded(record, compare_data):
             return "different"
         return "diverged" if record.diverged else "done"
+
+    def is_recorded(self, record: Record, compare_data: bool = True) -> bool:
+        """Return whether a record is of the job's configuration; as `state`."""
+        known = self.config() if compare_data else record.config | self.known_config()
+        return results.config_hash(known) == record.config_hash
 
     def compute(self, device: str) -> tuple[dict, dict]:
         """Return the job's part of its record, and what `results.write` keeps with it."""
@@ -98,12 +107,12 @@ class Job(inputs.Source):
     def execute(self, device: str = "cpu") -> None:
         """Compute on a device and write the result file."""
         started = time.perf_counter()
-        with training.autocast(device, self.precision):
+        with prediction.autocast(device, self.precision):
             computed, files = self.compute(device)
             made_by = environment(device)
 
         record: dict[str, Any] = {"schema": SCHEMA}
-        record |= {name: getattr(self, name) for name in IDENTITY}
+        record |= self.identity
         record |= computed
         record["environment"] = made_by | record.get("environment", {})
         record["config_hash"] = results.config_hash(record["config"])
@@ -115,18 +124,18 @@ class Job(inputs.Source):
 class Run(Job):
     """One training: a method's grid on one data set with one seed."""
 
-    members: tuple[MemberConfig, ...]
-    training: TrainingConfig
+    configs: tuple[MethodConfig, ...]
+    schedule: Schedule
     protocol: Protocol = field(hash=False)
     #: Of texts: see `pvera.adapt`.
     pool: str = "first"
 
     def known_config(self) -> dict:
         """Add the members, the protocol and the schedule."""
-        schedule = self.training.model_dump()
+        schedule = self.schedule.model_dump()
         config = super().known_config()
         config["seed"] = self.seed
-        config["members"] = [asdict(member) for member in self.members]
+        config["members"] = [asdict(each) for each in self.configs]
         config["protocol"] = asdict(self.protocol)
         config["max_epochs"] = schedule.pop("epochs")
         config |= schedule
@@ -144,7 +153,7 @@ class Run(Job):
         frozen, (train, validation, test) = inputs.load_for_job(self, device)
         task = tasks.find_task(self.dataset, self.data_root)
         is_text = task.category == "language"
-        methods = [member.method for member in self.members]
+        methods = [config.method for config in self.configs]
 
         chosen: dict[str, Any] | None = None
         scores: dict[str, Any] | None = None
@@ -152,20 +161,20 @@ class Run(Job):
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
             # The head reads the class token alone, so the last MLP skips the others.
             model.last_mlp_on_class_token = True
-            histories = training.fit(
+            histories = fit(
                 model,
                 train,
                 validation,
-                members=self.members,
-                config=self.training,
+                configs=self.configs,
+                schedule=self.schedule,
                 protocol=self.protocol,
                 seed=self.seed,
             )
-            best = training.choose(histories, self.protocol)
+            best = choose(histories, self.protocol)
             members = self._describe_members(model, histories)
             if best is not None:
                 history = histories[best]
-                grid = self.members[best].grid
+                grid = self.configs[best].grid
                 chosen = {"member": best, "epoch": history.best_epoch, "grid": grid}
                 scores, files = self._test(model, best, history, test, is_text)
 
@@ -182,14 +191,14 @@ class Run(Job):
         return record, files if self.keep else {}
 
     def _member_seeds(self) -> list[int]:
-        numbers = range(len(self.members))
+        numbers = range(len(self.configs))
         if self.protocol.own_draws:
             return [derive(self.seed, "member", number) for number in numbers]
         return [self.seed for _ in numbers]
 
     def _describe_members(self, model: AdaptedModel, histories: list[History]) -> list[dict]:
         described = []
-        for config, member, history in zip(self.members, model.members, histories, strict=True):
+        for config, member, history in zip(self.configs, model.members, histories, strict=True):
             described.append(
                 {
                     "grid": config.grid,
@@ -211,7 +220,7 @@ class Run(Job):
         model.members[best].load_state_dict(history.best_state, strict=False)
         adapter = checkpoint.dumps(model)
         labels = test.labels.cpu().numpy()
-        probabilities = training.predict(model, test)
+        probabilities = prediction.predict(model, test)
 
         scores = metrics.evaluate(probabilities, labels)
         if is_text:  # GLUE reports it for some tasks
@@ -244,7 +253,6 @@ def environment(device: str) -> dict:
         **versions,
         "device": torch.cuda.get_device_name() if is_cuda else f"cpu: {_processor()}",
         "threads": torch.get_num_threads(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 

@@ -14,7 +14,7 @@ from pvera.study.analyses import Analysis, analysis_of
 from pvera.study.checked import require_known
 from pvera.study.jobs import ENDED, Job, Run
 from pvera.study.profiles import Profile
-from pvera.study.search import trainings
+from pvera.study.search import planned_runs, trainings
 
 #: Numbers of Monte Carlo samples; few samples are the first of the many.
 SAMPLE_COUNTS = [2, 4, 8, 16]
@@ -33,9 +33,17 @@ class Plan:
 
     def jobs(self) -> list[Job]:
         """List what can start, done or not, in the order of the experiments."""
-        return [
-            job for name in self.experiments for job in list_jobs(self.profile, name, self.root)
-        ]
+        jobs: dict[Job, None] = {}
+        for name in self.experiments:
+            jobs |= dict.fromkeys(list_jobs(self.profile, name, self.root))
+        return list(jobs)
+
+    def count_waiting(self) -> int:
+        """Count the trainings that cannot start before a search has ended."""
+        planned = 0
+        for name in self.profile.experiments.keys() & self.experiments:
+            planned += len(planned_runs(self.profile, name))
+        return planned - sum(isinstance(job, Run) for job in self.jobs())
 
     def states(self, jobs: list[Job], compare_data: bool = True) -> dict[Job, str]:
         """Return the state of each job (`Job.state`), in their order.
@@ -152,8 +160,8 @@ def list_predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[
     """
     seeds: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
-        if run.method == "pvera" or getattr(run.members[0].method, "dropout", None):
-            seeds.setdefault((run.experiment, run.dataset, run.method), []).append(run)
+        if run.method == "pvera" or getattr(run.configs[0].method, "dropout", None):
+            seeds.setdefault((run.folder, run.dataset, run.method), []).append(run)
     return [
         analysis_of(group, name, predictors.compare, samples=max(SAMPLE_COUNTS))
         for group in seeds.values()

@@ -19,7 +19,7 @@ import numpy as np
 from pvera import checkpoint, metrics
 from pvera.data.image_splits import ImageData
 from pvera.model import AdaptedModel
-from pvera.study import training
+from pvera.study import prediction
 from pvera.study.analyses import Analysis, sample_images
 
 PASS, SAMPLES, ENSEMBLE = "pass", "samples", "ensemble"
@@ -40,7 +40,7 @@ def compare(
     single_passes = []
     for adapter, run in zip(analysis.adapters, analysis.trained, strict=True):
         with checkpoint.load(backbone, adapter).eval() as adapted:
-            single_pass = training.predict(adapted, test)
+            single_pass = prediction.predict(adapted, test)
             samples = sample_images(adapted, test, count, run.seed)
         rows.append({"predictor": PASS, "seed": run.seed, **score(single_pass[None], labels)})
         rows.append({"predictor": SAMPLES, "seed": run.seed, **score(samples, labels)})

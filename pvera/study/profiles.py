@@ -48,7 +48,7 @@ TRAINING_HYPERPARAMETERS = {
 Hyperparameters = dict[Line, Any]
 
 
-class TrainingConfig(StrictModel):
+class Schedule(StrictModel):
     """The paper's training settings (Section 4.2); learning rates are the members' own."""
 
     batch_size: PositiveInt = 16
@@ -70,7 +70,8 @@ class Experiment(StrictModel):
     #: A key of `protocol.SWITCHES`, by default the profile's. A difference that concerns one method
     #: trains that method alone.
     protocol: Line | None = None
-    #: Hyperparameters of all runs, instead of the profile's.
+    #: Values of hyperparameters, such as {beta: 0.0}, for every method that takes part and all
+    #: members of its grid. They replace the profile's.
     set: Hyperparameters = {}
     #: Experiments whose values are used, those that their first seed chose. They replace the
     #: profile's; `set` and `grid` replace them.
@@ -123,8 +124,8 @@ class Profile(StrictModel):
     #: For each method its fixed hyperparameters, `grid` (hyperparameters with the values that are
     #: searched) and `default`, the values that replace the grid where it is not searched.
     methods: Annotated[dict[Line, Hyperparameters], Field(min_length=1)]
-    #: The schedule of all trainings, `schedule` in the file.
-    training: TrainingConfig = Field(TrainingConfig(), alias="schedule")
+    #: Of all trainings.
+    schedule: Schedule = Schedule()
     #: Learning rate of heads, and of adapters without a grid of it (Section 4.2).
     learning_rate: PositiveFloat = 1e-4
     precision: Precision = "float32"
@@ -213,19 +214,25 @@ class Profile(StrictModel):
                 raise ValueError(f"{key} lacks {min(lacking)!r} in its {kind}")
 
     @classmethod
-    def read(cls, path: str | Path) -> Self:
+    def read(cls, path: str | Path, derived: tuple[Path, ...] = ()) -> Self:
         """Read the profile in a YAML file.
+
+        Args:
+            path: The file.
+            derived: Files that have it as their base.
 
         Raises:
             InputError: The file is missing or a key is wrong; names the key.
         """
         path = Path(path)
+        if path in derived:
+            raise InputError(f"{path}: base: the file is its own base")
         if not path.is_file():
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
         content = written = load_yaml(path)
         if isinstance(content, dict):
             if "base" in content:
-                content = _on_base(path, content)
+                content = _on_base(path, content, derived)
             content["name"] = path.stem
         profile = cls.build(content, path)
         profile._check_references(path, written)
@@ -260,18 +267,19 @@ class Profile(StrictModel):
                 )
 
 
-def _on_base(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+def _on_base(path: Path, content: dict[str, Any], derived: tuple[Path, ...]) -> dict[str, Any]:
     """Return a profile's content on top of that of its base.
 
     A key replaces the one of the base, and a method the one of its name; a method that is null is
     left out.
     """
-    base = Profile.read(path.with_name(f"{content['base']}.yaml"))
-    inherited = base.model_dump(by_alias=True, exclude_unset=True)
-    methods = inherited["methods"] | content.get("methods", {})
+    base = Profile.read(path.with_name(f"{content['base']}.yaml"), (*derived, path))
+    inherited = base.model_dump(exclude_unset=True)
     merged = inherited | content
-    merged["methods"] = {name: options for name, options in methods.items() if options is not None}
     del merged["base"]
+    if isinstance(merged["methods"], dict):  # `build` refuses another value
+        methods = inherited["methods"] | merged["methods"]
+        merged["methods"] = {name: each for name, each in methods.items() if each is not None}
     return merged
 
 

@@ -12,7 +12,7 @@ SCHEMA = 3
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 
 
-class Member(StrictModel):
+class MemberRecord(StrictModel):
     """One member of a training's grid. Numbers that were not finite are None."""
 
     #: The hyperparameters in which it differs from the other members.
@@ -25,7 +25,7 @@ class Member(StrictModel):
     epochs: int
     adapter_parameters: int
     head_parameters: int
-    #: One number per epoch, by name of `training.CURVES`; None for the KL term where β is zero.
+    #: One number per epoch, by name of `stopping.EpochNumbers`.
     curve: dict[str, list[float | None]]
 
 
@@ -67,7 +67,7 @@ class Record(StrictModel):
     own_data: dict[str, Any] | None = None
     #: Everything that influences the numbers, and nothing else.
     config: dict[str, Any]
-    members: list[Member] | None = None
+    members: list[MemberRecord] | None = None
     #: None where every member diverged.
     chosen: Choice | None = None
     #: `metrics.evaluate` of the chosen member on the test set.

@@ -11,7 +11,6 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -219,7 +218,7 @@ def load_runs(root: str | Path, profile: str, *experiments: str) -> list[dict[st
             group = tuple(run[name] for name in SAME_WITHIN.get(key, ()))
             first, expected = seen.setdefault((key, group), (run, value))
             if value != expected:
-                both = f"{_quote(first, expected)} and {_quote(run, value)}"
+                both = f"{path_of(root, first)} and {path_of(root, run)}"
                 raise InputError(f"results of different {key} cannot share a table: {both}")
     return runs
 
@@ -231,8 +230,3 @@ def _comparable(run: dict) -> dict:
     if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
         config["data_copy"] = run["data_copy"]
     return config
-
-
-def _quote(run: dict, value: Any) -> str:
-    name = f"{run['dataset']}/{run['method']}/seed{run['seed']}"
-    return f"{shorten(str(value), 60)} ({name})"

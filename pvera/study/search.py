@@ -1,10 +1,11 @@
 """The trainings of a profile's experiments: which there are, and the settings of each.
 
-A training that needs a value which a search has not found is not listed yet; whoever executes the
-trainings lists them again afterwards.
+A training that needs a value which a search has not found is not listed yet, and one that needs a
+search of other settings is replaced by that search; whoever executes the trainings lists them again
+afterwards.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -14,16 +15,16 @@ from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.jobs import Run
 from pvera.study.profiles import TRAINING_HYPERPARAMETERS, Experiment, Hyperparameters, Profile
-from pvera.study.protocol import PUBLISHED_BETA, SWITCHES, Protocol, Switch
-from pvera.study.training import MemberConfig
+from pvera.study.protocol import PUBLISHED_BETA, SWITCHES, Protocol
+from pvera.study.training import MethodConfig
 
 
 @dataclass(frozen=True)
 class PlannedRun:
     """One training of an experiment, before its settings are resolved."""
 
-    #: Name of the experiment.
-    name: str
+    #: Key of the experiment in the profile.
+    experiment: str
     #: Folder of its results.
     folder: str
     backbone: str
@@ -32,7 +33,7 @@ class PlannedRun:
     seed: int
     #: The value of the hyperparameter that the experiment varies.
     varied: Hyperparameters
-    switch: Switch
+    protocol: Protocol
 
 
 def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
@@ -43,6 +44,13 @@ def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
         root: Folder of the results, which say what searches have chosen.
         name: Of the experiment.
     """
+    resolved = [resolve(profile, root, planned) for planned in planned_runs(profile, name)]
+    # Several may need the same search.
+    return list(dict.fromkeys(run for run in resolved if run is not None))
+
+
+def planned_runs(profile: Profile, name: str) -> list[PlannedRun]:
+    """List all trainings of an experiment, also those that wait for a search."""
     experiment = profile.experiments[name]
     backbones = _selected(profile.backbones, experiment.backbones)
     seeds = experiment.seeds or profile.seeds
@@ -50,19 +58,17 @@ def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
     datasets = _selected(profile.datasets, experiment.datasets)
     methods = _selected(list(profile.methods), experiment.methods)
 
-    runs: list[Run] = []
+    planned: list[PlannedRun] = []
     axes = product(backbones, seeds, folders, datasets, methods)
     for backbone, seed, (folder, values), dataset, method in axes:
         varied = dict(values)
-        protocol = varied.pop("protocol", experiment.protocol or profile.protocol)
-        switch = SWITCHES[protocol]
-        if switch.method not in (None, method):
-            continue
-        planned = PlannedRun(name, folder, backbone, dataset, method, seed, varied, switch)
-        run = resolve(profile, root, planned)
-        if run is not None:
-            runs.append(run)
-    return runs
+        switch = SWITCHES[varied.pop("protocol", experiment.protocol or profile.protocol)]
+        if switch.method in (None, method):
+            protocol = switch.protocol
+            planned.append(
+                PlannedRun(name, folder, backbone, dataset, method, seed, varied, protocol)
+            )
+    return planned
 
 
 def _selected(names: list[str], selection: list[str] | None) -> list[str]:
@@ -70,29 +76,39 @@ def _selected(names: list[str], selection: list[str] | None) -> list[str]:
 
 
 def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | None:
-    """Return a training with its settings; None while a search that it needs has not ended."""
-    experiment = profile.experiments[planned.name]
-    inherited = _inherited(profile, root, planned)
-    grid = _grid(profile, root, planned)
-    if inherited is None or not grid:
-        return None
+    """Return a training with its settings; None while a search that it needs has not ended.
+
+    Where the search's record is of other settings than the profile's, return the search: it has to
+    be run again first.
+    """
+    experiment = profile.experiments[planned.experiment]
+    inherited: Hyperparameters = {}
+    for search in _inherited(profile, planned):
+        chosen = find_chosen(profile, root, search)
+        if not isinstance(chosen, dict):
+            return chosen
+        inherited |= chosen
+
+    grid = _grid(profile, planned)
+    one_chooses = (experiment.choose or profile.choose) == "first_seed"
+    search = replace(planned, seed=_first_seed(profile, experiment))
+    if one_chooses and len(grid) > 1 and search != planned:
+        chosen = find_chosen(profile, root, search)
+        if not isinstance(chosen, dict):
+            return chosen
+        grid = [chosen]
 
     fixed = inherited | experiment.set | planned.varied
-    protocol = planned.switch.protocol
-    members = [
-        build_member(profile, planned.method, protocol, planned.dataset, fixed, values)
-        for values in grid
-    ]
     return Run(
         profile=profile.name,
-        experiment=planned.folder,  # as records call it
+        folder=planned.folder,
         backbone=planned.backbone,
         dataset=planned.dataset,
         method=planned.method,
         seed=planned.seed,
-        members=tuple(members),
-        training=profile.training,
-        protocol=protocol,
+        configs=tuple(build_config(profile, planned, fixed, values) for values in grid),
+        schedule=profile.schedule,
+        protocol=planned.protocol,
         precision=profile.precision,
         data_root=profile.data,
         results_root=str(root),
@@ -104,66 +120,49 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | No
     )
 
 
-def _inherited(profile: Profile, root: str | Path, planned: PlannedRun) -> Hyperparameters | None:
-    """Return what searches elsewhere chose for the method; None while one has not ended."""
-    inherited: Hyperparameters = {}
-    for name in profile.experiments[planned.name].inherit:
-        other = profile.experiments[name]
-        if planned.method not in (other.methods or profile.methods):
-            continue
-        choice = chosen_values(profile, root, planned, name)
-        if choice is None:
-            return None
-        inherited |= choice
-    return inherited
+def find_chosen(
+    profile: Profile, root: str | Path, search: PlannedRun
+) -> Hyperparameters | Run | None:
+    """Return the values that a search chose.
 
-
-def _grid(profile: Profile, root: str | Path, planned: PlannedRun) -> list[Hyperparameters]:
-    """Return the values in which the members of a training differ.
-
-    They are the whole grid, or what another seed chose from it: nothing while it has not chosen.
+    Returns:
+        None while it has no result, or where all members diverged; the search itself where its
+        record is of other settings.
     """
-    experiment = profile.experiments[planned.name]
+    run = resolve(profile, root, search)
+    if run is None or not run.path.exists():
+        return None
+    record = results.read(run.path)
+    if not run.is_recorded(record, compare_data=False):
+        return run
+    return record.chosen.grid if record.chosen else None
+
+
+def _inherited(profile: Profile, planned: PlannedRun) -> list[PlannedRun]:
+    """Return the searches elsewhere whose values a training uses: each experiment's first seed."""
+    searches = []
+    for name in profile.experiments[planned.experiment].inherit:
+        other = profile.experiments[name]
+        if planned.method in (other.methods or profile.methods):
+            search = replace(
+                planned,
+                experiment=name,
+                folder=other.folder or name,
+                seed=_first_seed(profile, other),
+                varied={},
+                protocol=SWITCHES[other.protocol or profile.protocol].protocol,
+            )
+            searches.append(search)
+    return searches
+
+
+def _grid(profile: Profile, planned: PlannedRun) -> list[Hyperparameters]:
+    """Return the values in which the members of a training differ, before a seed has chosen."""
+    experiment = profile.experiments[planned.experiment]
     is_fixed = planned.backbone in profile.fixed_grid and not experiment.grid
     if is_fixed or not experiment.search:
         return [default_values(profile, planned.method)]
-
-    grid = combinations(experiment.grid or profile.methods[planned.method].get("grid", {}))
-    chooser = experiment.choose or profile.choose
-    is_first = planned.seed == _first_seed(profile, experiment)
-    if len(grid) == 1 or chooser == "each_seed" or is_first:
-        return grid
-    choice = chosen_values(profile, root, planned, planned.name, planned.folder)
-    return [values for values in grid if values == choice]
-
-
-def chosen_values(
-    profile: Profile, root: str | Path, planned: PlannedRun, name: str, folder: str | None = None
-) -> Hyperparameters | None:
-    """Return what the first seed of an experiment chose for a method on a data set.
-
-    Args:
-        profile: Has the experiment.
-        root: Folder of the results.
-        planned: Names backbone, data set and method.
-        name: Of the experiment.
-        folder: Of the experiment's results, by default its own or its name.
-
-    Returns:
-        The values; None while there is no result, or where all members diverged.
-    """
-    experiment = profile.experiments[name]
-    identity = {
-        **vars(planned),
-        "profile": profile.name,
-        "experiment": folder or experiment.folder or name,
-        "seed": _first_seed(profile, experiment),
-    }
-    path = results.path_of(root, identity)
-    if not path.exists():
-        return None
-    chosen = results.read(path).chosen
-    return chosen.grid if chosen else None
+    return combinations(experiment.grid or profile.methods[planned.method].get("grid", {}))
 
 
 def _first_seed(profile: Profile, experiment: Experiment) -> int:
@@ -193,27 +192,21 @@ def default_values(profile: Profile, method: str) -> Hyperparameters:
     return options.get("default", {})
 
 
-def build_member(
-    profile: Profile,
-    method: str,
-    protocol: Protocol,
-    dataset: str,
-    fixed: Hyperparameters,
-    values: Hyperparameters,
-) -> MemberConfig:
-    """Build one member of a method's grid.
+def build_config(
+    profile: Profile, planned: PlannedRun, fixed: Hyperparameters, values: Hyperparameters
+) -> MethodConfig:
+    """Build what one member of a training's grid trains.
 
     Args:
         profile: Has the method's hyperparameters.
-        method: Its key.
-        protocol: May have hyperparameters of its own.
-        dataset: Whose β is meant where the profile says "published".
+        planned: The training.
         fixed: Hyperparameters of all members, instead of the profile's.
         values: Those in which this member differs from the others.
 
     Raises:
         InputError: The paper has no β for the data set.
     """
+    method, protocol, dataset = planned.method, planned.protocol, planned.dataset
     hyperparameters = _merged(profile, method, protocol, fixed | values)
     rate = hyperparameters.get("learning_rate", profile.learning_rate)
     beta = hyperparameters.get("beta", 0.0)
@@ -224,7 +217,7 @@ def build_member(
                 "profile"
             )
         beta = PUBLISHED_BETA[dataset]
-    return MemberConfig(
+    return MethodConfig(
         method=build_method(profile, method, protocol, fixed | values),
         adapter_lr=rate,
         # Linear probing has no adapter: the searched rate is the head's.

@@ -19,9 +19,9 @@ def describe(plan: Plan, each: bool = False) -> str:
     states, lines = [], []
     for job in plan.jobs():
         state, reason = current_state(job)
-        states.append((job.experiment, state))
+        states.append((job.folder, state))
         if reason or (each and state not in ENDED):
-            lines.append(": ".join(filter(None, [state, f"{job.experiment}/{job.name}", reason])))
+            lines.append(": ".join(filter(None, [state, job.label, reason])))
     table = pd.DataFrame(states, columns=["experiment", "state"])
     counts = pd.crosstab(table.experiment, table.state, margins=True, margins_name="total")
     return "\n".join([counts.reindex(columns=STATES, fill_value=0).to_string(), *lines])

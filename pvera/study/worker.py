@@ -105,7 +105,7 @@ def require_success(plan: Plan) -> None:
     if failed:
         first = failed[0]
         raise InputError(
-            f"{len(failed)} runs failed, the first is {first.name}: {failure_reason(first)}"
+            f"{len(failed)} runs failed, the first is {first.label}: {failure_reason(first)}"
         )
 
 
@@ -115,7 +115,7 @@ def work_together(plan: Plan, jobs: list[Job], workers: int, device: str) -> Non
     Args:
         plan: Has the jobs.
         jobs: Those that are missing.
-        workers: Number of processes; one alone works in this process.
+        workers: Number of processes, no more than there are runs; one alone works in this process.
         device: With "cuda", the processes take the machine's GPUs in turn.
 
     Raises:
@@ -123,7 +123,7 @@ def work_together(plan: Plan, jobs: list[Job], workers: int, device: str) -> Non
     """
     for job in jobs:
         failure_file(job).unlink(missing_ok=True)
-    workers = min(workers, len(jobs))
+    workers = min(workers, len(jobs) + plan.count_waiting())
     if workers == 1:
         work(plan, device)
     else:

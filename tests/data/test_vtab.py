@@ -24,7 +24,7 @@ from pvera.data import inputs, split_files, store, tasks, vtab
 from pvera.errors import InputError
 from pvera.study import jobs, results
 from pvera.study.plan import list_jobs
-from pvera.study.training import TrainingConfig
+from pvera.study.profiles import Schedule
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -166,7 +166,7 @@ def wanted(root, *names) -> list[jobs.Job]:
     settings = {
         "seeds": [0],
         "methods": {"linear": {"learning_rate": 1e-2}},
-        "training": TrainingConfig(epochs=1),
+        "schedule": Schedule(epochs=1),
     }
     return list_jobs(
         make_profile(root, names, data=str(root), **settings), "benchmark", root / "results"

@@ -19,8 +19,7 @@ import trained
 from pvera.data import glue, vtab
 from pvera.study import results
 from pvera.study.plan import list_jobs
-from pvera.study.profiles import Profile
-from pvera.study.training import TrainingConfig
+from pvera.study.profiles import Profile, Schedule
 
 FILE = Path(__file__).parent / "runs.json"
 METHODS = {
@@ -35,7 +34,7 @@ METHODS = {
 }
 ON_TEXTS = [name for name in METHODS if name != "adaptformer"]
 SETTINGS = dict(
-    methods=METHODS, learning_rate=1e-2, training=TrainingConfig(batch_size=4, epochs=2), seeds=[0]
+    methods=METHODS, learning_rate=1e-2, schedule=Schedule(batch_size=4, epochs=2), seeds=[0]
 )
 
 

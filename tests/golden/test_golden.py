@@ -15,7 +15,7 @@ from timm.models.vision_transformer import VisionTransformer
 
 import pvera
 from pvera.data.image_splits import ImageData
-from pvera.study import training
+from pvera.study import optimization, prediction, profiles, stopping, training
 from pvera.study.protocol import PUBLISHED
 
 GOLDEN = Path(__file__).parent
@@ -143,7 +143,7 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
                 adapter, "sample_noise", lambda _, like, settings, noise=noise: noise.to(like.dtype)
             )
     gradients = []
-    optimizers = [training.make_optimizer(m, 1e-3, 1e-3, 1e-4) for m in model.members]
+    optimizers = [optimization.make_optimizer(m, 1e-3, 1e-3, 1e-4) for m in model.members]
     for member, optimizer in zip(model.members, optimizers):
         optimizer.register_step_pre_hook(
             lambda *_, member=member: gradients.append(
@@ -151,7 +151,7 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
             )
         )
     beta = [INDEX["beta"]] * len(optimizers)
-    loss, kl = training.step(
+    loss, kl = optimization.step(
         model.train(), model, data[:], data.labels, beta, optimizers, PUBLISHED
     )
     assert_close(loss, expected["step.loss"], close)
@@ -177,20 +177,23 @@ def test_training_chooses_the_programs_member_and_epoch(name):
         if name.startswith("vera")
         else [(1e-3, 1e-3)] * count
     )
-    schedule = training.TrainingConfig(epochs=index["epochs"], patience=index["patience"])
+    schedule = profiles.Schedule(epochs=index["epochs"], patience=index["patience"])
     train, validation, test = (
         Normalised(part, torch.float64) for part in ("train", "validation", "test")
     )
     configs = [
-        training.MemberConfig(m.method, *rate, 0.0, {})
+        training.MethodConfig(m.method, *rate, 0.0, {})
         for m, rate in zip(model.members, rates, strict=True)
     ]
     histories = training.fit(model, train, validation, configs, schedule, PUBLISHED, 0)
-    best = training.choose(histories, PUBLISHED)
+    best = stopping.choose(histories, PUBLISHED)
     assert (best, histories[best].best_epoch) == (index["chosen_member"], index["chosen_epoch"])
     assert len({history.epochs for history in histories}) == 1  # they end together
     model.active = [best]
     model.members[best].load_state_dict(histories[best].best_state, strict=False)
     assert_close(
-        torch.from_numpy(training.predict(model, test)), expected["training.scores"], 1e-4, scale=1
+        torch.from_numpy(prediction.predict(model, test)),
+        expected["training.scores"],
+        1e-4,
+        scale=1,
     )

@@ -55,7 +55,7 @@ def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None
     frozen = backbones.load("tiny")
     for run in list_jobs(profile, experiment, root):
         task = tasks.find_task(run.dataset)
-        model = pvera.adapt(frozen.model, run.members[0].method, task.classes, run.seed)
+        model = pvera.adapt(frozen.model, run.configs[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))
         model.unload()
         scores = np.random.default_rng(run.seed).dirichlet(np.ones(task.classes), IMAGES)
@@ -64,7 +64,7 @@ def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None
             run.dataset,
             run.seed,
             profile=profile.name,
-            experiment=run.experiment,
+            experiment=run.folder,
             grid={"learning_rate": [1e-3, 1e-4]},
             config={"data_sha256": data_sha256(run)},
         )

@@ -222,11 +222,7 @@ def test_the_script_counts_missing_configurations_once(folder):
     path = folder / "results/small/cost/tiny.json"
     times = path.stat().st_mtime_ns
     record = json.loads(path.read_text())
-    assert (
-        len(record["costs"]) == 4
-        and record["environment"]["torch"]
-        and list(path.parent.iterdir()) == [path]
-    )
+    assert len(record["costs"]) == 4 and list(path.parent.iterdir()) == [path]
     scripts.execute("cost", *files)
     assert path.stat().st_mtime_ns == times
 

@@ -194,7 +194,7 @@ def test_the_rehearsal_is_the_paper_in_small():
         assert small == experiment.model_copy(update=elsewhere), name
     categories = {tasks.find_task(name).category for name in rehearsal.datasets}
     assert len(categories) == 3
-    assert (rehearsal.images, rehearsal.training.epochs, rehearsal.gpu) == (16, 1, False)
+    assert (rehearsal.images, rehearsal.schedule.epochs, rehearsal.gpu) == (16, 1, False)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import photographs
 import pytest
 import scripts
 import torch
-from options import require_outputs
+from options import Parser
 from photographs import pictures  # noqa: F401  a fixture
 from sklearn.metrics import accuracy_score
 from tiny import perturb
@@ -24,7 +24,7 @@ from pvera.data import custom, inputs, suite, tasks, vtab
 from pvera.study import analyses, results
 from pvera.study.evaluation import SavedAdapter, predict, require_unseen
 from pvera.study.plan import list_jobs
-from pvera.study.training import TrainingConfig
+from pvera.study.profiles import Schedule
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -82,7 +82,7 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
         ["vessels"],
         seeds=[3],
         methods={"linear": {}, "pvera": {"rank": 8}, "ia3": {}, "adaptformer": {}},
-        training=TrainingConfig(epochs=1),
+        schedule=Schedule(epochs=1),
     )
     trainings = list_jobs(profile, "benchmark", tmp_path / "r")
     for run in trainings:
@@ -151,7 +151,7 @@ def change_record(adapter: Path, **changes) -> None:
 @pytest.mark.parametrize("script", ["evaluate", "predict"])
 def test_an_adapter_that_is_not_the_one_of_its_record_is_refused(trained, script, tmp_path, capsys):
     adapter, *options = trained
-    output = tmp_path / "output"
+    output = tmp_path / {"evaluate": "output.json", "predict": "output.csv"}[script]
     arguments = {
         "evaluate": (*options, "--metrics", output),
         "predict": (tmp_path / "data/kitti/images", "--device", "cpu", "--output", output),
@@ -243,7 +243,7 @@ REFUSED = {
     ),  # before anything
     "record": (
         ["/none.safetensors", "--metrics", "/none.json"],
-        "would replace an input",
+        "/none.json is the record of the adapter",
     ),
 }
 
@@ -353,8 +353,6 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
     assert "Name them in the order" in scripts.refusal(
         "predict", capsys, adapter, odd, *BACKBONE, *output
     )
-    folder = scripts.refusal("predict", capsys, adapter, new, *NAMED, "--output", new)
-    assert "is a folder" in folder
     for wrong, message in (
         (tmp_path / "none", "does not exist"),
         (new / "notes.txt", "cannot be read"),
@@ -362,58 +360,31 @@ def test_files_and_what_is_left_out(adapter, new, tmp_path, capsys):
         assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED, *output)
 
 
-def test_an_output_replaces_neither_an_input_nor_another_output(
-    adapter, pictures, tmp_path, capsys
-):
-    source = shutil.copytree(pictures, tmp_path / "pictures")
-    data = tmp_path / "data"
-    custom.install(data, "mine", source)
-    picture = next(source.rglob("*.jpg"))
-    split_file = data / "mine/test.txt"
+def test_an_output_replaces_no_input(adapter, pictures, tmp_path, capsys):
+    """Pictures, weights, lists and records have other suffixes than tables and metrics."""
+    picture = next(pictures.rglob("*.jpg"))
     record = tmp_path / "a.json"
-    weights = shutil.copy(
-        backbones.weights_file(backbones.shapes("tiny").pretrained_cfg), tmp_path / "w.safetensors"
-    )
-    link = tmp_path / "link"
-    linked_adapter = tmp_path / "a.safetensors"
-    link.symlink_to(picture)
-    linked_adapter.symlink_to(adapter)
+    linked_adapter = shutil.copy(adapter, tmp_path / "a.safetensors")
     record.write_text("{}")
+    link = tmp_path / "link.csv"
+    link.symlink_to(picture)
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.*") if file.is_file()}
-
-    common = (*BACKBONE, "--weights", weights)
-    for output in (picture, link, weights):
-        refused = scripts.refusal(
-            "predict", capsys, adapter, source, *common, "--classes", *NAMES, "--output", output
-        )
-        assert f"{output} would replace an input" in refused
-    predict_one = (linked_adapter, picture, *NAMED, "--output", record)
-    assert "would replace an input" in scripts.refusal("predict", capsys, *predict_one)
-
-    known = (*common, "--data", data, "--data-set")
-    for data_set in ("mine", f"other={source}"):
-        for output in (picture, link, weights):
-            refused = scripts.refusal(
-                "evaluate", capsys, adapter, *known, data_set, "--metrics", output
-            )
-            assert f"{output} would replace an input" in refused
-    refused = scripts.refusal(
-        "evaluate", capsys, adapter, *known, "mine", "--predictions", split_file
-    )
-    assert f"{split_file} would replace an input" in refused
-
-    (tmp_path / "same.csv").symlink_to("one.csv")
-    for other in ("one.csv", "same.csv"):
-        outputs = ("--predictions", tmp_path / "one.csv", "--metrics", tmp_path / other)
-        refused = scripts.refusal("evaluate", capsys, adapter, *known, "mine", *outputs)
-        assert f"{tmp_path / other} would replace an input or another output" in refused
+    for output in (picture, link, record, linked_adapter, tmp_path / "test.txt"):
+        predict_one = (linked_adapter, picture, *NAMED, "--output", output)
+        refused = scripts.refusal("predict", capsys, *predict_one)
+        assert f"--output: must be a .csv file, not {output}" in refused
+    for output, message in ((picture, "must be a .json file"), (record, "is the record of")):
+        refused = scripts.refusal("evaluate", capsys, linked_adapter, "--metrics", output)
+        assert message in refused
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*.*") if file.is_file()}
 
 
 def test_pipes_may_be_any_output(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    require_outputs([pipe, pipe], [pipe])
+    parser = Parser(None)
+    parser.add_output("--output", suffix=".csv")
+    assert parser.parse_args(["--output", str(pipe)]).output == pipe
 
 
 # An adapter without its record

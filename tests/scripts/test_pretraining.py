@@ -129,4 +129,4 @@ def test_each_tensor_arrives_under_timms_name(tmp_path, monkeypatch, capsys):
         and not (tmp_path / "other.safetensors").exists()
     )
     refusal = scripts.refusal("convert_vits", capsys, tmp_path / "vit.onnx", tmp_path / "vit.onnx")
-    assert "would replace an input" in refusal
+    assert "must be a .safetensors file" in refusal

@@ -14,12 +14,11 @@ import safetensors.torch
 import scripts
 import torch
 from small import arguments, marked, numbers, profile_with, start, until
-from study_options import change, parse
+from study_options import changed_profile, parse
 
 from pvera import InputError, backbones
 from pvera.data import vtab
 from pvera.study.plan import ANALYSES, list_jobs
-from pvera.study.profiles import Profile
 
 
 def test_workers_take_weights_and_few_images(folder):
@@ -117,15 +116,16 @@ BAD = {
     "unknown method": (["--methods", "lara"], "unknown method 'lara'"),
     "weights without a file": (
         ["--weights", "tiny"],
-        "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'",
+        "--weights: must be NAME=FILE, not 'tiny'",
     ),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
     "negative": (
-        ["--learning-rate", "-1e-3"],
-        "learning_rate: Input should be greater than 0, not -0.001",
+        ["--learning-rate", "0"],
+        "learning_rate: Input should be greater than 0, not 0.0",
     ),
     "part of an option": (["--learning", "1e-3"], "unrecognized arguments: --learning 1e-3"),
-    "negative count": (["--images", "-1e2"], "--images: invalid number value: '-1e2'"),
+    "count": (["--images", "1e2"], "--images: invalid number value: '1e2'"),
+    "weights of another backbone": (["--weights", "s=/a.pth"], "unknown backbone 's'; choose from"),
     "device": (["--device", "tpu"], "--device: invalid choice: 'tpu'"),
     "no GPU": (["--device", "cuda"], "--device: invalid choice: 'cuda'"),
     "results in a file": (["--results", "/dev/null"], "cannot write /dev/null"),
@@ -227,12 +227,12 @@ def test_a_profile_says_what_is_run_and_an_option_what_else(folder, capsys):
 
 
 def test_one_rate_replaces_grids_and_what_experiments_set(folder):
-    given = parse("", ["--learning-rate", "0.5"])
-    profile = change(Profile.read(folder / "small.yaml"), given)
+    given = ["--learning-rate", "0.5", "--profile", str(folder / "small.yaml")]
+    profile = changed_profile(parse("", given))
     for experiment in ("beta", "benchmark"):
         runs = list_jobs(profile, experiment, folder)
-        rates = {rate for run in runs for m in run.members for rate in (m.adapter_lr, m.head_lr)}
-        assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].members)
+        rates = {rate for run in runs for m in run.configs for rate in (m.adapter_lr, m.head_lr)}
+        assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].configs)
 
 
 def test_the_paper_is_the_paper(capsys):

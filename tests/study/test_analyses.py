@@ -19,7 +19,7 @@ from pvera.data import suite
 from pvera.data.image_splits import ImageData, load_split
 from pvera.errors import InputError
 from pvera.report.analyses import load_uncertainty
-from pvera.study import analyses, plan, predictors, results, training
+from pvera.study import analyses, plan, prediction, predictors, results
 from pvera.study.plan import list_jobs
 
 
@@ -57,7 +57,7 @@ def test_uncertainty_against_the_library(profile, root):
             np.testing.assert_allclose(
                 stored[name][i], getattr(expected, name), rtol=1e-3, atol=1e-7
             )
-    single_pass = training.predict(model, test)
+    single_pass = prediction.predict(model, test)
     np.testing.assert_allclose(stored["single_confidence"], single_pass.max(1), atol=1e-3)
     np.testing.assert_array_equal(stored["single_predicted"], single_pass.argmax(1))
     right, wrong = stored["example_images"]
@@ -277,7 +277,7 @@ def test_predictors_against_the_library(method, trained, tmp_path, monkeypatch):
     expected, passes = {}, []
     for index, seed in enumerate((0, 1)):
         model, test, split = opened(run, index)
-        passes.append(training.predict(model, test))
+        passes.append(prediction.predict(model, test))
         parts = [
             pvera.sample(model, test[s : s + 16], 16, derive(seed, "uncertainty", s))
             for s in (0, 16, 32)

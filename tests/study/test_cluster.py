@@ -160,19 +160,18 @@ def submit(plan, **site) -> int:
 
 def states(plan) -> dict[str, str]:
     return {
-        f"{job.experiment}/{job.name.split('/', 2)[2]}": current_state(job)[0]
-        for job in plan.jobs()
+        f"{job.folder}/{job.label.split('/', 3)[3]}": current_state(job)[0] for job in plan.jobs()
     }
 
 
 def test_as_many_workers_as_there_are_runs_and_the_site_allows(slurm, plan):
-    assert submit(plan, workers=32) == 5 and slurm.jobs["7"]["flags"]["array"] == "0-4%5"
+    assert submit(plan, workers=32) == 7 and slurm.jobs["7"]["flags"]["array"] == "0-6%7"
     assert submit(plan, workers=32) == 0, "they are queued"
     slurm.set("7", 0, "RUNNING")
     slurm.set("7", 1, "")
     slurm.set("7", 2, "")
-    assert submit(plan, workers=4) == 1 and "array" not in slurm.jobs["8"]["flags"]
-    assert cluster.active(plan) == 4
+    assert submit(plan, workers=6) == 1 and "array" not in slurm.jobs["8"]["flags"]
+    assert cluster.active(plan) == 6
     other = Plan(plan.profile, plan.experiments, plan.root.with_name("other"))
     assert (
         submit(other, workers=2)
@@ -246,7 +245,7 @@ def test_states_follow_from_files(slurm, plan):
     ]
     assert counts[-1].split() == ["total", "1", "0", "0", "0", "4", "0"]
     other = Plan(
-        plan.profile.with_(training=plan.profile.training.with_(epochs=1)),
+        plan.profile.with_(schedule=plan.profile.schedule.with_(epochs=1)),
         plan.experiments,
         plan.root,
     )

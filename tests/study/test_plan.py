@@ -10,14 +10,13 @@ from pydantic import ValidationError
 import pvera
 from pvera import InputError
 from pvera.data import inputs
-from pvera.files import sha256
+from pvera.files import json_value, sha256
 from pvera.report import published
 from pvera.study import jobs, results
 from pvera.study.jobs import Run
-from pvera.study.plan import ANALYSES, list_jobs
-from pvera.study.profiles import Profile
+from pvera.study.plan import ANALYSES, Plan, list_jobs
+from pvera.study.profiles import Profile, Schedule
 from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, SWITCHES
-from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = {
@@ -52,11 +51,11 @@ def profile(**experiments) -> Profile:
 
 def finish(run: Run, member: int | None = 0) -> None:
     """Write the record of a finished run that chose a member, or whose members all diverged."""
-    config = {"seed": run.seed}
+    config = json_value(run.known_config())
     chosen = (
-        None if member is None else {"member": member, "epoch": 1, "grid": run.members[member].grid}
+        None if member is None else {"member": member, "epoch": 1, "grid": run.configs[member].grid}
     )
-    record = {"schema": results.SCHEMA} | {name: getattr(run, name) for name in results.IDENTITY}
+    record = {"schema": results.SCHEMA} | run.identity
     record |= {
         "category": "natural",
         "protocol": run.protocol.name,
@@ -89,15 +88,15 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
     ]
     for run in runs:
         assert (
-            [c.grid for c in run.members] == [{}]
+            [c.grid for c in run.configs] == [{}]
             if run.method == "lora"
             else [{"learning_rate": rate} for rate in GRID["learning_rate"]]
         )
         assert run.protocol == CORRECTED and not run.keep
-        assert {c.beta for c in run.members} == {1e-6 if run.method == "pvera" else 0.0}
+        assert {c.beta for c in run.configs} == {1e-6 if run.method == "pvera" else 0.0}
     (run,) = list_jobs(described, "some", tmp_path)
-    assert (run.experiment, run.method, run.dataset, run.seed) == ("some", "vera", "vessels", 5)
-    assert [c.adapter_lr for c in run.members] == GRID["learning_rate"], (
+    assert (run.folder, run.method, run.dataset, run.seed) == ("some", "vera", "vessels", 5)
+    assert [c.adapter_lr for c in run.configs] == GRID["learning_rate"], (
         "the grid comes after what is set"
     )
 
@@ -106,13 +105,13 @@ def test_without_a_search_the_default_replaces_the_grid(tmp_path):
     fixed = profile(plain={"search": False})
     for described, name in ((fixed, "plain"), (fixed.with_(fixed_grid=["tiny"]), "benchmark")):
         for run in list_jobs(described, name, tmp_path):
-            assert [c.grid for c in run.members] == [
+            assert [c.grid for c in run.configs] == [
                 {} if run.method == "lora" else {"learning_rate": 1e-2}
             ]
     searched = list_jobs(profile(beta=SEARCH).with_(fixed_grid=["tiny"]), "beta", tmp_path)
     rates = [(beta, rate) for beta in (0.0, 1e-3) for rate in (1e-2, 3e-3)]
     for run in searched:
-        assert [(c.beta, c.adapter_lr) for c in run.members] == rates, (
+        assert [(c.beta, c.adapter_lr) for c in run.configs] == rates, (
             "the experiment's own grid is searched"
         )
     assert len(searched) == 2
@@ -120,7 +119,7 @@ def test_without_a_search_the_default_replaces_the_grid(tmp_path):
         list_jobs(fixed.with_(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
     lora = {"alpha": 2.0, "grid": GRID, "default": {"rank": 16, "learning_rate": 1e-2}}
     for run in list_jobs(fixed.with_(methods={"lora": lora}), "plain", tmp_path):
-        (member,) = run.members
+        (member,) = run.configs
         assert (member.method, member.adapter_lr) == (pvera.LoRA(rank=16, alpha=2.0), 1e-2)
         assert member.grid == lora["default"]
 
@@ -129,7 +128,7 @@ def test_without_a_search_the_default_replaces_the_grid(tmp_path):
 def test_a_searched_rate_is_the_heads_where_there_is_no_adapter(method, head_lr, tmp_path):
     described = profile().with_(methods={method: {"grid": GRID}}, learning_rate=1e-4)
     (run, *_) = list_jobs(described, "benchmark", tmp_path)
-    assert (run.members[0].adapter_lr, run.members[0].head_lr) == (1e-2, head_lr)
+    assert (run.configs[0].adapter_lr, run.configs[0].head_lr) == (1e-2, head_lr)
 
 
 def test_each_value_has_runs_of_its_own(tmp_path):
@@ -140,8 +139,8 @@ def test_each_value_has_runs_of_its_own(tmp_path):
         "folder": "noise",
     }
     runs = list_jobs(profile(sizes=varied), "sizes", tmp_path)
-    assert keys(runs, "experiment") == {("noise_0.3",), ("noise_1.0",)}
-    assert {(r.experiment, c.method.sigma, c.beta) for r in runs for c in r.members} == {
+    assert keys(runs, "folder") == {("noise_0.3",), ("noise_1.0",)}
+    assert {(r.folder, c.method.sigma, c.beta) for r in runs for c in r.configs} == {
         ("noise_0.3", 0.3, 0.0),
         ("noise_1.0", 1.0, 0.0),
     }
@@ -156,15 +155,15 @@ def test_each_value_searches_and_chooses_for_itself(tmp_path):
     }
     described = profile(rank=varied)
     smaller, larger = list_jobs(described, "rank", tmp_path)
-    assert (smaller.experiment, larger.experiment) == ("rank_4", "rank_8")
+    assert (smaller.folder, larger.folder) == ("rank_4", "rank_8")
     for run in (smaller, larger):
-        assert {c.method.rank for c in run.members} == {int(run.experiment[-1])}
-        assert [c.grid for c in run.members] == [
+        assert {c.method.rank for c in run.configs} == {int(run.folder[-1])}
+        assert [c.grid for c in run.configs] == [
             {"learning_rate": rate} for rate in GRID["learning_rate"]
         ]
     finish(larger, 1)
     (second,) = [run for run in list_jobs(described, "rank", tmp_path) if run.seed == 0]
-    assert second.experiment == "rank_8" and [c.grid for c in second.members] == [
+    assert second.folder == "rank_8" and [c.grid for c in second.configs] == [
         {"learning_rate": 1e-3}
     ]
 
@@ -178,15 +177,42 @@ def test_what_was_chosen_elsewhere_is_inherited(tmp_path):
     finish(second, None)
     listed = [run for run in list_jobs(described, "benchmark", tmp_path) if run.method == "pvera"]
     assert keys(listed, "dataset") == {("digits",)}, "a search that diverged ends what needs it"
-    assert {(c.beta, c.adapter_lr) for run in listed for c in run.members} == {
+    assert {(c.beta, c.adapter_lr) for run in listed for c in run.configs} == {
         (1e-3, 1e-2),
         (1e-3, 1e-3),
     }
     listed = [run for run in list_jobs(described, "other", tmp_path) if run.method == "pvera"]
-    assert {(c.beta, c.adapter_lr) for run in listed for c in run.members} == {
+    assert {(c.beta, c.adapter_lr) for run in listed for c in run.configs} == {
         (0.5, 1e-2),
         (0.5, 1e-3),
     }
+
+
+@pytest.mark.parametrize("by_inherit", [True, False])
+def test_a_search_of_other_settings_runs_again_before_its_choice_is_used(by_inherit, tmp_path):
+    """Without `replace` it is refused, though it is of another experiment than the plan's."""
+    follower = {"methods": ["pvera"], "seeds": [0, 1], "choose": "first_seed"}
+    if by_inherit:
+        follower["inherit"] = ["beta"]
+    described = profile(beta=SEARCH, follower=follower).with_(datasets=["digits"])
+    name = "beta" if by_inherit else "follower"
+    (search,) = (run for run in list_jobs(described, name, tmp_path) if run.seed == 0)
+    finish(search, 1)
+    if by_inherit:
+        finish(list_jobs(described, "follower", tmp_path)[0])
+    assert len(list_jobs(described, "follower", tmp_path)) == 2
+
+    shorter = described.with_(schedule=Schedule(epochs=1))
+    plan = Plan(shorter, ("follower",), tmp_path)
+    (again,) = plan.jobs()
+    assert again.path == search.path and again.schedule.epochs == 1
+    with pytest.raises(InputError, match=f"^1 result files .*, the first is {search.path}; use"):
+        plan.states([again], compare_data=False)
+    assert plan.count_waiting() == 1
+    finish(again, 1)
+    # The first seed that inherited it has to run again too, before the second.
+    assert {job.folder for job in plan.jobs()} == {"follower"}
+    assert plan.count_waiting() == (1 if by_inherit else 0)
 
 
 @pytest.mark.parametrize("chooser", ["each_seed", "first_seed"])
@@ -205,13 +231,13 @@ def test_who_chooses_from_a_grid(chooser, tmp_path):
     assert seeds("vera") == searching
     for run in list_jobs(described, "mine", tmp_path):
         if run.seed == 1:
-            finish(run, len(run.members) - 1)
+            finish(run, len(run.configs) - 1)
     assert seeds("vera") == [1, 0]
     second = next(
         r for r in list_jobs(described, "mine", tmp_path) if (r.method, r.seed) == ("vera", 0)
     )
-    assert [c.grid for c in second.members][-1] == {"learning_rate": 1e-3}
-    assert len(second.members) == (2 if chooser == "each_seed" else 1)
+    assert [c.grid for c in second.configs][-1] == {"learning_rate": 1e-3}
+    assert len(second.configs) == (2 if chooser == "each_seed" else 1)
 
 
 def test_the_published_beta_is_that_of_the_data_set(tmp_path):
@@ -223,7 +249,7 @@ def test_the_published_beta_is_that_of_the_data_set(tmp_path):
     ):
         list_jobs(described, "published", tmp_path)
     for run in list_jobs(described.with_(datasets=["cifar", "dtd"]), "published", tmp_path):
-        assert run.protocol == PUBLISHED and {c.beta for c in run.members} == {
+        assert run.protocol == PUBLISHED and {c.beta for c in run.configs} == {
             PUBLISHED_BETA[run.dataset]
         }
 
@@ -253,9 +279,7 @@ def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
 
 def test_each_difference_of_the_protocols_stands_alone(tmp_path):
     described = profile(protocol={"vary": {"protocol": list(SWITCHES)}, "search": False})
-    listed = {
-        (run.experiment, run.method): run for run in list_jobs(described, "protocol", tmp_path)
-    }
+    listed = {(run.folder, run.method): run for run in list_jobs(described, "protocol", tmp_path)}
     assert {e for e, m in listed if m == "lora"} == {
         f"protocol_{name}" for name, switch in SWITCHES.items() if switch.method in (None, "lora")
     }
@@ -264,8 +288,8 @@ def test_each_difference_of_the_protocols_stands_alone(tmp_path):
         run = listed[f"protocol_{name}", "lora"]
         changes = {"name": run.protocol.name, name: getattr(PUBLISHED, name)}
         assert asdict(run.protocol) == asdict(CORRECTED) | changes
-        assert run == replace(corrected, experiment=run.experiment, protocol=run.protocol)
-    assert listed["protocol_lora_same_draw", "lora"].members[0].method == pvera.LoRA(
+        assert run == replace(corrected, folder=run.folder, protocol=run.protocol)
+    assert listed["protocol_lora_same_draw", "lora"].configs[0].method == pvera.LoRA(
         rank=4, same_draw=True
     )
 
@@ -307,7 +331,7 @@ def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
         diverged = (run.dataset, run.seed) == ("vessels", 0)
         finish(run, None if diverged else 0)
     compared = list_jobs(described, "predictors", tmp_path)
-    assert keys(compared, "experiment", "dataset", "method") == {
+    assert keys(compared, "folder", "dataset", "method") == {
         ("predictors", "digits", "pvera"),
         ("predictors_dropped", "digits", "lora"),
         ("predictors_dropped", "digits", "vera"),
@@ -337,7 +361,7 @@ def test_an_analysis_reads_the_experiments_that_the_profile_names(tmp_path):
     for run in list_jobs(described, "noisy", tmp_path):
         finish(run)
     listed = list_jobs(described, "uncertainty", tmp_path)
-    assert keys(listed, "experiment") == {("uncertainty_noisy",)} and len(listed) == 4
+    assert keys(listed, "folder") == {("uncertainty_noisy",)} and len(listed) == 4
 
 
 # The committed results
@@ -382,7 +406,7 @@ def test_committed_trainings_are_those_that_the_profile_lists(name, recorded):
     assert trainings - run_at.keys() == set()
     for path in trainings & run_at.keys():
         run, record = run_at[path], recorded(path)
-        assert [asdict(member) for member in run.members] == record.config["members"], path
+        assert [asdict(member) for member in run.configs] == record.config["members"], path
         assert (run.protocol.name, results.config_hash(run.config())) == (
             record.protocol,
             record.config_hash,
@@ -450,9 +474,9 @@ def test_numbers_and_defaults(tmp_path):
     )
     assert (profile.name, profile.learning_rate) == ("my", 1e-3)
     assert list(profile.experiments) == ["benchmark"]
-    assert profile.training == TrainingConfig(epochs=3, tolerance=0.0)
+    assert profile.schedule == Schedule(epochs=3, tolerance=0.0)
     schedule = {"batch_size": 16, "epochs": 3, "patience": 20}
-    assert dict(profile.training) == schedule | {"tolerance": 0.0, "weight_decay": 1e-4}
+    assert dict(profile.schedule) == schedule | {"tolerance": 0.0, "weight_decay": 1e-4}
     assert (profile.fixed_grid, profile.weights, profile.variants) == ([], {}, {})
     assert (profile.images, profile.title) == (None, None)
     assert (profile.pictures, profile.gpu, profile.is_text) == (True, False, False)
@@ -633,7 +657,7 @@ def test_a_base_gives_what_the_file_does_not_say(tmp_path):
     profile = Profile.read(derived(tmp_path, content))
     assert (profile.name, profile.data) == ("mine", "data/demo")
     assert (profile.images, profile.seeds) == (7, [4])
-    assert (profile.training.epochs, profile.training.patience) == (2, 20)
+    assert (profile.schedule.epochs, profile.schedule.patience) == (2, 20)
     assert profile.methods == {"lora": {"rank": 4}, "pvera": {"rank": 8}, "vera": {}}
 
     (tmp_path / "third.yaml").write_text("base: mine\nmethods: {pvera: null}\n")
@@ -657,6 +681,17 @@ def test_bases_that_are_none(tmp_path):
         Profile.read(file)
     base = write(tmp_path, methods="[lora]")
     with pytest.raises(InputError, match=f"^{base}: methods: Input should be a valid dictionary"):
+        Profile.read(file)
+    base.write_text("base: mine")
+    with pytest.raises(InputError, match=f"^{file}: base: the file is its own base$"):
+        Profile.read(file)
+
+
+@pytest.mark.parametrize("methods", ["", "[lora]"])
+def test_methods_on_a_base_are_a_dictionary(methods, tmp_path):
+    write(tmp_path)
+    file = derived(tmp_path, f"methods: {methods}")
+    with pytest.raises(InputError, match=f"^{file}: methods: Input should be a valid dictionary"):
         Profile.read(file)
 
 

@@ -194,7 +194,7 @@ EXPERIMENTS = ("beta", "benchmark")
 
 
 def names(runs) -> list[str]:
-    return [f"{run.experiment}/{run.method}/{run.seed}" for run in runs]
+    return [f"{run.folder}/{run.method}/{run.seed}" for run in runs]
 
 
 def test_what_a_run_needs_is_found_first(plan):
@@ -205,7 +205,7 @@ def test_what_a_run_needs_is_found_first(plan):
     work(plan)
     assert len(plan.jobs()) == 7 and plan.missing() == []
     search = plan.jobs()[0]
-    assert search.name == "tiny/vessels/pvera/seed0"
+    assert search.label == "beta/tiny/vessels/pvera/seed0"
     before = {path: path.stat().st_mtime_ns for path in plan.root.rglob("seed*")}
     assert {path.suffix for path in before} == {".json", ".npz", ".safetensors"}, "no lock is left"
     work(plan)
@@ -214,9 +214,9 @@ def test_what_a_run_needs_is_found_first(plan):
 
 def test_results_of_another_configuration_are_replaced_on_request_only(plan, folder):
     work(plan)
-    other = plan.profile.with_(training=plan.profile.training.with_(epochs=1))
+    other = plan.profile.with_(schedule=plan.profile.schedule.with_(epochs=1))
     with pytest.raises(
-        InputError, match="^7 result files were made with another configuration, .*--replace"
+        InputError, match="^5 result files were made with another configuration, .*--replace"
     ):
         Plan(other, EXPERIMENTS, plan.root).missing()
     replacing = Plan(other, EXPERIMENTS, plan.root, replace=True)
@@ -288,7 +288,10 @@ def failing(monkeypatch, error: Exception) -> None:
 def test_a_failure_is_left_in_a_file_and_named_at_the_end(plan, monkeypatch):
     failing(monkeypatch, KeyError("gone"))
     first = failure_file(plan.jobs()[2])
-    reason = f"2 runs failed, the first is tiny/vessels/lora/seed0: KeyError: 'gone'; {first} has"
+    reason = (
+        "2 runs failed, the first is benchmark/tiny/vessels/lora/seed0: "
+        f"KeyError: 'gone'; {first} has"
+    )
     with pytest.raises(InputError, match=f"^{re.escape(reason)}"):
         work_together(plan, plan.missing(), 1, "cpu")
     failed = plan.missing()
@@ -328,6 +331,19 @@ def killed(number: int, plan: Plan, device: str) -> None:
     if number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(600)
+
+
+def test_processes_are_as_many_as_runs_will_be(plan, monkeypatch):
+    """Five can start, and two wait for a search."""
+    started = []
+    monkeypatch.setattr(
+        worker.torch.multiprocessing,
+        "start_processes",
+        lambda function, arguments, count, **_: started.append(count),
+    )
+    work_together(plan, plan.missing(), 32, "cpu")
+    work_together(plan, plan.missing(), 3, "cpu")
+    assert started == [7, 3]
 
 
 def test_a_killed_process_ends_the_others(plan, monkeypatch):

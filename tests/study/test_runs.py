@@ -21,9 +21,8 @@ from pvera.data import decoding, glue, inputs, store
 from pvera.data.image_splits import load_split
 from pvera.study import results
 from pvera.study.plan import list_jobs
-from pvera.study.profiles import Profile
+from pvera.study.profiles import Profile, Schedule
 from pvera.study.records import Choice
-from pvera.study.training import TrainingConfig
 
 
 @pytest.fixture
@@ -82,13 +81,13 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
 
 def with_rates(run, *rates: float):
     """`run` with one member per learning rate."""
-    (first, *_) = run.members
+    (first, *_) = run.configs
     grids = [{"learning_rate": rate} for rate in rates]
     members = [
         replace(first, adapter_lr=r, head_lr=r, grid=grid)
         for r, grid in zip(rates, grids, strict=True)
     ]
-    return replace(run, members=tuple(members))
+    return replace(run, configs=tuple(members))
 
 
 def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_profile, tmp_path):
@@ -120,7 +119,7 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
     single = small_profile.with_(methods={"lora": {"rank": 4}}, seeds=[0])
     for name, equal in (("corrected", True), ("published", False)):
         (run,) = list_jobs(single.with_(protocol=name), "benchmark", tmp_path / name)
-        run = replace(run, members=run.members * 2)
+        run = replace(run, configs=run.configs * 2)
         run.execute()
         a, b = (m.curve["validation_loss"] for m in results.read(run.path).members)
         assert (a == b) is equal
@@ -140,7 +139,7 @@ def profile(tmp_path, monkeypatch):
         ["digits"],
         seeds=[0],
         weights={"tiny": str(tmp_path / "mine.safetensors")},
-        training=TrainingConfig(epochs=1),
+        schedule=Schedule(epochs=1),
     )
 
 
@@ -325,9 +324,9 @@ def registered():
 
 
 def test_a_ninth_method_is_trained_and_its_adapter_loads_and_merges(registered, tmp_path):
-    methods, config = {"bias": {"grid": {"targets": ["q", "qv"]}}}, TrainingConfig(epochs=2)
+    methods, config = {"bias": {"grid": {"targets": ["q", "qv"]}}}, Schedule(epochs=2)
     profile = trained.make_profile(
-        tmp_path, ["digits"], seeds=[0], training=config, methods=methods, learning_rate=1e-2
+        tmp_path, ["digits"], seeds=[0], schedule=config, methods=methods, learning_rate=1e-2
     )
     (run,) = list_jobs(profile, "benchmark", tmp_path / "results")
     run.execute()

@@ -16,9 +16,10 @@ from pvera import PVeRA
 from pvera.adapters.pvera import PVeRAAdapter
 from pvera.backbones import Backbone
 from pvera.data.image_splits import ImageData, ImageSplit
-from pvera.study import training
+from pvera.study import optimization, prediction, stopping, training
+from pvera.study.profiles import Schedule
 from pvera.study.protocol import CORRECTED
-from pvera.study.training import MemberConfig, TrainingConfig, fit
+from pvera.study.training import MethodConfig, fit
 
 CLASSES = 3
 
@@ -48,14 +49,14 @@ def train(
     methods,
     rates=1e-2,
     beta=0.0,
-    config=TrainingConfig(epochs=3),
+    config=Schedule(epochs=3),
     rules=CORRECTED,
 ):
     model = pvera.adapt(backbone.model, methods, CLASSES, 0)
     rates = rates if isinstance(rates, list) else [(rates, rates)] * len(methods)
     betas = beta if isinstance(beta, list) else [beta] * len(methods)
     members = [
-        MemberConfig(method, *rate, beta, {}) for method, rate, beta in zip(methods, rates, betas)
+        MethodConfig(method, *rate, beta, {}) for method, rate, beta in zip(methods, rates, betas)
     ]
     try:
         return fit(model, *splits, members, config, rules, 0)
@@ -84,7 +85,7 @@ def test_each_member_of_a_grid_trains_as_alone_with_its_own_rates_and_beta_also_
     backbone, splits
 ):
     """A member whose patience has ended leaves the batch."""
-    config = TrainingConfig(epochs=6, patience=1, tolerance=0.02)
+    config = Schedule(epochs=6, patience=1, tolerance=0.02)
     methods, rates = (
         [pvera.PVeRA(4), pvera.PVeRA(8), pvera.PVeRA(6)],
         [(1e-2, 1e-2), (0.0, 0.0), (1e-2, 1e-3)],
@@ -122,7 +123,7 @@ def test_a_step_copies_no_number_from_the_cpu_so_that_a_cuda_graph_can_record_it
     adapted = pvera.AdaptedModel(vit.to("meta"), [method] * 2, CLASSES, shapes_only=True)
     with adapted as model, Calls() as calls:
         for beta in ([0.0, 0.0], [0.0, 1e-3]):
-            training.step(model, model, images, labels, beta, [Mock(), Mock()], CORRECTED)
+            optimization.step(model, model, images, labels, beta, [Mock(), Mock()], CORRECTED)
     assert "backward" in calls.names and calls.names.isdisjoint(
         {"tensor", "as_tensor", "new_tensor", "from_numpy"}
     )
@@ -136,7 +137,7 @@ def test_replayed_steps_compute_the_same_numbers(method, backbone, monkeypatch):
     """With a last batch of another size, and members that end one after the other."""
     backbone.model.cuda()
     splits = tuple(split(n, n).data(backbone, torch.device("cuda")) for n in (50, 21))
-    config = TrainingConfig(epochs=6, patience=1, tolerance=0.02)
+    config = Schedule(epochs=6, patience=1, tolerance=0.02)
     settings = (
         backbone,
         splits,
@@ -156,17 +157,17 @@ def scripted(backbone, splits, monkeypatch, losses, joint):
     Returns histories, the chosen member, and the trained tensors at each epoch, per member."""
     seen = [[] for _ in losses]
 
-    def evaluate(model, forward, data, protocol):
+    def validate(model, forward, data, protocol):
         for m in model.active:
             seen[m].append({n: p.detach().clone() for n, p in model.members[m].trained().items()})
         last = [losses[m][min(len(seen[m]), len(losses[m])) - 1] for m in model.active]
         return {"validation_loss": last, "validation_accuracy": [0.0] * len(model.active)}
 
-    monkeypatch.setattr(training, "evaluate", evaluate)
+    monkeypatch.setattr(training, "validate", validate)
     rules = replace(CORRECTED, joint_stop=joint)
-    config = TrainingConfig(epochs=12, patience=2, tolerance=0.1)
+    config = Schedule(epochs=12, patience=2, tolerance=0.1)
     histories = train(backbone, splits, [pvera.IA3()] * len(losses), config=config, rules=rules)
-    return histories, training.choose(histories, rules), seen
+    return histories, stopping.choose(histories, rules), seen
 
 
 STOPPED, LIMIT = "stopped early", "epoch limit"
@@ -245,7 +246,7 @@ def test_losses_are_those_of_all_images_whatever_the_size_of_the_last_batch(back
         "the mean over batches differs"
     )
     (history,) = train(
-        backbone, (data, data), [pvera.LoRA(2)], rates=0.0, config=TrainingConfig(epochs=1)
+        backbone, (data, data), [pvera.LoRA(2)], rates=0.0, config=Schedule(epochs=1)
     )
     right = (logits.argmax(1) == data.labels).float().mean()
     expected = {
@@ -259,7 +260,7 @@ def test_losses_are_those_of_all_images_whatever_the_size_of_the_last_batch(back
 
 def test_adapters_and_head_learn_at_rates_of_their_own(backbone):
     (member,) = pvera.adapt(backbone.model, PVeRA(4), CLASSES, 0).members
-    optimizer = training.make_optimizer(member, 1e-2, 1e-3, 0.0)
+    optimizer = optimization.make_optimizer(member, 1e-2, 1e-3, 0.0)
     rates = {tensor: group["lr"] for group in optimizer.param_groups for tensor in group["params"]}
     for name, tensor in member.trained().items():
         assert rates[tensor] == (1e-3 if name.startswith("head.") else 1e-2), name
@@ -271,13 +272,13 @@ def test_batches_hold_each_image_once(count, backbone, monkeypatch):
     monkeypatch.setattr(ImageData, "evaluation_batch", 16)
     data = split(count, 0).data(backbone, torch.device("cpu"))
     assert torch.equal(
-        torch.cat([data.labels[part] for part in training.batches(data)]), data.labels
+        torch.cat([data.labels[part] for part in prediction.batches(data)]), data.labels
     )
 
 
 def test_a_kl_term_that_is_not_finite_ends_a_member(backbone, splits, monkeypatch):
     """Even where the loss is finite: its β may be tiny."""
-    finite = training.step
+    finite = optimization.step
     monkeypatch.setattr(
         training,
         "step",
@@ -292,7 +293,7 @@ def test_a_kl_term_that_is_not_finite_ends_a_member(backbone, splits, monkeypatc
 def test_lower_precision_learns_alike(backbone, splits, name):
     """The loss equals that of fp32 up to rounding of the products; trained tensors stay fp32."""
     (full,) = train(backbone, splits, [METHODS[name]])
-    with training.autocast("cpu", "bfloat16"):
+    with prediction.autocast("cpu", "bfloat16"):
         (low,) = train(backbone, splits, [METHODS[name]])
     assert low.curve["validation_loss"] != full.curve["validation_loss"]
     np.testing.assert_allclose(
@@ -303,8 +304,8 @@ def test_lower_precision_learns_alike(backbone, splits, name):
 
 def test_trained_weights_are_never_a_stale_copy(backbone, splits):
     """Autocast may cache casts of what requires gradients; here that would freeze training."""
-    with training.autocast("cpu", "bfloat16"):
-        (history,) = train(backbone, splits, [pvera.LoRA(4)], config=TrainingConfig(epochs=12))
+    with prediction.autocast("cpu", "bfloat16"):
+        (history,) = train(backbone, splits, [pvera.LoRA(4)], config=Schedule(epochs=12))
     assert history.curve["validation_loss"][-1] < 0.7 * history.curve["validation_loss"][0]
 
 
@@ -314,6 +315,6 @@ def test_trained_weights_are_never_a_stale_copy(backbone, splits):
 )
 def test_attention_of_short_sequences_is_plain_in_half_precision(side, precision, plain):
     vit = timm.create_model("vit_tiny_patch16_224", depth=2, img_size=side, num_classes=0)
-    with training.autocast("cpu", precision), training.training_attention(vit):
+    with prediction.autocast("cpu", precision), training.training_attention(vit):
         assert [block.attn.fused_attn for block in vit.blocks] == [not plain] * 2
     assert all(block.attn.fused_attn for block in vit.blocks)
