@@ -154,7 +154,7 @@ def ablation_runs(losses=LOSSES, values=RANKS, name="rank"):
 
 
 def test_by_hand():
-    table = ablations.ablation(ablation_runs(), "rank", RANK)
+    table = ablations.ablation_table(ablation_runs(), "rank", RANK)
     data = parsed(table)
     np.testing.assert_allclose(data["loss"], [1.2, 1.0, 1.0, 0.95])
     # From r = 32, by seed: +0.3, +0.2, 0, +0.1 and +0.1, -0.2, 0, -0.2.
@@ -177,7 +177,7 @@ def test_by_hand():
 def test_a_pair_without_every_value_enters_no_mean():
     lacking = [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]
     runs = ablation_runs({"digits": LOSSES["digits"], "vessels": lacking})
-    table = ablations.ablation(runs, "rank", RANK)
+    table = ablations.ablation_table(runs, "rank", RANK)
     # Seed 1 has Digits alone.
     seeds = [np.mean([pair[0] for pair in LOSSES.values()], axis=0), LOSSES["digits"][1]]
     np.testing.assert_allclose(parsed(table)["loss"], np.mean(seeds, axis=0))
@@ -186,6 +186,6 @@ def test_a_pair_without_every_value_enters_no_mean():
 
 def test_a_grid_of_another_length_stands_without_the_papers_values():
     two_ranks = {"digits": [[1.0, 0.5], [1.2, 1.0]]}
-    table = ablations.ablation(ablation_runs(two_ranks, values=[8, 40]), "rank", RANK)
+    table = ablations.ablation_table(ablation_runs(two_ranks, values=[8, 40]), "rank", RANK)
     assert list(table.printed_panels()[""]) == ["r = 8", "r = 40"]
     assert cells(table)["Loss, here"] == ["<ins>1.100</ins>", "**0.750**"]

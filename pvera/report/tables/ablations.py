@@ -15,7 +15,7 @@ from pvera.report.scores import Records, score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import over_datasets
 from pvera.report.table import Column, Table, format_frame, interval, thousands
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.verdicts import Untestable
 from pvera.study import results
 
 #: Hyperparameter -> the values of the paper's table.
@@ -119,7 +119,7 @@ COLUMNS = {
 }
 
 
-def ablation(records: Records, hyperparameter: str, paper: pd.DataFrame) -> Table:
+def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -> Table:
     """Build Table 2 or 3 here and in the paper, with intervals over data sets of the differences.
 
     Args:
@@ -157,7 +157,7 @@ def ablation(records: Records, hyperparameter: str, paper: pd.DataFrame) -> Tabl
 def ablation_data(
     records: Records, ours: pd.DataFrame, hyperparameter: str, paper: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the numbers of `ablation`, a row per value; ours: the `losses`."""
+    """Return the numbers of `ablation_table`, a row per value; ours: the `losses`."""
     pairs = counterparts(ours, hyperparameter)
     published = {value: printed for printed, value in pairs.items()}
     theirs = paper.reindex([published.get(value) for value in ours])
@@ -185,7 +185,7 @@ def ablation_data(
 
 
 def _caption(ours: pd.DataFrame, best: str) -> str:
-    """Return the caption of `ablation`; best: the title of the paper's best value."""
+    """Return the caption of `ablation_table`; best: the title of the paper's best value."""
     count, complete = len(ours), len(ours.dropna())
     caption = (
         f"Best validation loss of PVeRA (nats), mean over {count} pairs of data set and seed. "
@@ -197,7 +197,7 @@ def _caption(ours: pd.DataFrame, best: str) -> str:
     return caption
 
 
-def lower(values: pd.DataFrame, value: str) -> dict[str, pd.Series]:
+def loss_differences(values: pd.DataFrame, value: str) -> dict[str, pd.Series]:
     """Return how far the target projections `value` lie below all others of the paper.
 
     Args:

@@ -166,7 +166,7 @@ def grid_panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict
 # The tables
 
 
-def main(records: Records) -> Table:
+def main_table(records: Records) -> Table:
     """Build the paper's Table 1, with the average of each category added."""
     scores = score_frame(records)
     values = accuracies(scores)
@@ -186,7 +186,7 @@ def main(records: Records) -> Table:
     return Table("main", caption, values, columns, source=source, in_paper=True)
 
 
-def detailed(records: Records) -> Table:
+def detailed_table(records: Records) -> Table:
     """Build the paper's detailed table: mean ± standard deviation over seeds, and stars."""
     data = comparisons(records)
 
@@ -209,7 +209,7 @@ def mean_and_std(mean: float, std: float, star: bool = False) -> str:
     return text if np.isnan(std) else f"{text} ± {std:.1f}"
 
 
-def grid(records: Records, searches: Records = ()) -> Table:
+def grid_table(records: Records, searches: Records = ()) -> Table:
     """Build the paper's table of grid choices: per method, the share of runs with each value.
 
     Args:
@@ -236,7 +236,7 @@ def grid(records: Records, searches: Records = ()) -> Table:
 # Against the paper
 
 
-def compare_with_paper(records: Records, paper: Published) -> Table:
+def main_paper_table(records: Records, paper: Published) -> Table:
     """Build the main table here, in the paper, and their difference.
 
     Runs on a published backbone and VTAB-1k's own data are compared cell by cell.
@@ -287,7 +287,7 @@ def _summary(table: pd.DataFrame, category: Mapping[str, str], with_datasets: bo
 
 
 def _comparison_panels(here: pd.DataFrame, in_paper: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the panels of `compare_with_paper` in Markdown."""
+    """Return the panels of `main_paper_table` in Markdown."""
     titles = {name: f"Avg. {name}" for name in CATEGORIES}
     titles |= {"average": "Average", "rank": "Mean rank"}
     columns, differences = {}, {}
@@ -303,7 +303,7 @@ def _comparison_panels(here: pd.DataFrame, in_paper: pd.DataFrame) -> dict[str, 
 
 
 def _comparison_caption(backbone: str, shared: Sequence[str], by_cell: bool) -> str:
-    """Return the caption of `compare_with_paper`."""
+    """Return the caption of `main_paper_table`."""
     count = len(shared or DATASETS)
     same = ", the same as here" if shared else ""
     caption = (
@@ -318,7 +318,7 @@ def _comparison_caption(backbone: str, shared: Sequence[str], by_cell: bool) -> 
     return caption
 
 
-def published_grid(paper: Published) -> Table:
+def published_grid_table(paper: Published) -> Table:
     """Build the paper's own table of grid choices (Table 4)."""
     shares = grid_panels(paper.grid, lambda row: fixed(row["percent"], 0))
     caption = "Share of runs (%) that chose each value of a method's grid, as published."

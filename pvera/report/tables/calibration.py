@@ -60,7 +60,7 @@ def calibration_errors(records: Records) -> dict[str, pd.DataFrame]:
     return frames
 
 
-def calibration(records: Records) -> Table:
+def calibration_table(records: Records) -> Table:
     """Build the table of calibration errors and proper scores per method."""
     scores = {
         metric: complete(score_frame(records, metric))

@@ -12,7 +12,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.captions import caption_source
 from pvera.report.table import Column, Table, fixed, title
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.verdicts import Untestable
 
 #: Records and arrays of `analyses.load_analyses`.
 Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]
@@ -109,7 +109,7 @@ def focus_table(analyses: Latents) -> Table:
     return Table("focus", caption, means.rename(title), columns, data.reset_index())
 
 
-def more_focused(analyses: Latents) -> pd.Series:
+def auroc_differences(analyses: Latents) -> pd.Series:
     """Return PVeRA's AUROC above VeRA's."""
     data = focus(analyses)
     if not {"pvera", "vera"} <= set(data):

@@ -11,7 +11,7 @@ from pvera.report.analyses import load_analyses
 from pvera.report.captions import caption_source
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.table import Column, Table, fixed, title
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.verdicts import Untestable
 from pvera.study.analyses import from_steps
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
@@ -143,7 +143,7 @@ def _panel(part: pd.DataFrame) -> pd.DataFrame:
     return panel
 
 
-def separation(data: pd.DataFrame, kind: str, over: str = "") -> pd.Series:
+def auroc_differences(data: pd.DataFrame, kind: str, over: str = "") -> pd.Series:
     """Return PVeRA's AUROC above that of `over` or ½, mean over the other data sets.
 
     The paper finds PVeRA's values significantly lower and VeRA's not, which does

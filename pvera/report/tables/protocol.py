@@ -180,7 +180,7 @@ def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
     return groups.agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
 
 
-def switches(runs: Runs) -> Table:
+def switches_table(runs: Runs) -> Table:
     """Build the table of mean effects of each switch on each metric.
 
     Args:

@@ -147,7 +147,7 @@ def _panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {f"{k} samples": part.set_index("group") for k, part in data.groupby("samples")}
 
 
-def spread(runs: Runs) -> Table:
+def predictive_sds_table(runs: Runs) -> Table:
     """Build the table behind the paper's violins."""
     data = compare_correct(predictive_sds(runs))
     caption = (
@@ -162,7 +162,7 @@ def spread(runs: Runs) -> Table:
     return Table("uncertainty", caption, _panels(data), COMPARISON, numbers, source)
 
 
-def widths(runs: Runs, paper: Published) -> Table:
+def interval_widths_table(runs: Runs, paper: Published) -> Table:
     """Build the table of interval widths: here and in the paper, and per data set."""
     data = compare_correct(interval_widths(runs))
     right, wrong = (float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect"))
@@ -216,13 +216,13 @@ def detection(runs: Runs) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def gain(runs: Runs) -> pd.Series:
+def auroc_gain(runs: Runs) -> pd.Series:
     """Return how far the AUROC of the samples lies above that of one pass."""
     aurocs = detection(runs).set_index(["dataset", "seed"])
     return aurocs["sd"] - aurocs["single"]
 
 
-def times_as_wide(runs: Runs) -> pd.Series:
+def log_width_ratios(runs: Runs) -> pd.Series:
     """Return the logarithms of mean interval widths of incorrect minus correct predictions.
 
     The paper compares these means over all images (Appendix C).
