@@ -23,6 +23,13 @@ NAMES = {
     "bert_base": "google-bert/bert-base-uncased",
     "roberta_base": "FacebookAI/roberta-base",
 }
+#: Short name -> how tables and captions write it.
+TITLES = {
+    "minilm": "MiniLM-L6",
+    "deberta_v3_base": "DeBERTa-V3-base",
+    "bert_base": "BERT-base",
+    "roberta_base": "RoBERTa-base",
+}
 MAX_LENGTH = 128  # tokens, as in transformers' own GLUE script; longer texts are cut
 
 
