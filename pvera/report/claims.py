@@ -17,7 +17,7 @@ from pvera.report.tables import ablations, components, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as samples
 from pvera.report.tables.components import Components
-from pvera.report.verdicts import RULE, Claim, Judgement, Measure, judge
+from pvera.report.verdicts import PAIRED, RULE, Claim, Judgement, Measure, judge
 
 #: What claims compare, by setting.
 Results = Mapping[Setting, Any]
@@ -265,9 +265,10 @@ def tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
             rows.append(row | {"Scale": judgement.scale or NOTHING})
         built[setting] = Table(
             f"claims_{notebook}",
-            "The claims, judged. docs/synthetic.md says how intervals and verdicts are made.",
+            "The claims, judged.",
             pd.DataFrame(rows, [claim.text for claim in topic.claims]),
             data=pd.DataFrame(map(asdict, judgements)),
+            notes="docs/synthetic.md says how intervals and verdicts are made.",
         )
     return built
 
@@ -299,7 +300,7 @@ def overview(files: ResultFiles, profiles: Sequence[str]) -> Table:
                 if claim.is_main:
                     link = f"[{claim.text}]({notebook}.ipynb) ({topic.place})"
                     column[link] = _all_verdicts(judge(claim, results), claim.measure.digits)
-    return Table("claims", RULE, pd.DataFrame(columns).fillna(NOTHING))
+    return Table("claims", PAIRED, pd.DataFrame(columns).fillna(NOTHING), notes=RULE)
 
 
 def _all_verdicts(judgement: Judgement, digits: int) -> str:

@@ -20,16 +20,17 @@ EQUIVALENT = "equivalent"
 INCONCLUSIVE = "inconclusive"
 UNTESTABLE = "not tested"
 
+#: The caption of the page of claims, and its notes.
+PAIRED = "Differences are paired by data set and seed, with 95 % intervals."
 RULE = (
-    "Differences are paired by data set and seed, with 95 % intervals. *Fixed tasks*: over seeds, "
-    "on these data sets. *Random tasks*: if these data sets were a random sample of tasks, where "
-    "those of the same images count as one. An effect above zero speaks for the claim: it is "
-    "*supported* where the interval lies above zero, and *contradicted* where it lies below. Where "
-    "the interval contains zero, two variants are *equivalent* if it lies within ±1 point, and "
-    "otherwise the claim is *inconclusive*. Where several comparisons decide, such as the highest "
-    "of eight, the interval is that of the closest one; the claim is supported where all intervals "
-    "lie above zero, and contradicted where one lies below zero after correction for their number. "
-    "Test images stay; docs/design.md says what others would add."
+    "Fixed tasks: over seeds, on these data sets. Random tasks: if these data sets were a random "
+    "sample of tasks, where those of the same images count as one. An effect above zero speaks for "
+    "the claim: it is supported where the interval lies above zero, and contradicted where it lies "
+    "below. Where the interval contains zero, two variants are equivalent if it lies within ±1 "
+    "point, and otherwise the claim is inconclusive. Where several comparisons decide, such as the "
+    "highest of eight, the interval is that of the closest one; the claim is supported where all "
+    "intervals lie above zero, and contradicted where one lies below zero after correction for "
+    "their number. Test images stay; docs/design.md says what others would add."
 )
 
 

@@ -173,7 +173,7 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
         # CIFAR-100 is the only natural one.
         assert data.at[(method, "natural"), "here"] == pytest.approx(here[method]["cifar"])
     assert data.loc[(slice(None), "rank"), "here"].tolist() == [1.5, 1.5], "each leads on one"
-    assert "ViT-B/14 on 2 data sets, the same as here." in table.caption
+    assert "ViT-B/14 on 2 data sets, the same as here." in table.notes
 
 
 @pytest.mark.parametrize(

@@ -328,8 +328,8 @@ def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
         [np.mean(aurocs), low, high]
     )
     assert tasks.loc["vessels", "mean"] == 0
-    caption = uncertainty.by_task_table(tasks).caption
-    assert "Of 2 data sets 0 have an interval above 0.5, and 1 below." in caption
+    notes = uncertainty.by_task_table(tasks).notes
+    assert "Of 2 data sets 0 have an interval above 0.5, and 1 below." in notes
 
 
 def test_predictors_are_averaged_over_seeds_on_the_data_sets_that_all_have():

@@ -119,7 +119,7 @@ def test_a_data_set_that_one_method_lacks_enters_no_mean_of_calibration(vera):
     columns = ["ace_mean", "ece_mean", "ace_ratio"]
     for _, row in table.data.set_index("method").iterrows():
         assert row[columns].tolist() == pytest.approx([0.01, 0.01, 1])
-    assert "Over the 1 of 2 data sets of which every method has a run." in table.caption
+    assert "Over the 1 of 2 data sets of which every method has a run." in table.notes
 
 
 # Components

@@ -171,7 +171,7 @@ def test_by_hand():
     assert cells(table)["Trainable parameters, paper"] == ["21 504", "24 576", "30 720", "43 008"]
     names = ["r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)"]
     assert list(table.printed_panels()[""]) == names
-    assert "applies the softmax twice" in table.caption
+    assert "applies the softmax twice" in table.notes
 
 
 def test_a_pair_without_every_value_enters_no_mean():
@@ -181,7 +181,7 @@ def test_a_pair_without_every_value_enters_no_mean():
     # Seed 1 has Digits alone.
     seeds = [np.mean([pair[0] for pair in LOSSES.values()], axis=0), LOSSES["digits"][1]]
     np.testing.assert_allclose(parsed(table)["loss"], np.mean(seeds, axis=0))
-    assert "Of 4 pairs, 3 have every value and enter the means." in table.caption
+    assert "Of 4 pairs, 3 have every value and enter the means." in table.notes
 
 
 def test_a_grid_of_another_length_stands_without_the_papers_values():

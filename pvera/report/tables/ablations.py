@@ -141,17 +141,20 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
     panel = format_frame(data.set_axis(names), COLUMNS).T
 
     best = value_title(paper["loss"].idxmin())
-    caption = _caption(ours, best)
+    caption = (
+        f"Best validation loss of PVeRA (nats), mean over {len(ours)} pairs of data set and seed."
+    )
+    notes = _notes(ours, best)
     if has_other_values:
-        caption += " Brackets: the paper's value at the same position of its grid."
+        notes += " Brackets: the paper's value at the same position of its grid."
     if not records[0]["config"]["protocol"]["softmax_in_loss"]:
-        caption += (
+        notes += (
             " The official code applies the softmax twice in its cross entropy, so the paper's "
             "losses are on another scale."
         )
     source = caption_source(records)
     name = EXPERIMENTS[hyperparameter]
-    return Table(name, caption, panel, data=data, source=source, in_paper=True)
+    return Table(name, caption, panel, data=data, source=source, in_paper=True, notes=notes)
 
 
 def ablation_data(
@@ -184,17 +187,16 @@ def ablation_data(
     return pd.DataFrame({name: np.asarray(column) for name, column in columns.items()})
 
 
-def _caption(ours: pd.DataFrame, best: str) -> str:
-    """Return the caption of `ablation_table`; best: the title of the paper's best value."""
+def _notes(ours: pd.DataFrame, best: str) -> str:
+    """Return the notes of `ablation_table`; best: the title of the paper's best value."""
     count, complete = len(ours), len(ours.dropna())
-    caption = (
-        f"Best validation loss of PVeRA (nats), mean over {count} pairs of data set and seed. "
+    notes = (
         f"Bold: lowest. Underlined: second lowest. The paper's best is {best}; differences to it "
         "are taken within data set and seed, and their 95 % intervals are over data sets."
     )
     if complete < count:
-        caption += f" Of {count} pairs, {complete} have every value and enter the means."
-    return caption
+        notes += f" Of {count} pairs, {complete} have every value and enter the means."
+    return notes
 
 
 def loss_differences(values: pd.DataFrame, value: str) -> dict[str, pd.Series]:

@@ -177,13 +177,13 @@ def main_table(records: Records) -> Table:
         # Data sets stand under their category, averages under a heading of their own.
         group = category.get(name, "averages").capitalize()
         columns[name] = Column((group, titles.get(name, name)), 1, best="max")
-    caption = (
-        "Test accuracy (%) of each method, mean over seeds. Average: over all data sets; Avg.: "
-        "over those of one category. Bold: best. Underlined: second best. Values that print alike "
-        "share a mark."
+    caption = "Test accuracy (%) of each method, mean over seeds."
+    notes = (
+        "Average: over all data sets; Avg.: over those of one category. Bold: best. Underlined: "
+        "second best. Values that print alike share a mark."
     )
     source = caption_source(records)
-    return Table("main", caption, values, columns, source=source, in_paper=True)
+    return Table("main", caption, values, columns, source=source, in_paper=True, notes=notes)
 
 
 def detailed_table(records: Records) -> Table:
@@ -194,13 +194,13 @@ def detailed_table(records: Records) -> Table:
         return mean_and_std(row["mean"], row["std"], row["significantly_lower"])
 
     cells = pivot_text(data, "dataset", "method", cell)
-    caption = (
-        "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. Star: "
-        "significantly below PVeRA (one-sided binomial test of the pooled seeds, "
-        f"p < {LEVEL}, uncorrected)."
+    caption = "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds."
+    notes = (
+        "Star: significantly below PVeRA (one-sided binomial test of the pooled seeds, p < "
+        f"{LEVEL}, uncorrected)."
     )
     source = caption_source(records)
-    return Table("detailed", caption, cells, data=data, source=source, in_paper=True)
+    return Table("detailed", caption, cells, data=data, source=source, in_paper=True, notes=notes)
 
 
 def mean_and_std(mean: float, std: float, star: bool = False) -> str:
@@ -225,12 +225,13 @@ def grid_table(records: Records, searches: Records = ()) -> Table:
     )
     caption = (
         "Share of runs (%) with each value of a method's grid, chosen by the lowest validation "
-        "loss. A seed that did not search counts with the choice of the one that did."
+        "loss."
     )
+    notes = "A seed that did not search counts with the choice of the one that did."
     if searches:
-        caption += " Ranks, ratios, α and β: searched before the learning rates, on seed 0."
+        notes += " Ranks, ratios, α and β: searched before the learning rates, on seed 0."
     source = caption_source(records)
-    return Table("grid", caption, shares, data=choices, source=source, in_paper=True)
+    return Table("grid", caption, shares, data=choices, source=source, in_paper=True, notes=notes)
 
 
 # Against the paper
@@ -271,9 +272,12 @@ def main_paper_table(records: Records, paper: Published) -> Table:
     # A row per method and column of the table.
     stacked = {name: frame.stack(future_stack=True) for name, frame in frames.items()}
     data = pd.DataFrame(stacked).rename_axis(["method", "column"]).reset_index()
-    caption = _comparison_caption(backbone, shared, by_cell)
+    caption = "Test accuracy (%) here and in the paper."
+    notes = _comparison_notes(backbone, shared, by_cell)
     panels = _comparison_panels(here, in_paper)
-    return Table("main_paper", caption, panels, data=data, source=caption_source(records))
+    return Table(
+        "main_paper", caption, panels, data=data, source=caption_source(records), notes=notes
+    )
 
 
 def _summary(table: pd.DataFrame, category: Mapping[str, str], with_datasets: bool) -> pd.DataFrame:
@@ -302,20 +306,20 @@ def _comparison_panels(here: pd.DataFrame, in_paper: pd.DataFrame) -> dict[str, 
     }
 
 
-def _comparison_caption(backbone: str, shared: Sequence[str], by_cell: bool) -> str:
-    """Return the caption of `main_paper_table`."""
+def _comparison_notes(backbone: str, shared: Sequence[str], by_cell: bool) -> str:
+    """Return the notes of `main_paper_table`."""
     count = len(shared or DATASETS)
     same = ", the same as here" if shared else ""
-    caption = (
-        "Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: "
-        "best. Underlined: second best. The paper's averages are computed from its cells. The "
-        f"paper's numbers are those of {BACKBONES[backbone]} on {count} data sets{same}."
+    notes = (
+        "Mean rank: over data sets, 1 is best. Bold: best. Underlined: second best. The paper's "
+        "averages are computed from its cells. The paper's numbers are those of "
+        f"{BACKBONES[backbone]} on {count} data sets{same}."
     )
     if not by_cell:
-        caption += (
+        notes += (
             " Backbone and images differ here, so the differences do not test the paper's numbers."
         )
-    return caption
+    return notes
 
 
 def published_grid_table(paper: Published) -> Table:

@@ -155,11 +155,11 @@ def accuracies_table(components: Components) -> Table:
 
     caption = (
         "Test accuracy (%) of the methods and of variants of VeRA and PVeRA, mean ± sample "
-        "standard deviation over seeds, with equal tuning. ACE: adaptive calibration error (%), "
-        "mean over data sets."
+        "standard deviation over seeds, with equal tuning."
     )
+    notes = "ACE: adaptive calibration error (%), mean over data sets."
     cells = cells.rename(components.titles)
-    return Table("components", caption, cells, data=data, source=components.source)
+    return Table("components", caption, cells, data=data, source=components.source, notes=notes)
 
 
 def differences_table(components: Components) -> Table:

@@ -30,7 +30,9 @@ def cost_table(costs: pd.DataFrame) -> Table:
     for (profile, backbone), part in costs.groupby(["profile", "backbone"], sort=False):
         panels[_heading(profile, backbone, part.iloc[0])] = _panel(part)
     caption = (
-        "Parameters and multiply-adds of one image, without the head, which all methods share. "
+        "Parameters and multiply-adds of one image, without the head, which all methods share."
+    )
+    notes = (
         "Trainable and Frozen: parameters; frozen ones stay random. GMAC: 10⁹ multiply-adds of "
         "matrix products of the pass with the mean, of a pass that samples z, and of the merged "
         "model. + %: increase over the backbone."
@@ -47,7 +49,7 @@ def cost_table(costs: pd.DataFrame) -> Table:
         configuration=costs["configuration"].map(str), grid=costs["grid"].map(json.dumps)
     )
     source = "DoRA follows the protocol of each profile."
-    return Table("cost", caption, panels, columns, data, source)
+    return Table("cost", caption, panels, columns, data, source, notes=notes)
 
 
 def _heading(profile: str, backbone: str, first: pd.Series) -> str:

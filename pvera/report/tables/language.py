@@ -43,15 +43,18 @@ def language_table(root: Path, records: Records, published: pd.DataFrame) -> Tab
     titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.GLUE.items()}
     panels = {heading: cells.rename(columns=titles) for heading, cells in panels.items()}
     caption = (
-        "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews "
-        "correlation (MCC). Bold: best. Underlined: second best. A method is marked only where "
-        "each of its seeds beats the majority class. Star: accuracy significantly below PVeRA's "
-        "(one-sided binomial test of the pooled seeds). The star refers to the accuracy also where "
-        "the correlation is shown, as in the paper."
+        "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or "
+        "Matthews correlation (MCC)."
+    )
+    notes = (
+        "Bold: best. Underlined: second best. A method is marked only where each of its seeds "
+        "beats the majority class. Star: accuracy significantly below PVeRA's (one-sided "
+        "binomial test of the pooled seeds). The star refers to the accuracy also where the "
+        "correlation is shown, as in the paper."
     )
     name = "language" if records[0]["experiment"] == "benchmark" else "language_full_sets"
     source = caption_source(records)
-    return Table(name, caption, panels, data=data, source=source, in_paper=True)
+    return Table(name, caption, panels, data=data, source=source, in_paper=True, notes=notes)
 
 
 def _data(root: Path, records: Records, published: pd.DataFrame) -> pd.DataFrame:

@@ -38,13 +38,15 @@ def latents_table(latents: Latents) -> Table:
     images, height, width = latents[0][1]["mu"].shape
     caption = (
         f"The query's latent in the last layer over {height} x {width} patches of {images} test "
-        "images, projected on the first principal component of its mean. Explained: share of the "
-        "variance over patches that the component keeps. Distance: of a sample from the mean (root "
-        "mean square), in standard deviations of the mean over patches. Correlation: of a sample "
-        "with the mean, over the patches of an image."
+        "images, projected on the first principal component of its mean."
+    )
+    notes = (
+        "Explained: share of the variance over patches that the component keeps. Distance: of a "
+        "sample from the mean (root mean square), in standard deviations of the mean over "
+        "patches. Correlation: of a sample with the mean, over the patches of an image."
     )
     panel = data.set_index("method")
-    return Table("latents", caption, panel, columns, data, caption_source(latents))
+    return Table("latents", caption, panel, columns, data, caption_source(latents), notes=notes)
 
 
 def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
@@ -102,11 +104,14 @@ def focus_table(analyses: Latents) -> Table:
     columns[FROZEN] = Column("x A, frozen backbone", 3)
     caption = (
         "AUROC with which the length of μ_q in the last layer finds the patches of the object in "
-        "an image, mean over test images and seeds; 0.5 is chance. A patch is the object's where "
-        "the object covers a tenth of it or more; patches that it touches less are left out. For "
-        "VeRA, μ_q is x A ⊙ d. The last column has no adapter: the frozen backbone's x A."
+        "an image, mean over test images and seeds; 0.5 is chance."
     )
-    return Table("focus", caption, means.rename(title), columns, data.reset_index())
+    notes = (
+        "A patch is the object's where the object covers a tenth of it or more; patches that it "
+        "touches less are left out. For VeRA, μ_q is x A ⊙ d. The last column has no adapter: "
+        "the frozen backbone's x A."
+    )
+    return Table("focus", caption, means.rename(title), columns, data.reset_index(), notes=notes)
 
 
 def auroc_differences(analyses: Latents) -> pd.Series:

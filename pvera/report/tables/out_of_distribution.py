@@ -119,15 +119,17 @@ def out_of_distribution_table(runs: Sequence[Analysed]) -> Table:
     for (method, kind), part in data.groupby(["method", "kind"], sort=False):
         panels[f"{title(method)}, {MEAN_AND_NORM[kind]}"] = _panel(part).rename(title)
     caption = (
-        "Sum of the query's and the value's latent mean in the last layer, for test images of the "
-        "data set that a model was trained on (in), and of the others (out; mean over them). Mean "
-        "value: over tokens and latent dimensions. Norm: Euclidean, mean over tokens. AUROC: for "
-        "detecting out-of-distribution images by high values (0.5: chance). Lower in: comparisons, "
-        "of all seeds and other data sets, in which the values in distribution are lower by a "
-        f"one-sided rank-sum test (p < {LEVEL}, uncorrected)."
+        "Sum of the query's and the value's latent mean in the last layer, for test images of "
+        "the data set that a model was trained on (in), and of the others (out; mean over them)."
+    )
+    notes = (
+        "Mean value: over tokens and latent dimensions. Norm: Euclidean, mean over tokens. "
+        "AUROC: for detecting out-of-distribution images by high values (0.5: chance). Lower in: "
+        "comparisons, of all seeds and other data sets, in which the values in distribution are "
+        f"lower by a one-sided rank-sum test (p < {LEVEL}, uncorrected)."
     )
     source = caption_source(runs)
-    return Table("out_of_distribution", caption, panels, COLUMNS, data, source)
+    return Table("out_of_distribution", caption, panels, COLUMNS, data, source, notes=notes)
 
 
 def _panel(part: pd.DataFrame) -> pd.DataFrame:

@@ -42,11 +42,9 @@ def choices_table(components: Components, own: Mapping[str, list[dict]]) -> Tabl
     for edge in ("lowest", "highest"):
         counts = zip(by_search[edge].sum(), by_search.size(), strict=True)
         cells[f"At the {edge}"] = [f"{count} of {size}" for count, size in counts]
-    caption = (
-        "What seed 0 chose by its validation loss: learning rates, α and β. The last columns count "
-        "how often it is the lowest or the highest tried."
-    )
-    return Table("choices", caption, cells, data=data)
+    caption = "What seed 0 chose by its validation loss: learning rates, α and β."
+    notes = "The last columns count how often it is the lowest or the highest tried."
+    return Table("choices", caption, cells, data=data, notes=notes)
 
 
 def tunings_table(equal: Records, paper: Records) -> Table:
@@ -68,13 +66,13 @@ def tunings_table(equal: Records, paper: Records) -> Table:
     for key in panel:
         is_average = key[1] == "Average"
         columns[key] = Column(key, 1, best="max") if is_average else Column(key, 0)
-    caption = (
-        "Test accuracy (%), mean over data sets and seeds, and rank of the methods. Equal tuning: "
-        "each searches its own hyperparameter, then its learning rate, on seed 0. The paper's "
-        "tuning: each searches three values of one hyperparameter. Bold: best. Underlined: second "
-        "best."
+    caption = "Test accuracy (%), mean over data sets and seeds, and rank of the methods."
+    notes = (
+        "Equal tuning: each searches its own hyperparameter, then its learning rate, on seed 0. "
+        "The paper's tuning: each searches three values of one hyperparameter. Bold: best. "
+        "Underlined: second best."
     )
     # The CSV file has one header: "Equal tuning Average".
     data = panel.set_axis([" ".join(key) for key in panel], axis=1)
     data = data.rename_axis("method").reset_index()
-    return Table("paper_tuning", caption, panel, columns, data, caption_source(paper))
+    return Table("paper_tuning", caption, panel, columns, data, caption_source(paper), notes=notes)

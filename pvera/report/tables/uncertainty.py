@@ -152,14 +152,17 @@ def predictive_sds_table(runs: Runs) -> Table:
     data = compare_correct(predictive_sds(runs))
     caption = (
         "Mean standard deviation of the highest softmax score over the samples, for correct and "
-        "incorrect images. An image is correct where more than half of its samples are. p: "
-        "one-sided rank-sum test that incorrect images have the higher value. Cliff's delta: share "
-        "of pairs in which the incorrect image has the higher value, minus the share in which the "
-        f"correct one has it; 0 is no effect. {ONCE_PER_SEED}"
+        "incorrect images."
+    )
+    notes = (
+        "An image is correct where more than half of its samples are. p: one-sided rank-sum test "
+        "that incorrect images have the higher value. Cliff's delta: share of pairs in which the "
+        "incorrect image has the higher value, minus the share in which the correct one has it; "
+        f"0 is no effect. {ONCE_PER_SEED}"
     )
     numbers = data.drop(columns="by_seed").rename(columns=CSV_NAMES)
     source = caption_source(runs)
-    return Table("uncertainty", caption, _panels(data), COMPARISON, numbers, source)
+    return Table("uncertainty", caption, _panels(data), COMPARISON, numbers, source, notes=notes)
 
 
 def interval_widths_table(runs: Runs, paper: Published) -> Table:
@@ -173,10 +176,13 @@ def interval_widths_table(runs: Runs, paper: Published) -> Table:
     panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
     caption = (
         "Mean width of the 95 % t-interval of the softmax score of the most predicted class, for "
-        "correct and incorrect predictions. Ratio: incorrect to correct. p: one-sided rank-sum "
-        "test that incorrect predictions have the wider interval. Cliff's delta: 0 is no effect. "
-        "The paper's widths are those of ViT-B/14 on its 19 data sets, with a number of samples "
-        f"that it does not state, so they are no test of ours. {ONCE_PER_SEED}"
+        "correct and incorrect predictions."
+    )
+    notes = (
+        "Ratio: incorrect to correct. p: one-sided rank-sum test that incorrect predictions have "
+        "the wider interval. Cliff's delta: 0 is no effect. The paper's widths are those of "
+        "ViT-B/14 on its 19 data sets, with a number of samples that it does not state, so they "
+        f"are no test of ours. {ONCE_PER_SEED}"
     )
     panels = {"Here and in the paper": panel} | _panels(data)
     numbers = (
@@ -184,7 +190,9 @@ def interval_widths_table(runs: Runs, paper: Published) -> Table:
         .rename(columns=CSV_NAMES)
         .assign(published_right=right, published_wrong=wrong)
     )
-    return Table("intervals", caption, panels, COMPARISON, numbers, caption_source(runs))
+    return Table(
+        "intervals", caption, panels, COMPARISON, numbers, caption_source(runs), notes=notes
+    )
 
 
 # Detecting incorrect predictions
@@ -267,10 +275,13 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
     caption = (
         f"Does the predictive standard deviation of {SAMPLES} samples mark errors? AUROC for "
         "detecting incorrect predictions, the class that most samples predict, mean over seeds "
-        "with its 95 % interval over them; 0.5 is chance. By error rate. Of "
-        f"{len(tasks)} data sets {above} have an interval above 0.5, and {below} below."
+        "with its 95 % interval over them; 0.5 is chance."
     )
-    return Table("uncertainty_by_task", caption, tasks, columns)
+    notes = (
+        f"By error rate. Of {len(tasks)} data sets {above} have an interval above 0.5, and "
+        f"{below} below."
+    )
+    return Table("uncertainty_by_task", caption, tasks, columns, notes=notes)
 
 
 # Other predictors
@@ -331,9 +342,11 @@ def predictors_table(scores: pd.DataFrame) -> Table:
         "auroc_spread": Column("AUROC of errors, predictive standard deviation", 3),
     }
     caption = (
-        "PVeRA's samples and other predictors, mean over seeds, then over "
-        f"{len(shared)} data sets. Accuracy and ECE in per cent; NLL: negative log-likelihood "
-        "(nats). Each is judged on its own predictions, the class of the highest mean probability. "
-        "Bold: best. Underlined: second best."
+        f"PVeRA's samples and other predictors, mean over seeds, then over {len(shared)} data sets."
     )
-    return Table("rivals", caption, panel, columns, scores.reset_index())
+    notes = (
+        "Accuracy and ECE in per cent; NLL: negative log-likelihood (nats). Each is judged on "
+        "its own predictions, the class of the highest mean probability. Bold: best. Underlined: "
+        "second best."
+    )
+    return Table("rivals", caption, panel, columns, scores.reset_index(), notes=notes)
