@@ -123,10 +123,6 @@ def _points(
         chosen: Method -> configurations, each with its weight.
     """
     costs = costs[(costs["profile"] == profile) & (costs["backbone"] == backbone)]
-    if costs.empty:
-        raise InputError(
-            "no cost is counted for this profile and backbone; run experiments/cost.py"
-        )
     # A configuration is a method with its hyperparameters.
     by_configuration = costs.set_index("configuration")
     rows = {}
@@ -137,9 +133,7 @@ def _points(
         weights = [weight for _, weight in chosen[name]]
         for method in methods:
             if method not in by_configuration.index:
-                raise InputError(
-                    f"{method} has no counted cost: it is in none of the profile's grids"
-                )
+                raise InputError(f"{method} has no counted cost; run experiments/cost.py")
         # (configurations, measures), which become one mean each.
         counts = by_configuration.loc[methods, list(MEASURES)].astype(float)
         means = np.average(counts, 0, weights)

@@ -10,18 +10,16 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
+from pvera.report.analyses import Analysis
 from pvera.report.captions import caption_source
 from pvera.report.table import Column, Table, fixed, title
 from pvera.report.verdicts import Untestable
-
-#: Records and arrays of `analyses.load_analyses`.
-Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]
 
 #: The column of x A on the frozen backbone.
 FROZEN = "frozen"
 
 
-def latents_table(latents: Latents) -> Table:
+def latents_table(latents: Sequence[Analysis]) -> Table:
     """Build the table of samples and their mean over the patches, one row per adapter."""
     rows = []
     for record, arrays in latents:
@@ -73,7 +71,7 @@ def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
     return {"spread": distance / mean.std(), "correlation": np.mean(correlations)}
 
 
-def focus(analyses: Latents) -> pd.DataFrame:
+def focus(analyses: Sequence[Analysis]) -> pd.DataFrame:
     """Return the mean AUROC over images of each adapter.
 
     Args:
@@ -94,7 +92,7 @@ def focus(analyses: Latents) -> pd.DataFrame:
     return pd.DataFrame(rows).pivot(index=["dataset", "seed"], columns="method", values="auroc")
 
 
-def focus_table(analyses: Latents) -> Table:
+def focus_table(analyses: Sequence[Analysis]) -> Table:
     """Build the table of `focus`: a row per data set, mean over seeds."""
     data = focus(analyses)
     means = data.groupby(level="dataset").mean()
@@ -114,7 +112,7 @@ def focus_table(analyses: Latents) -> Table:
     return Table("focus", caption, means.rename(title), columns, data.reset_index(), notes=notes)
 
 
-def auroc_differences(analyses: Latents) -> pd.Series:
+def auroc_differences(analyses: Sequence[Analysis]) -> pd.Series:
     """Return PVeRA's AUROC above VeRA's."""
     data = focus(analyses)
     if not {"pvera", "vera"} <= set(data):

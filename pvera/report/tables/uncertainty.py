@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.metrics import auroc
-from pvera.report.analyses import Example, Uncertainty
+from pvera.report.analyses import Analysis, Example, Uncertainty
 from pvera.report.captions import caption_source
 from pvera.report.published import Published
 from pvera.report.scores import dataset_order
@@ -286,9 +286,6 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
 
 # Other predictors
 
-#: Records and arrays of `analyses.load_analyses`.
-Analysed = Sequence[tuple[dict, dict[str, np.ndarray]]]
-
 #: (Experiment of the adapters, predictor) -> its title.
 PREDICTORS = {
     ("benchmark", "pass"): "PVeRA, one pass with the mean",
@@ -300,7 +297,7 @@ PREDICTORS = {
 PREDICTOR_SCORES = ["accuracy", "nll", "ece", "auroc", "auroc_spread"]
 
 
-def predictors(analysed: Mapping[str, Analysed]) -> pd.DataFrame:
+def predictors(analysed: Mapping[str, Sequence[Analysis]]) -> pd.DataFrame:
     """Return the scores of each predictor, mean over seeds.
 
     Args:
