@@ -275,9 +275,8 @@ def main_paper_table(records: Records, paper: Published) -> Table:
     caption = "Test accuracy (%) here and in the paper."
     notes = _comparison_notes(backbone, shared, by_cell)
     panels = _comparison_panels(here, in_paper)
-    return Table(
-        "main_paper", caption, panels, data=data, source=caption_source(records), notes=notes
-    )
+    source = caption_source(records)
+    return Table("main_paper", caption, panels, data=data, source=source, notes=notes)
 
 
 def _summary(table: pd.DataFrame, category: Mapping[str, str], with_datasets: bool) -> pd.DataFrame:
