@@ -12,12 +12,15 @@ accuracy 0.555000. For pictures without labels there is experiments/predict.py.
 
 import json
 
+import pandas as pd
 from options import AdapterParser
 
 from pvera.errors import InputError, run_script
 from pvera.files import json_value, write_atomically
-from pvera.report.evaluation import evaluation_tables
 from pvera.study.evaluation import Evaluation, evaluate, open_adapter
+
+#: The metrics that are printed.
+METRICS = ["accuracy", "nll", "brier", "ece", "ace"]
 
 
 def main() -> None:
@@ -38,7 +41,8 @@ def main() -> None:
     evaluated = evaluate(adapter, options.data_set, options.data, options.draws)
     method, backbone = evaluated.member.method.title, adapter.frozen.name
     print(f"{method} for {backbone} on {evaluated.dataset}: {len(evaluated.table)} images\n")
-    print(evaluation_tables(evaluated))
+    print(pd.Series(evaluated.metrics)[METRICS].to_string(float_format="{:.6f}".format), end="\n\n")
+    print(evaluated.classes.to_string(float_format="{:.4f}".format, na_rep="–"))
     if options.predictions:
         write_atomically(options.predictions, evaluated.table.to_csv(index=False))
     if options.metrics:

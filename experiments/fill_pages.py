@@ -20,10 +20,11 @@ from pvera.adapters import PAPER_METHODS
 from pvera.errors import run_script
 from pvera.files import write_atomically
 from pvera.report import audit, claims
+from pvera.report.contrasts import CONTRASTS, Contrast
 from pvera.report.settings import read_profiles, read_report
 from pvera.report.table import NOTHING, fixed, markdown_table, title
-from pvera.report.tables.components import CONTRASTS, MEAN, Contrast, component_titles, method_of
-from pvera.report.tables.verdicts import CONTRADICTED, SUPPORTED
+from pvera.report.tables.components import MEAN, component_titles, method_of
+from pvera.report.verdicts import CONTRADICTED, SUPPORTED
 from pvera.study.profiles import Profile
 
 T = TypeVar("T")

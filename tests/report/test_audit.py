@@ -160,7 +160,7 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
         "vera": {"cifar": [700, 710], "kitti": [800, 820]},
         "pvera": {"cifar": [727, 727], "kitti": [800, 816]},
     }
-    table = benchmark.compare_with_paper(runs_of(ours, 1000, backbone="dinov2_b"), PAPER)
+    table = benchmark.main_paper_table(runs_of(ours, 1000, backbone="dinov2_b"), PAPER)
     data = parsed(table).set_index(["method", "column"])
     here = {"vera": {"cifar": 70.5, "kitti": 81}, "pvera": {"cifar": 72.7, "kitti": 80.8}}
     paper = {"vera": {"cifar": 70.1, "kitti": 84.0}, "pvera": {"cifar": 71.7, "kitti": 83.3}}
@@ -173,7 +173,7 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
         # CIFAR-100 is the only natural one.
         assert data.at[(method, "natural"), "here"] == pytest.approx(here[method]["cifar"])
     assert data.loc[(slice(None), "rank"), "here"].tolist() == [1.5, 1.5], "each leads on one"
-    assert "ViT-B/14 on 2 data sets, the same as here." in table.caption
+    assert "ViT-B/14 on 2 data sets, the same as here." in table.notes
 
 
 @pytest.mark.parametrize(

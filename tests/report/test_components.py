@@ -11,11 +11,12 @@ from records import make_record, predictions, result_files
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from pvera.report import claims, published
+from pvera.report import claims, contrasts, published, verdicts
 from pvera.report.analyses import Example, Uncertainty
 from pvera.report.plots import forests
 from pvera.report.plots import uncertainty as plots
-from pvera.report.tables import components, uncertainty, verdicts
+from pvera.report.settings import ResultFiles
+from pvera.report.tables import components, screening, tuning, uncertainty
 from pvera.study import results
 from pvera.study.profiles import Profile
 from pvera.uncertainty import Estimates
@@ -57,7 +58,7 @@ def load(root):
 
 
 def left_out(root):
-    scores = components.screening(root, results.load_runs(root, "mine", "benchmark"))
+    scores = screening.screening(root, results.load_runs(root, "mine", "benchmark"))
     return scores["left out"][lambda reasons: reasons != ""].to_dict()
 
 
@@ -66,8 +67,8 @@ def test_a_data_set_at_chance_or_saturated_is_left_out_and_named(root):
     assert all(
         "sprites" not in {run["dataset"] for run in runs} for runs in load(root).runs.values()
     )
-    scores = components.screening(root, results.load_runs(root, "mine", "benchmark"))
-    text = components.screening_table(scores).markdown()
+    scores = screening.screening(root, results.load_runs(root, "mine", "benchmark"))
+    text = screening.screening_table(scores).markdown()
     assert "| Sprites | 10.0 | 12.0 | 12.0 | 12.0 | chance |" in text
     assert "| Digits | 10.0 | 12.0 | 40.0 | 30.0 | no |" in text
     for kept in root.glob("mine/benchmark/*/*/linear/*.npz"):
@@ -88,7 +89,7 @@ def test_the_screening_of_one_profile_leaves_another_alone(root, tmp_path_factor
 def test_saturated_is_judged_by_the_worst_of_the_three(root, monkeypatch):
     """Linear has 12 % everywhere; nothing is saturated where the worst is just at the limit."""
     for limit, others in ((12, {}), (11, {"digits": "saturated", "vessels": "saturated"})):
-        monkeypatch.setattr(components, "SATURATED", limit)
+        monkeypatch.setattr(screening, "SATURATED", limit)
         assert left_out(root) == {"sprites": "chance"} | others
 
 
@@ -125,7 +126,7 @@ def test_contrasts_of_several_settings_may_leave_a_row_unfilled(number, last):
 
 
 def test_edges_of_the_searches_are_counted(root):
-    table = components.choices(load(root), {})
+    table = tuning.choices_table(load(root), {})
     assert (
         table.data.query("searched == 'VeRA, latent dropout (p = 0.5)'")["chosen"].tolist()
         == [1e-3] * 2
@@ -139,7 +140,7 @@ def test_edges_of_the_searches_are_counted(root):
 def test_a_benchmark_that_searches_no_rate_has_no_choice_of_one():
     runs = {"lora": [make_record("lora")], "vera": [make_record("vera")]}
     loaded = components.Components(runs, {"lora": "LoRA", "vera": "VeRA"})
-    assert components.choices(loaded, {}).data["searched"].tolist() == ["VeRA"]
+    assert tuning.choices_table(loaded, {}).data["searched"].tolist() == ["VeRA"]
 
 
 def test_claims_about_components(root):
@@ -156,13 +157,30 @@ def test_claims_about_components(root):
     assert "no runs of (IA)³" in rows.loc["PVeRA has the highest average", "reading"]
 
 
+def test_the_page_of_claims_loads_each_result_once(root, monkeypatch):
+    """Accuracy and calibration are claims about the same runs."""
+    loads = []
+    read = ResultFiles.read
+    monkeypatch.setattr(
+        ResultFiles,
+        "read",
+        lambda files, experiment, *rest, **options: (
+            loads.append((experiment, options.get("text")))
+            or read(files, experiment, *rest, **options)
+        ),
+    )
+    page = claims.overview(result_files(root), ["mine"]).markdown()
+    assert "PVeRA is better calibrated than VeRA" in page
+    assert loads and len(set(loads)) == len(loads)
+
+
 def test_equal_and_the_papers_tuning_rank_by_average(root):
     """The paper's tuning has the methods in the reverse order."""
     runs = results.load_runs(root, "mine", "benchmark")
     reverse = [
         run | {"test": run["test"] | {"accuracy": 1 - run["test"]["accuracy"]}} for run in runs
     ]
-    data = components.compare_tunings(runs, reverse).data.set_index("method")
+    data = tuning.tunings_table(runs, reverse).data.set_index("method")
     assert data["Equal tuning Rank"].tolist() == [5, 4, 3, 2, 1]
     assert data["The paper's tuning Rank"].tolist() == [1, 2, 3, 4, 5]
 
@@ -223,7 +241,7 @@ def test_spread_by_hand():
     In 16 pairs the incorrect one is higher in 4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and
     equal in 2: Cliff's delta is 10 / 16. Seed 0 alone has (2 + 0 - 1) / 4, seed 1 alone 4 / 4.
     """
-    table = uncertainty.spread(HAND)
+    table = uncertainty.predictive_sds_table(HAND)
     right, wrong = [0.1, 0.2, 0.1, 0.2], [0.3, 0.1, 0.3, 0.4]
     p = stats.mannwhitneyu(wrong, right, alternative="greater").pvalue
     assert cells(table)["Digits"] == [
@@ -248,9 +266,9 @@ WIDER = [np.log(0.5 / 3 / 0.22), np.log(0.35 / 0.15)]
 @pytest.mark.parametrize(
     "contrast, expected",
     [
-        (uncertainty.times_as_wide, WIDER),
+        (uncertainty.log_width_ratios, WIDER),
         # One pass has the samples' scores from the last image to the first: .375, 0 and 1.
-        (uncertainty.gain, [0.625 - 0.375, 1, -1]),
+        (uncertainty.auroc_gain, [0.625 - 0.375, 1, -1]),
     ],
 )
 def test_contrasts_of_samples_by_hand(contrast, expected):
@@ -260,7 +278,11 @@ def test_contrasts_of_samples_by_hand(contrast, expected):
 def test_means_of_samples_by_hand():
     """AUROC: .625 and 1 on Digits, 0 on Vessels. Widths: 2 · 1.4 / 7 and 2 · 1.2 / 5."""
     assert uncertainty.detection(HAND)["sd"].tolist() == [0.625, 1, 0]
-    assert cells(uncertainty.widths(HAND, PAPER))["Here, 4 samples"] == ["0.4000", "0.4800", "1.20"]
+    assert cells(uncertainty.interval_widths_table(HAND, PAPER))["Here, 4 samples"] == [
+        "0.4000",
+        "0.4800",
+        "1.20",
+    ]
 
 
 def test_standard_deviations_are_split_by_most_samples_and_widths_by_the_predicted_class():
@@ -306,8 +328,8 @@ def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
         [np.mean(aurocs), low, high]
     )
     assert tasks.loc["vessels", "mean"] == 0
-    caption = uncertainty.by_task_table(tasks).caption
-    assert "Of 2 data sets 0 have an interval above 0.5, and 1 below." in caption
+    notes = uncertainty.by_task_table(tasks).notes
+    assert "Of 2 data sets 0 have an interval above 0.5, and 1 below." in notes
 
 
 def test_predictors_are_averaged_over_seeds_on_the_data_sets_that_all_have():
@@ -350,11 +372,22 @@ def test_predictors_are_averaged_over_seeds_on_the_data_sets_that_all_have():
 def test_an_adapter_that_is_always_right(recwarn):
     """No answer is incorrect; every number that needs one is a dash."""
     runs = [adapter(right=(1, 1, 1, 1))]
-    assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
-    assert cells(uncertainty.widths(runs, PAPER))["Here, 4 samples"] == ["0.3500", "–", "–"]
+    assert cells(uncertainty.predictive_sds_table(runs))["Digits"] == [
+        "0.0",
+        "0.1750",
+        "–",
+        "–",
+        "–",
+        "–",
+    ]
+    assert cells(uncertainty.interval_widths_table(runs, PAPER))["Here, 4 samples"] == [
+        "0.3500",
+        "–",
+        "–",
+    ]
     for figure, values in (
-        (plots.spread, uncertainty.predictive_sds),
-        (plots.widths, uncertainty.interval_widths),
+        (plots.predictive_sds, uncertainty.predictive_sds),
+        (plots.interval_widths, uncertainty.interval_widths),
     ):
         images = values(runs)
         figure(images, uncertainty.compare_correct(images)).canvas.draw()
@@ -369,6 +402,6 @@ def test_titles_are_those_of_the_profile(tmp_path):
         profile = Profile.read(folder / f"{name}.yaml")
         titles = components.component_titles(profile)
         assert list(titles)[-1] == "pvera" and titles["no_kl"] == "PVeRA, σ learned, β = 0"
-        for contrast in components.CONTRASTS.values():
+        for contrast in contrasts.CONTRASTS.values():
             assert {contrast.first, contrast.second} <= set(titles)
         assert components.method_of(profile, "latent_dropout") == "vera"

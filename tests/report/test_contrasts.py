@@ -10,7 +10,7 @@ from records import make_record, predictions, result_files, write_all
 from scipy import stats
 from test_tables_by_hand import TEST
 
-from pvera.report import claims, published
+from pvera.report import claims, contrasts, published
 from pvera.report.scores import largest_class, score_frame
 from pvera.report.settings import ResultFiles
 from pvera.report.statistics import over_datasets, smallest_effect
@@ -23,7 +23,7 @@ from pvera.report.tables import (
 )
 from pvera.report.tables import calibration as calibration_tables
 from pvera.report.tables import out_of_distribution as ood
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.verdicts import Untestable
 from pvera.study import results
 from pvera.study.profiles import Profile
 
@@ -52,7 +52,7 @@ SCORES = pd.DataFrame(
 
 
 def test_a_lead_is_a_difference_of_scores():
-    (name, differences), *others = components.lead(SCORES, others=["vera"]).items()
+    (name, differences), *others = contrasts.leads(SCORES, others=["vera"]).items()
     assert name == "PVeRA − VeRA" and not others
     assert differences.tolist() == [0, -2, 20, 22]
 
@@ -115,11 +115,11 @@ def test_a_data_set_that_one_method_lacks_enters_no_mean_of_calibration(vera):
     runs.append(make_record("vera", "digits", test=test["digits"]))
     if vera == "diverged":
         runs.append(make_record("vera", "vessels", chosen=None))
-    table = calibration_tables.calibration(runs)
+    table = calibration_tables.calibration_table(runs)
     columns = ["ace_mean", "ece_mean", "ace_ratio"]
     for _, row in table.data.set_index("method").iterrows():
         assert row[columns].tolist() == pytest.approx([0.01, 0.01, 1])
-    assert "Over the 1 of 2 data sets of which every method has a run." in table.caption
+    assert "Over the 1 of 2 data sets of which every method has a run." in table.notes
 
 
 # Components
@@ -136,7 +136,7 @@ def test_averages_of_components_are_of_whole_rows():
     for i, run in enumerate(vera + pvera):
         run["test"]["ace"] = 0.01 * i
     table = cells(
-        components.table(
+        components.accuracies_table(
             components.Components(
                 {"vera": vera, "pvera": pvera}, {"vera": "VeRA", "pvera": "PVeRA"}
             )
@@ -185,9 +185,9 @@ def test_values_in_and_out_of_distribution():
     first = data.iloc[0]
     numbers = first[["mean_in", "mean_out", "p_value", "cliffs_delta", "auroc"]].tolist()
     assert numbers == pytest.approx([3, 8, 1 / 252, 1, 1])
-    differences = ood.separation(data, "mean")
+    differences = ood.auroc_differences(data, "mean")
     assert differences.tolist() == pytest.approx([0.875 - 0.5, 0.5 - 0.5])
-    differences = ood.separation(data, "norm", "vera")
+    differences = ood.auroc_differences(data, "norm", "vera")
     assert differences.tolist() == pytest.approx([0.875 - 0.75, 0.5 - 0.25])
     row = cells(ood.out_of_distribution_table(runs))["Digits"]
     assert row == ["3.000", f"{(8 + 4.5 + 1.5 + 4.5) / 4:.3f}", "0.688", "0.88, 0.50", "1 of 4"]
@@ -222,7 +222,7 @@ def test_the_frozen_latent_is_pveras():
         focus("vera", 0, [0.6, 0.6], 0.1),
         focus("vera", 1, [0.7, NAN], 0.1),
     ]
-    assert latents.more_focused(analysed).tolist() == pytest.approx([0.1, 0.2])
+    assert latents.auroc_differences(analysed).tolist() == pytest.approx([0.1, 0.2])
     assert cells(latents.focus_table(analysed))["Digits"] == ["0.800", "0.650", "0.550"]
 
 
@@ -248,7 +248,7 @@ def test_a_method_is_marked_where_each_of_its_seeds_beats_the_majority(tmp_path)
     runs = []
     for method, seeds in {"lora": (7, 8), "vera": (5, 9), "pvera": (6, 10)}.items():
         runs += [text_run(method, "rte", seed, correct) for seed, correct in enumerate(seeds)]
-    table = language.language(tmp_path, written(tmp_path, *runs), PAPER.language)
+    table = language.language_table(tmp_path, written(tmp_path, *runs), PAPER.language)
     here, there = table.printed_panels().values()
     assert here["RTE (acc.)"].to_dict() == {
         "Majority class": "60.0",
@@ -288,12 +288,12 @@ def test_tasks_that_lora_has_not_learned_are_left_out():
         "majority": [52.0, 52, 52, 0, 0, 0],
     }
     scores = pd.DataFrame(columns, rows)
-    differences = language.ahead(scores, ["lora", "vera"])
+    differences = language.leads_on_learned_tasks(scores, ["lora", "vera"])
     assert list(differences) == ["PVeRA − LoRA", "PVeRA − VeRA"]
     assert differences["PVeRA − LoRA"].tolist() == [1, 2, 0]
     assert differences["PVeRA − VeRA"].tolist() == [3, 4, -1]
     with pytest.raises(Untestable, match="nothing was learned"):
-        language.ahead(scores.query("dataset == 'cola'"), ["vera"])
+        language.leads_on_learned_tasks(scores.query("dataset == 'cola'"), ["vera"])
 
 
 # Switches of the protocols
@@ -326,6 +326,6 @@ def test_positions_are_compared_with_all_others_of_the_paper():
     row = rows_of(("natural", "digits", 0))
     losses = pd.DataFrame({"q": [1.5], "k": [1.6], "v": [1.2], "qk": [1.4], "qkv": [1.1]}, row)
     with pytest.raises(Untestable, match="no runs of QV"):
-        ablations.lower(losses, "qv")
-    differences = ablations.lower(losses.assign(qv=1.0), "qv")
+        ablations.loss_differences(losses, "qv")
+    differences = ablations.loss_differences(losses.assign(qv=1.0), "qv")
     assert differences["QK − QV"].item() == pytest.approx(0.4) and len(differences) == 5

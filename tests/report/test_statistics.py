@@ -27,7 +27,7 @@ from pvera.report.statistics import (
     smallest_effect,
 )
 from pvera.report.table import title
-from pvera.report.tables.verdicts import (
+from pvera.report.verdicts import (
     CONTRADICTED,
     EQUIVALENT,
     INCONCLUSIVE,

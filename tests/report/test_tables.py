@@ -42,14 +42,14 @@ MAIN = """\
 
 
 def test_main_table_by_hand():
-    table = tables.main(runs_of(HAND))
+    table = tables.main_table(runs_of(HAND))
     assert table.markdown().startswith(MAIN)
     data = parsed(table).set_index("method")
     assert data.at["lora", "digits"] == 60.04 and data.at["pvera", "average"] == pytest.approx(
         161 / 3, rel=1e-5
     )
     lacking = HAND | {"vera": HAND["vera"] | {"vessels": [None, None]}}
-    vera = parsed(tables.main(runs_of(lacking))).set_index("method").loc["vera"]
+    vera = parsed(tables.main_table(runs_of(lacking))).set_index("method").loc["vera"]
     assert vera["natural"] == 65 and vera[["average", "specialized"]].isna().all(), (
         "not the mean of other data sets"
     )
@@ -74,7 +74,7 @@ def test_stars_pool_the_seeds_that_both_methods_have():
     Against 5 of 10 it would be 6 / 32.
     """
     correct = {"vera": {"digits": [1, None]}, "pvera": {"digits": [4, 1]}}
-    table = tables.detailed(runs_of(correct, images=5))
+    table = tables.detailed_table(runs_of(correct, images=5))
     assert cells(table) == {"Digits": [r"20.0\*", "50.0 ± 42.4"]}
     assert parsed(table)["p_value"][0] == pytest.approx(0.00672)
 
@@ -91,7 +91,7 @@ def test_grid_table_by_hand():
     betas = {"experiment": "beta", "grid": {"beta": [1e-2, 1e-4, 0.0]}}
     search = make_record("pvera", chosen=1, **betas)
     elsewhere = make_record("pvera", "sprites", chosen=2, **betas)  # where nothing else was trained
-    table = tables.grid(runs, [search, elsewhere])
+    table = tables.grid_table(runs, [search, elsewhere])
     panels = {
         name: [list(panel), *map(list, panel.itertuples())]
         for name, panel in table.printed_panels().items()

@@ -154,7 +154,7 @@ def ablation_runs(losses=LOSSES, values=RANKS, name="rank"):
 
 
 def test_by_hand():
-    table = ablations.ablation(ablation_runs(), "rank", RANK)
+    table = ablations.ablation_table(ablation_runs(), "rank", RANK)
     data = parsed(table)
     np.testing.assert_allclose(data["loss"], [1.2, 1.0, 1.0, 0.95])
     # From r = 32, by seed: +0.3, +0.2, 0, +0.1 and +0.1, -0.2, 0, -0.2.
@@ -171,21 +171,21 @@ def test_by_hand():
     assert cells(table)["Trainable parameters, paper"] == ["21 504", "24 576", "30 720", "43 008"]
     names = ["r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)"]
     assert list(table.printed_panels()[""]) == names
-    assert "applies the softmax twice" in table.caption
+    assert "applies the softmax twice" in table.notes
 
 
 def test_a_pair_without_every_value_enters_no_mean():
     lacking = [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]
     runs = ablation_runs({"digits": LOSSES["digits"], "vessels": lacking})
-    table = ablations.ablation(runs, "rank", RANK)
+    table = ablations.ablation_table(runs, "rank", RANK)
     # Seed 1 has Digits alone.
     seeds = [np.mean([pair[0] for pair in LOSSES.values()], axis=0), LOSSES["digits"][1]]
     np.testing.assert_allclose(parsed(table)["loss"], np.mean(seeds, axis=0))
-    assert "Of 4 pairs, 3 have every value and enter the means." in table.caption
+    assert "Of 4 pairs, 3 have every value and enter the means." in table.notes
 
 
 def test_a_grid_of_another_length_stands_without_the_papers_values():
     two_ranks = {"digits": [[1.0, 0.5], [1.2, 1.0]]}
-    table = ablations.ablation(ablation_runs(two_ranks, values=[8, 40]), "rank", RANK)
+    table = ablations.ablation_table(ablation_runs(two_ranks, values=[8, 40]), "rank", RANK)
     assert list(table.printed_panels()[""]) == ["r = 8", "r = 40"]
     assert cells(table)["Loss, here"] == ["<ins>1.100</ins>", "**0.750**"]

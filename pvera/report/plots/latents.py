@@ -3,7 +3,7 @@
 Section 4.4.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +15,10 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
+from pvera.report.analyses import Analysis
 from pvera.report.plots import COLUMN, note, picture
 from pvera.report.plots.violins import STARS, bracket, stars, violins
 from pvera.report.table import title
-from pvera.report.tables.latents import Latents
 from pvera.report.tables.out_of_distribution import MEAN_AND_NORM
 
 #: The colour of data sets that a model was not trained on.
@@ -92,7 +92,7 @@ class PictureRows(NamedTuple):
     scale: dict[str, Any]
 
 
-def maps(latents: Latents) -> Figure:
+def maps(latents: Sequence[Analysis]) -> Figure:
     """Draw a column per image; below it each method's latent, a cell per patch.
 
     PVeRA has its mean, two samples, and both minus the mean.

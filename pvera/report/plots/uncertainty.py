@@ -63,13 +63,13 @@ def correct_and_incorrect(
 
 
 #: The paper's violins of the predictive standard deviation.
-spread = partial(
+predictive_sds = partial(
     correct_and_incorrect,
     label="SD of the highest softmax score",
     definition="correct: more than half of the samples predict the true class",
 )
 #: The appendix's violins of the widths of intervals.
-widths = partial(
+interval_widths = partial(
     correct_and_incorrect,
     label="Width of the 95 % interval of the mean\nscore of the predicted class",
     definition="correct: the class that most samples predict is the true one",

@@ -1,1 +1,1 @@
-"""Tables of the analyses, each computed first, then rendered, and the contrasts of their claims."""
+"""Tables by topic: functions that compute frames, and `*_table` functions that show them."""

@@ -15,7 +15,7 @@ from pvera.report.scores import Records, score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import over_datasets
 from pvera.report.table import Column, Table, format_frame, interval, thousands
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.verdicts import Untestable
 from pvera.study import results
 
 #: Hyperparameter -> the values of the paper's table.
@@ -119,7 +119,7 @@ COLUMNS = {
 }
 
 
-def ablation(records: Records, hyperparameter: str, paper: pd.DataFrame) -> Table:
+def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -> Table:
     """Build Table 2 or 3 here and in the paper, with intervals over data sets of the differences.
 
     Args:
@@ -141,23 +141,26 @@ def ablation(records: Records, hyperparameter: str, paper: pd.DataFrame) -> Tabl
     panel = format_frame(data.set_axis(names), COLUMNS).T
 
     best = value_title(paper["loss"].idxmin())
-    caption = _caption(ours, best)
+    caption = (
+        f"Best validation loss of PVeRA (nats), mean over {len(ours)} pairs of data set and seed."
+    )
+    notes = _notes(ours, best)
     if has_other_values:
-        caption += " Brackets: the paper's value at the same position of its grid."
+        notes += " Brackets: the paper's value at the same position of its grid."
     if not records[0]["config"]["protocol"]["softmax_in_loss"]:
-        caption += (
+        notes += (
             " The official code applies the softmax twice in its cross entropy, so the paper's "
             "losses are on another scale."
         )
     source = caption_source(records)
     name = EXPERIMENTS[hyperparameter]
-    return Table(name, caption, panel, data=data, source=source, in_paper=True)
+    return Table(name, caption, panel, data=data, source=source, in_paper=True, notes=notes)
 
 
 def ablation_data(
     records: Records, ours: pd.DataFrame, hyperparameter: str, paper: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the numbers of `ablation`, a row per value; ours: the `losses`."""
+    """Return the numbers of `ablation_table`, a row per value; ours: the `losses`."""
     pairs = counterparts(ours, hyperparameter)
     published = {value: printed for printed, value in pairs.items()}
     theirs = paper.reindex([published.get(value) for value in ours])
@@ -184,20 +187,19 @@ def ablation_data(
     return pd.DataFrame({name: np.asarray(column) for name, column in columns.items()})
 
 
-def _caption(ours: pd.DataFrame, best: str) -> str:
-    """Return the caption of `ablation`; best: the title of the paper's best value."""
+def _notes(ours: pd.DataFrame, best: str) -> str:
+    """Return the notes of `ablation_table`; best: the title of the paper's best value."""
     count, complete = len(ours), len(ours.dropna())
-    caption = (
-        f"Best validation loss of PVeRA (nats), mean over {count} pairs of data set and seed. "
+    notes = (
         f"Bold: lowest. Underlined: second lowest. The paper's best is {best}; differences to it "
         "are taken within data set and seed, and their 95 % intervals are over data sets."
     )
     if complete < count:
-        caption += f" Of {count} pairs, {complete} have every value and enter the means."
-    return caption
+        notes += f" Of {count} pairs, {complete} have every value and enter the means."
+    return notes
 
 
-def lower(values: pd.DataFrame, value: str) -> dict[str, pd.Series]:
+def loss_differences(values: pd.DataFrame, value: str) -> dict[str, pd.Series]:
     """Return how far the target projections `value` lie below all others of the paper.
 
     Args:

@@ -166,7 +166,7 @@ def grid_panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict
 # The tables
 
 
-def main(records: Records) -> Table:
+def main_table(records: Records) -> Table:
     """Build the paper's Table 1, with the average of each category added."""
     scores = score_frame(records)
     values = accuracies(scores)
@@ -177,16 +177,16 @@ def main(records: Records) -> Table:
         # Data sets stand under their category, averages under a heading of their own.
         group = category.get(name, "averages").capitalize()
         columns[name] = Column((group, titles.get(name, name)), 1, best="max")
-    caption = (
-        "Test accuracy (%) of each method, mean over seeds. Average: over all data sets; Avg.: "
-        "over those of one category. Bold: best. Underlined: second best. Values that print alike "
-        "share a mark."
+    caption = "Test accuracy (%) of each method, mean over seeds."
+    notes = (
+        "Average: over all data sets; Avg.: over those of one category. Bold: best. Underlined: "
+        "second best. Values that print alike share a mark."
     )
     source = caption_source(records)
-    return Table("main", caption, values, columns, source=source, in_paper=True)
+    return Table("main", caption, values, columns, source=source, in_paper=True, notes=notes)
 
 
-def detailed(records: Records) -> Table:
+def detailed_table(records: Records) -> Table:
     """Build the paper's detailed table: mean ± standard deviation over seeds, and stars."""
     data = comparisons(records)
 
@@ -194,13 +194,13 @@ def detailed(records: Records) -> Table:
         return mean_and_std(row["mean"], row["std"], row["significantly_lower"])
 
     cells = pivot_text(data, "dataset", "method", cell)
-    caption = (
-        "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. Star: "
-        "significantly below PVeRA (one-sided binomial test of the pooled seeds, "
-        f"p < {LEVEL}, uncorrected)."
+    caption = "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds."
+    notes = (
+        "Star: significantly below PVeRA (one-sided binomial test of the pooled seeds, p < "
+        f"{LEVEL}, uncorrected)."
     )
     source = caption_source(records)
-    return Table("detailed", caption, cells, data=data, source=source, in_paper=True)
+    return Table("detailed", caption, cells, data=data, source=source, in_paper=True, notes=notes)
 
 
 def mean_and_std(mean: float, std: float, star: bool = False) -> str:
@@ -209,7 +209,7 @@ def mean_and_std(mean: float, std: float, star: bool = False) -> str:
     return text if np.isnan(std) else f"{text} ± {std:.1f}"
 
 
-def grid(records: Records, searches: Records = ()) -> Table:
+def grid_table(records: Records, searches: Records = ()) -> Table:
     """Build the paper's table of grid choices: per method, the share of runs with each value.
 
     Args:
@@ -225,18 +225,19 @@ def grid(records: Records, searches: Records = ()) -> Table:
     )
     caption = (
         "Share of runs (%) with each value of a method's grid, chosen by the lowest validation "
-        "loss. A seed that did not search counts with the choice of the one that did."
+        "loss."
     )
+    notes = "A seed that did not search counts with the choice of the one that did."
     if searches:
-        caption += " Ranks, ratios, α and β: searched before the learning rates, on seed 0."
+        notes += " Ranks, ratios, α and β: searched before the learning rates, on seed 0."
     source = caption_source(records)
-    return Table("grid", caption, shares, data=choices, source=source, in_paper=True)
+    return Table("grid", caption, shares, data=choices, source=source, in_paper=True, notes=notes)
 
 
 # Against the paper
 
 
-def compare_with_paper(records: Records, paper: Published) -> Table:
+def main_paper_table(records: Records, paper: Published) -> Table:
     """Build the main table here, in the paper, and their difference.
 
     Runs on a published backbone and VTAB-1k's own data are compared cell by cell.
@@ -271,9 +272,11 @@ def compare_with_paper(records: Records, paper: Published) -> Table:
     # A row per method and column of the table.
     stacked = {name: frame.stack(future_stack=True) for name, frame in frames.items()}
     data = pd.DataFrame(stacked).rename_axis(["method", "column"]).reset_index()
-    caption = _comparison_caption(backbone, shared, by_cell)
+    caption = "Test accuracy (%) here and in the paper."
+    notes = _comparison_notes(backbone, shared, by_cell)
     panels = _comparison_panels(here, in_paper)
-    return Table("main_paper", caption, panels, data=data, source=caption_source(records))
+    source = caption_source(records)
+    return Table("main_paper", caption, panels, data=data, source=source, notes=notes)
 
 
 def _summary(table: pd.DataFrame, category: Mapping[str, str], with_datasets: bool) -> pd.DataFrame:
@@ -287,7 +290,7 @@ def _summary(table: pd.DataFrame, category: Mapping[str, str], with_datasets: bo
 
 
 def _comparison_panels(here: pd.DataFrame, in_paper: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the panels of `compare_with_paper` in Markdown."""
+    """Return the panels of `main_paper_table` in Markdown."""
     titles = {name: f"Avg. {name}" for name in CATEGORIES}
     titles |= {"average": "Average", "rank": "Mean rank"}
     columns, differences = {}, {}
@@ -302,23 +305,23 @@ def _comparison_panels(here: pd.DataFrame, in_paper: pd.DataFrame) -> dict[str, 
     }
 
 
-def _comparison_caption(backbone: str, shared: Sequence[str], by_cell: bool) -> str:
-    """Return the caption of `compare_with_paper`."""
+def _comparison_notes(backbone: str, shared: Sequence[str], by_cell: bool) -> str:
+    """Return the notes of `main_paper_table`."""
     count = len(shared or DATASETS)
     same = ", the same as here" if shared else ""
-    caption = (
-        "Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: "
-        "best. Underlined: second best. The paper's averages are computed from its cells. The "
-        f"paper's numbers are those of {BACKBONES[backbone]} on {count} data sets{same}."
+    notes = (
+        "Mean rank: over data sets, 1 is best. Bold: best. Underlined: second best. The paper's "
+        "averages are computed from its cells. The paper's numbers are those of "
+        f"{BACKBONES[backbone]} on {count} data sets{same}."
     )
     if not by_cell:
-        caption += (
+        notes += (
             " Backbone and images differ here, so the differences do not test the paper's numbers."
         )
-    return caption
+    return notes
 
 
-def published_grid(paper: Published) -> Table:
+def published_grid_table(paper: Published) -> Table:
     """Build the paper's own table of grid choices (Table 4)."""
     shares = grid_panels(paper.grid, lambda row: fixed(row["percent"], 0))
     caption = "Share of runs (%) that chose each value of a method's grid, as published."

@@ -60,7 +60,7 @@ def calibration_errors(records: Records) -> dict[str, pd.DataFrame]:
     return frames
 
 
-def calibration(records: Records) -> Table:
+def calibration_table(records: Records) -> Table:
     """Build the table of calibration errors and proper scores per method."""
     scores = {
         metric: complete(score_frame(records, metric))
@@ -77,16 +77,16 @@ def calibration(records: Records) -> Table:
         # Its ratio to itself is no result.
         panel.loc[BASELINE, ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
 
-    caption = (
-        f"Calibration and proper scores of each method. ACE and ECE: % in {metrics.BINS} bins, "
-        "geometric means over data sets and seeds. NLL: negative log-likelihood (nats). NLL, Brier "
-        "score and accuracy (%): means. Brackets: 95 % intervals over data sets. Bold: lowest. "
-        "Underlined: second lowest."
+    caption = "Calibration and proper scores of each method."
+    notes = (
+        f"ACE and ECE: % in {metrics.BINS} bins, geometric means over data sets and seeds. NLL: "
+        "negative log-likelihood (nats). NLL, Brier score and accuracy (%): means. Brackets: 95 "
+        "% intervals over data sets. Bold: lowest. Underlined: second lowest."
     )
     # `complete` may have left out data sets.
     shared = len(scores["ace"].index.unique("dataset"))
     every = len(score_frame(records).index.unique("dataset"))
     if shared < every:
-        caption += f" Over the {shared} of {every} data sets of which every method has a run."
+        notes += f" Over the {shared} of {every} data sets of which every method has a run."
     source = caption_source(records)
-    return Table("calibration", caption, panel, COLUMNS, data.reset_index(), source)
+    return Table("calibration", caption, panel, COLUMNS, data.reset_index(), source, notes=notes)

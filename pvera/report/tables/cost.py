@@ -15,7 +15,7 @@ from pvera.report.scores import Records, score_frame
 from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table, fixed, thousands, title
 from pvera.report.tables.benchmark import accuracies
-from pvera.report.tables.components import Components, values
+from pvera.report.tables.components import Components
 from pvera.study.cost_records import MEASURES, SIZES, method_of
 
 #: Column of counted multiply-adds -> its title.
@@ -32,7 +32,9 @@ def cost_table(costs: pd.DataFrame) -> Table:
     for (profile, backbone), part in costs.groupby(["profile", "backbone"], sort=False):
         panels[_heading(profile, backbone, part.iloc[0])] = _panel(part)
     caption = (
-        "Parameters and multiply-adds of one image, without the head, which all methods share. "
+        "Parameters and multiply-adds of one image, without the head, which all methods share."
+    )
+    notes = (
         "Trainable and Frozen: parameters; frozen ones stay random. GMAC: 10⁹ multiply-adds of "
         "matrix products of the pass with the mean, of a pass that samples z, and of the merged "
         "model. + %: increase over the backbone."
@@ -49,7 +51,7 @@ def cost_table(costs: pd.DataFrame) -> Table:
         configuration=costs["configuration"].map(str), grid=costs["grid"].map(json.dumps)
     )
     source = "DoRA follows the protocol of each profile."
-    return Table("cost", caption, panels, columns, data, source)
+    return Table("cost", caption, panels, columns, data, source, notes=notes)
 
 
 def _heading(profile: str, backbone: str, first: pd.Series) -> str:
@@ -117,7 +119,7 @@ def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.D
         Rows methods, then "latent_dropout"; columns mean, low and high, the accuracy
         (%) with its interval over seeds, and parameters, the mean over the runs' choices.
     """
-    accuracy = values(components.runs)
+    accuracy = components.scores()
     shown = [name for name in (*PAPER_METHODS, "latent_dropout") if name in accuracy]
     means = {
         name: mean_interval(accuracy[name].unstack("seed"), half_width_over_seeds) for name in shown
@@ -148,10 +150,6 @@ def _points(
         chosen: Method -> configurations, each with its weight.
     """
     costs = costs[(costs["profile"] == profile) & (costs["backbone"] == backbone)]
-    if costs.empty:
-        raise InputError(
-            "no cost is counted for this profile and backbone; run experiments/cost.py"
-        )
     # A configuration is a method with its hyperparameters.
     by_configuration = costs.set_index("configuration")
     rows = {}
@@ -162,9 +160,7 @@ def _points(
         weights = [weight for _, weight in chosen[name]]
         for method in methods:
             if method not in by_configuration.index:
-                raise InputError(
-                    f"{method} has no counted cost: it is in none of the profile's grids"
-                )
+                raise InputError(f"{method} has no counted cost; run experiments/cost.py")
         # (configurations, measures), which become one mean each.
         counts = by_configuration.loc[methods, list(MEASURES)].astype(float)
         means = np.average(counts, 0, weights)

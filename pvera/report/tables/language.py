@@ -9,17 +9,17 @@ import pandas as pd
 from pvera.adapters import PAPER_METHODS
 from pvera.data import glue
 from pvera.report.captions import caption_source
+from pvera.report.contrasts import leads
 from pvera.report.scores import Records, largest_class, score_frame
 from pvera.report.statistics import half_width_over_seeds
 from pvera.report.table import MARKED, Table, fixed, marks, pivot_text
 from pvera.report.tables.benchmark import comparisons, mean_and_std
-from pvera.report.tables.components import lead
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.verdicts import Untestable
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
 
-def language(root: Path, records: Records, published: pd.DataFrame) -> Table:
+def language_table(root: Path, records: Records, published: pd.DataFrame) -> Table:
     """Build the table of a language experiment on one encoder.
 
     Args:
@@ -43,15 +43,18 @@ def language(root: Path, records: Records, published: pd.DataFrame) -> Table:
     titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.GLUE.items()}
     panels = {heading: cells.rename(columns=titles) for heading, cells in panels.items()}
     caption = (
-        "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews "
-        "correlation (MCC). Bold: best. Underlined: second best. A method is marked only where "
-        "each of its seeds beats the majority class. Star: accuracy significantly below PVeRA's "
-        "(one-sided binomial test of the pooled seeds). The star refers to the accuracy also where "
-        "the correlation is shown, as in the paper."
+        "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or "
+        "Matthews correlation (MCC)."
+    )
+    notes = (
+        "Bold: best. Underlined: second best. A method is marked only where each of its seeds "
+        "beats the majority class. Star: accuracy significantly below PVeRA's (one-sided "
+        "binomial test of the pooled seeds). The star refers to the accuracy also where the "
+        "correlation is shown, as in the paper."
     )
     name = "language" if records[0]["experiment"] == "benchmark" else "language_full_sets"
     source = caption_source(records)
-    return Table(name, caption, panels, data=data, source=source, in_paper=True)
+    return Table(name, caption, panels, data=data, source=source, in_paper=True, notes=notes)
 
 
 def _data(root: Path, records: Records, published: pd.DataFrame) -> pd.DataFrame:
@@ -128,11 +131,11 @@ def _above_zero(differences: pd.Series) -> bool:
     return bool(np.isnan(half_width) or half_width < differences.mean())
 
 
-def ahead(scores: pd.DataFrame, others: Sequence[str]) -> dict[str, pd.Series]:
+def leads_on_learned_tasks(scores: pd.DataFrame, others: Sequence[str]) -> dict[str, pd.Series]:
     """Return PVeRA's leads (points of the reported score) on `learned_tasks`.
 
     Args:
         scores: As there.
         others: The other methods.
     """
-    return lead(learned_tasks(scores).dropna(axis=1, how="all"), others=others)
+    return leads(learned_tasks(scores).dropna(axis=1, how="all"), others=others)

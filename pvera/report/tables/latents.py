@@ -10,18 +10,16 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
+from pvera.report.analyses import Analysis
 from pvera.report.captions import caption_source
 from pvera.report.table import Column, Table, fixed, title
-from pvera.report.tables.verdicts import Untestable
-
-#: Records and arrays of `analyses.load_analyses`.
-Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]
+from pvera.report.verdicts import Untestable
 
 #: The column of x A on the frozen backbone.
 FROZEN = "frozen"
 
 
-def latents_table(latents: Latents) -> Table:
+def latents_table(latents: Sequence[Analysis]) -> Table:
     """Build the table of samples and their mean over the patches, one row per adapter."""
     rows = []
     for record, arrays in latents:
@@ -38,13 +36,15 @@ def latents_table(latents: Latents) -> Table:
     images, height, width = latents[0][1]["mu"].shape
     caption = (
         f"The query's latent in the last layer over {height} x {width} patches of {images} test "
-        "images, projected on the first principal component of its mean. Explained: share of the "
-        "variance over patches that the component keeps. Distance: of a sample from the mean (root "
-        "mean square), in standard deviations of the mean over patches. Correlation: of a sample "
-        "with the mean, over the patches of an image."
+        "images, projected on the first principal component of its mean."
+    )
+    notes = (
+        "Explained: share of the variance over patches that the component keeps. Distance: of a "
+        "sample from the mean (root mean square), in standard deviations of the mean over "
+        "patches. Correlation: of a sample with the mean, over the patches of an image."
     )
     panel = data.set_index("method")
-    return Table("latents", caption, panel, columns, data, caption_source(latents))
+    return Table("latents", caption, panel, columns, data, caption_source(latents), notes=notes)
 
 
 def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
@@ -71,7 +71,7 @@ def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
     return {"spread": distance / mean.std(), "correlation": np.mean(correlations)}
 
 
-def focus(analyses: Latents) -> pd.DataFrame:
+def focus(analyses: Sequence[Analysis]) -> pd.DataFrame:
     """Return the mean AUROC over images of each adapter.
 
     Args:
@@ -92,7 +92,7 @@ def focus(analyses: Latents) -> pd.DataFrame:
     return pd.DataFrame(rows).pivot(index=["dataset", "seed"], columns="method", values="auroc")
 
 
-def focus_table(analyses: Latents) -> Table:
+def focus_table(analyses: Sequence[Analysis]) -> Table:
     """Build the table of `focus`: a row per data set, mean over seeds."""
     data = focus(analyses)
     means = data.groupby(level="dataset").mean()
@@ -102,14 +102,17 @@ def focus_table(analyses: Latents) -> Table:
     columns[FROZEN] = Column("x A, frozen backbone", 3)
     caption = (
         "AUROC with which the length of μ_q in the last layer finds the patches of the object in "
-        "an image, mean over test images and seeds; 0.5 is chance. A patch is the object's where "
-        "the object covers a tenth of it or more; patches that it touches less are left out. For "
-        "VeRA, μ_q is x A ⊙ d. The last column has no adapter: the frozen backbone's x A."
+        "an image, mean over test images and seeds; 0.5 is chance."
     )
-    return Table("focus", caption, means.rename(title), columns, data.reset_index())
+    notes = (
+        "A patch is the object's where the object covers a tenth of it or more; patches that it "
+        "touches less are left out. For VeRA, μ_q is x A ⊙ d. The last column has no adapter: "
+        "the frozen backbone's x A."
+    )
+    return Table("focus", caption, means.rename(title), columns, data.reset_index(), notes=notes)
 
 
-def more_focused(analyses: Latents) -> pd.Series:
+def auroc_differences(analyses: Sequence[Analysis]) -> pd.Series:
     """Return PVeRA's AUROC above VeRA's."""
     data = focus(analyses)
     if not {"pvera", "vera"} <= set(data):

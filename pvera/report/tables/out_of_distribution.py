@@ -3,41 +3,41 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.report.analyses import load_analyses
+from pvera.report.analyses import Analysis, load_analyses
 from pvera.report.captions import caption_source
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.table import Column, Table, fixed, title
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.verdicts import Untestable
 from pvera.study.analyses import from_steps
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
 MEAN_AND_NORM = {"mean": "mean value", "norm": "norm"}
 
-#: Record and arrays of one adapter. Arrays: "<data set>_<kind>", a value per image, (images,).
-Analysed = tuple[dict, dict[str, np.ndarray]]
-
 
 def load_values(
     root: Path, profile: str, experiment: str = "out_of_distribution"
-) -> list[Analysed]:
-    """Load the analyses, with PVeRA first, as in the paper's figure."""
+) -> list[Analysis]:
+    """Load the analyses, with PVeRA first, as in the paper's figure.
+
+    Returns:
+        Records with arrays "<data set>_<kind>": a value per image, (images,).
+    """
     loaded = []
     for record, arrays in load_analyses(root, profile, experiment):
         values = {name.removesuffix("_steps"): from_steps(steps) for name, steps in arrays.items()}
         loaded.append((record, values))
 
-    def order(analysed: Analysed) -> tuple[bool, int]:
+    def order(analysed: Analysis) -> tuple[bool, int]:
         record, _ = analysed
         return record["method"] != "pvera", record["config"]["tested"].index(record["dataset"])
 
     return sorted(loaded, key=order)
 
 
-def comparisons(runs: Sequence[Analysed]) -> pd.DataFrame:
+def comparisons(runs: Sequence[Analysis]) -> pd.DataFrame:
     """Compare the values in and out of distribution.
 
     Returns:
@@ -71,7 +71,7 @@ def comparisons(runs: Sequence[Analysed]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def shown_adapters(runs: Sequence[Analysed]) -> list[Analysed]:
+def shown_adapters(runs: Sequence[Analysis]) -> list[Analysis]:
     """Return the adapters of the first seed on the first data set of each category.
 
     The paper shows three. Other seeds have other random matrices, and so other
@@ -84,7 +84,7 @@ def shown_adapters(runs: Sequence[Analysed]) -> list[Analysed]:
     return [run for run in runs if run[0]["seed"] == seed and run[0]["dataset"] in first.values()]
 
 
-def image_values(runs: Sequence[Analysed], kind: str) -> pd.DataFrame:
+def image_values(runs: Sequence[Analysis], kind: str) -> pd.DataFrame:
     """Return the values of adapters on the data sets of all of them.
 
     Returns:
@@ -112,22 +112,24 @@ COLUMNS = {
 }
 
 
-def out_of_distribution_table(runs: Sequence[Analysed]) -> Table:
+def out_of_distribution_table(runs: Sequence[Analysis]) -> Table:
     """Build the table of `comparisons`, a panel per method and kind."""
     data = comparisons(runs)
     panels = {}
     for (method, kind), part in data.groupby(["method", "kind"], sort=False):
         panels[f"{title(method)}, {MEAN_AND_NORM[kind]}"] = _panel(part).rename(title)
     caption = (
-        "Sum of the query's and the value's latent mean in the last layer, for test images of the "
-        "data set that a model was trained on (in), and of the others (out; mean over them). Mean "
-        "value: over tokens and latent dimensions. Norm: Euclidean, mean over tokens. AUROC: for "
-        "detecting out-of-distribution images by high values (0.5: chance). Lower in: comparisons, "
-        "of all seeds and other data sets, in which the values in distribution are lower by a "
-        f"one-sided rank-sum test (p < {LEVEL}, uncorrected)."
+        "Sum of the query's and the value's latent mean in the last layer, for test images of "
+        "the data set that a model was trained on (in), and of the others (out; mean over them)."
+    )
+    notes = (
+        "Mean value: over tokens and latent dimensions. Norm: Euclidean, mean over tokens. "
+        "AUROC: for detecting out-of-distribution images by high values (0.5: chance). Lower in: "
+        "comparisons, of all seeds and other data sets, in which the values in distribution are "
+        f"lower by a one-sided rank-sum test (p < {LEVEL}, uncorrected)."
     )
     source = caption_source(runs)
-    return Table("out_of_distribution", caption, panels, COLUMNS, data, source)
+    return Table("out_of_distribution", caption, panels, COLUMNS, data, source, notes=notes)
 
 
 def _panel(part: pd.DataFrame) -> pd.DataFrame:
@@ -143,7 +145,7 @@ def _panel(part: pd.DataFrame) -> pd.DataFrame:
     return panel
 
 
-def separation(data: pd.DataFrame, kind: str, over: str = "") -> pd.Series:
+def auroc_differences(data: pd.DataFrame, kind: str, over: str = "") -> pd.Series:
     """Return PVeRA's AUROC above that of `over` or ½, mean over the other data sets.
 
     The paper finds PVeRA's values significantly lower and VeRA's not, which does

@@ -180,7 +180,7 @@ def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
     return groups.agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
 
 
-def switches(runs: Runs) -> Table:
+def switches_table(runs: Runs) -> Table:
     """Build the table of mean effects of each switch on each metric.
 
     Args:
@@ -195,17 +195,20 @@ def switches(runs: Runs) -> Table:
     cells.insert(0, "Methods", [title(method) for method in methods])
     caption = (
         "Effect of each switch alone: the run with the official code's setting of it minus the "
-        "corrected run, mean over data sets and seeds. Brackets: 95 % t-interval over all pairs of "
-        "them. ±: range of chance, which the mean of as many runs leaves in 5 of 100 cases if only "
-        f"the random numbers change (`{NOISE}`: initial values and noise). Bold: beyond chance, "
-        "and the interval leaves out zero; among this many comparisons a few do so by chance. "
-        "Square brackets: a loss on another scale, because the softmax is applied twice. The two "
-        "runs of `joint_stop` search the whole grid, and are equal until a member of it stops; all "
-        "other runs have one fixed value of each hyperparameter."
+        "corrected run, mean over data sets and seeds."
+    )
+    notes = (
+        "Brackets: 95 % t-interval over all pairs of them. ±: range of chance, which the mean of "
+        f"as many runs leaves in 5 of 100 cases if only the random numbers change (`{NOISE}`: "
+        "initial values and noise). Bold: beyond chance, and the interval leaves out zero; among "
+        "this many comparisons a few do so by chance. Square brackets: a loss on another scale, "
+        "because the softmax is applied twice. The two runs of `joint_stop` search the whole "
+        "grid, and are equal until a member of it stops; all other runs have one fixed value of "
+        "each hyperparameter."
     )
     panel = cells.rename("`{}`".format)
     source = caption_source(record for records in runs.values() for record in records)
-    return Table("protocol", caption, panel, data=data, source=source)
+    return Table("protocol", caption, panel, data=data, source=source, notes=notes)
 
 
 def _cell(row: pd.Series) -> str:

@@ -14,14 +14,13 @@ def ratio_table(record: Path) -> Table:
     machine = rows.iloc[0]
     # "size", the bytes of an adapter's file, is a part of committed records alone.
     caption = (
-        f"{machine.device}, threads: {machine.threads}, torch {machine.torch}, "
-        f"timm {machine.timm}. Ratio: of the times of part and bound, or of their sizes in the "
-        "parts memory and size."
+        f"{machine.device}, threads: {machine.threads}, torch {machine.torch}, timm {machine.timm}."
     )
+    notes = "Ratio: of the times of part and bound, or of their sizes in the parts memory and size."
     columns = {
         name: Column(name, itemgetter(name)) for name in ("part", "backbone", "precision", "bound")
     }
     columns["ratio"] = Column("Ratio", 3)
     columns["low"] = Column("Lower quartile", 3)
     columns["high"] = Column("Upper quartile", 3)
-    return Table(record.stem, caption, rows.set_index("what"), columns)
+    return Table(record.stem, caption, rows.set_index("what"), columns, notes=notes)

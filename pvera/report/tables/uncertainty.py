@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.metrics import auroc
-from pvera.report.analyses import Example, Uncertainty
+from pvera.report.analyses import Analysis, Example, Uncertainty
 from pvera.report.captions import caption_source
 from pvera.report.published import Published
 from pvera.report.scores import dataset_order
@@ -147,22 +147,25 @@ def _panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {f"{k} samples": part.set_index("group") for k, part in data.groupby("samples")}
 
 
-def spread(runs: Runs) -> Table:
+def predictive_sds_table(runs: Runs) -> Table:
     """Build the table behind the paper's violins."""
     data = compare_correct(predictive_sds(runs))
     caption = (
         "Mean standard deviation of the highest softmax score over the samples, for correct and "
-        "incorrect images. An image is correct where more than half of its samples are. p: "
-        "one-sided rank-sum test that incorrect images have the higher value. Cliff's delta: share "
-        "of pairs in which the incorrect image has the higher value, minus the share in which the "
-        f"correct one has it; 0 is no effect. {ONCE_PER_SEED}"
+        "incorrect images."
+    )
+    notes = (
+        "An image is correct where more than half of its samples are. p: one-sided rank-sum test "
+        "that incorrect images have the higher value. Cliff's delta: share of pairs in which the "
+        "incorrect image has the higher value, minus the share in which the correct one has it; "
+        f"0 is no effect. {ONCE_PER_SEED}"
     )
     numbers = data.drop(columns="by_seed").rename(columns=CSV_NAMES)
     source = caption_source(runs)
-    return Table("uncertainty", caption, _panels(data), COMPARISON, numbers, source)
+    return Table("uncertainty", caption, _panels(data), COMPARISON, numbers, source, notes=notes)
 
 
-def widths(runs: Runs, paper: Published) -> Table:
+def interval_widths_table(runs: Runs, paper: Published) -> Table:
     """Build the table of interval widths: here and in the paper, and per data set."""
     data = compare_correct(interval_widths(runs))
     right, wrong = (float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect"))
@@ -173,10 +176,13 @@ def widths(runs: Runs, paper: Published) -> Table:
     panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
     caption = (
         "Mean width of the 95 % t-interval of the softmax score of the most predicted class, for "
-        "correct and incorrect predictions. Ratio: incorrect to correct. p: one-sided rank-sum "
-        "test that incorrect predictions have the wider interval. Cliff's delta: 0 is no effect. "
-        "The paper's widths are those of ViT-B/14 on its 19 data sets, with a number of samples "
-        f"that it does not state, so they are no test of ours. {ONCE_PER_SEED}"
+        "correct and incorrect predictions."
+    )
+    notes = (
+        "Ratio: incorrect to correct. p: one-sided rank-sum test that incorrect predictions have "
+        "the wider interval. Cliff's delta: 0 is no effect. The paper's widths are those of "
+        "ViT-B/14 on its 19 data sets, with a number of samples that it does not state, so they "
+        f"are no test of ours. {ONCE_PER_SEED}"
     )
     panels = {"Here and in the paper": panel} | _panels(data)
     numbers = (
@@ -184,7 +190,9 @@ def widths(runs: Runs, paper: Published) -> Table:
         .rename(columns=CSV_NAMES)
         .assign(published_right=right, published_wrong=wrong)
     )
-    return Table("intervals", caption, panels, COMPARISON, numbers, caption_source(runs))
+    return Table(
+        "intervals", caption, panels, COMPARISON, numbers, caption_source(runs), notes=notes
+    )
 
 
 # Detecting incorrect predictions
@@ -216,13 +224,13 @@ def detection(runs: Runs) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def gain(runs: Runs) -> pd.Series:
+def auroc_gain(runs: Runs) -> pd.Series:
     """Return how far the AUROC of the samples lies above that of one pass."""
     aurocs = detection(runs).set_index(["dataset", "seed"])
     return aurocs["sd"] - aurocs["single"]
 
 
-def times_as_wide(runs: Runs) -> pd.Series:
+def log_width_ratios(runs: Runs) -> pd.Series:
     """Return the logarithms of mean interval widths of incorrect minus correct predictions.
 
     The paper compares these means over all images (Appendix C).
@@ -267,16 +275,16 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
     caption = (
         f"Does the predictive standard deviation of {SAMPLES} samples mark errors? AUROC for "
         "detecting incorrect predictions, the class that most samples predict, mean over seeds "
-        "with its 95 % interval over them; 0.5 is chance. By error rate. Of "
-        f"{len(tasks)} data sets {above} have an interval above 0.5, and {below} below."
+        "with its 95 % interval over them; 0.5 is chance."
     )
-    return Table("uncertainty_by_task", caption, tasks, columns)
+    notes = (
+        f"By error rate. Of {len(tasks)} data sets {above} have an interval above 0.5, and "
+        f"{below} below."
+    )
+    return Table("uncertainty_by_task", caption, tasks, columns, notes=notes)
 
 
 # Other predictors
-
-#: Records and arrays of `analyses.load_analyses`.
-Analysed = Sequence[tuple[dict, dict[str, np.ndarray]]]
 
 #: (Experiment of the adapters, predictor) -> its title.
 PREDICTORS = {
@@ -289,7 +297,7 @@ PREDICTORS = {
 PREDICTOR_SCORES = ["accuracy", "nll", "ece", "auroc", "auroc_spread"]
 
 
-def predictors(analysed: Mapping[str, Analysed]) -> pd.DataFrame:
+def predictors(analysed: Mapping[str, Sequence[Analysis]]) -> pd.DataFrame:
     """Return the scores of each predictor, mean over seeds.
 
     Args:
@@ -331,9 +339,11 @@ def predictors_table(scores: pd.DataFrame) -> Table:
         "auroc_spread": Column("AUROC of errors, predictive standard deviation", 3),
     }
     caption = (
-        "PVeRA's samples and other predictors, mean over seeds, then over "
-        f"{len(shared)} data sets. Accuracy and ECE in per cent; NLL: negative log-likelihood "
-        "(nats). Each is judged on its own predictions, the class of the highest mean probability. "
-        "Bold: best. Underlined: second best."
+        f"PVeRA's samples and other predictors, mean over seeds, then over {len(shared)} data sets."
     )
-    return Table("rivals", caption, panel, columns, scores.reset_index())
+    notes = (
+        "Accuracy and ECE in per cent; NLL: negative log-likelihood (nats). Each is judged on "
+        "its own predictions, the class of the highest mean probability. Bold: best. Underlined: "
+        "second best."
+    )
+    return Table("rivals", caption, panel, columns, scores.reset_index(), notes=notes)

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
+from pvera.data.tasks import SAME_IMAGES
 from pvera.report.statistics import Interval, SmallestEffect, smallest_effect
 from pvera.report.table import fixed, signed
 
@@ -19,15 +20,17 @@ EQUIVALENT = "equivalent"
 INCONCLUSIVE = "inconclusive"
 UNTESTABLE = "not tested"
 
+#: The caption of the page of claims, and its notes.
+PAIRED = "Differences are paired by data set and seed, with 95 % intervals."
 RULE = (
-    "Differences are paired by data set and seed, with 95 % intervals. *Fixed tasks*: over seeds, "
-    "on these data sets. *Random tasks*: if these data sets were a random sample of tasks, where "
-    "those of the same images count as one. An effect above zero speaks for the claim: it is "
-    "*supported* where the interval lies above zero, *contradicted* where it lies below, and "
-    "*inconclusive* otherwise. Two variants are *equivalent* where the interval lies within "
-    "±1 point. Where several comparisons decide, such as the highest of eight, the interval is "
-    "that of the closest one, and the verdict is stricter: it is corrected for their number. Test "
-    "images stay; docs/design.md says what others would add."
+    "Fixed tasks: over seeds, on these data sets. Random tasks: if these data sets were a random "
+    "sample of tasks, where those of the same images count as one. An effect above zero speaks for "
+    "the claim: it is supported where the interval lies above zero, and contradicted where it lies "
+    "below. Where the interval contains zero, two variants are equivalent if it lies within ±1 "
+    "point, and otherwise the claim is inconclusive. Where several comparisons decide, such as the "
+    "highest of eight, the interval is that of the closest one; the claim is supported where all "
+    "intervals lie above zero, and contradicted where one lies below zero after correction for "
+    "their number. Test images stay; docs/design.md says what others would add."
 )
 
 
@@ -72,7 +75,7 @@ class Claim:
     #: The sample, and so the verdicts: "data sets", on fixed and on random tasks; "models", one of
     #: each data set, on random tasks alone; "seeds", on fixed tasks alone.
     units: Literal["data sets", "models", "seeds"] = "data sets"
-    #: Two variants are equivalent where the interval lies within ± this.
+    #: Two variants are equivalent where the interval contains zero and lies within ± this.
     margin: float = 0
     #: Whether it stands on the page of claims, or in its notebook alone.
     is_main: bool = True
@@ -189,23 +192,13 @@ def _count(number: int, units: str) -> str:
     return f"{number} {units if number > 1 else units.removesuffix('s')}"
 
 
-#: Data set -> the images that it shares with others. In a sample they count as one unit.
-SAME_IMAGES = {
-    "clevr_count": "clevr",
-    "clevr_dist": "clevr",
-    "dsprites_loc": "dsprites",
-    "dsprites_ori": "dsprites",
-    "smallnorb_azi": "smallnorb",
-    "smallnorb_ele": "smallnorb",
-}
-
-
 def pooled(differences: pd.DataFrame) -> pd.DataFrame:
     """Return differences (units, seeds) with one mean for data sets of the same images."""
     if "dataset" not in differences.index.names:
         return differences
     datasets = differences.index.get_level_values("dataset")
-    return differences.groupby(datasets.map(lambda name: SAME_IMAGES.get(name, name))).mean()
+    images = datasets.map(lambda name: SAME_IMAGES.get(name, name))
+    return differences.groupby(images).mean()
 
 
 def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
@@ -214,13 +207,15 @@ def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
     Args:
         bounds: Both ends of its interval. One without width decides nothing: a few equal
             differences do not tell how much they vary.
-        margin: The effect is equivalent to zero where the interval lies within ± this.
+        margin: An effect that may be zero is equivalent to it where the interval lies within ±
+            this.
     """
     low, high = bounds
     if np.isclose(low, high, rtol=0, atol=1e-12):
         return INCONCLUSIVE
-    if -margin < low <= 0 <= high < margin:
-        return EQUIVALENT
     if low > 0:
         return SUPPORTED
-    return CONTRADICTED if high < 0 else INCONCLUSIVE
+    if high < 0:
+        return CONTRADICTED
+    # The interval contains zero.
+    return EQUIVALENT if -margin < low and high < margin else INCONCLUSIVE

@@ -1,0 +1,74 @@
+"""Task screening: data sets that cannot tell methods apart, at chance or saturated."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pvera.report.scores import Records, largest_class, score_frame
+from pvera.report.table import Column, Table, title
+from pvera.study import results
+
+#: The methods that say whether a data set can tell methods apart.
+SCREENING = ("linear", "lora", "bottleneck")
+#: Points above the share of the largest class; the best of `SCREENING` is at chance below it.
+CHANCE = 5
+#: Per cent; a data set is saturated where the worst of `SCREENING` is above it.
+SATURATED = 95
+
+
+def screening(root: Path, records: Records) -> pd.DataFrame:
+    """Return the numbers that decide whether a data set can tell methods apart.
+
+    Args:
+        root: Folder of the results, with the predictions whose labels are counted.
+        records: The runs of the benchmark.
+
+    Returns:
+        Rows data sets; columns test accuracies (%) of `SCREENING` with seed 0,
+        "largest class", its share (%), and "left out": "chance", "saturated" or "".
+        Without a row where one of them is not trained; empty without predictions.
+    """
+    records = [
+        record for record in records if record["method"] in SCREENING and record["seed"] == 0
+    ]
+    # Labels are stored with the predictions, which a clone may lack.
+    with_labels = [
+        record
+        for record in records
+        if results.path_of(root, record).with_suffix(results.ARRAYS).exists()
+    ]
+    if not with_labels:
+        return pd.DataFrame(columns=["left out"])
+
+    accuracies = 100 * score_frame(records).droplevel(["category", "seed"])
+    accuracies = accuracies.reindex(columns=SCREENING).dropna()
+    shares = 100 * pd.Series(largest_class(root, with_labels), name="largest class")
+    scores = accuracies.join(shares)
+    chance = accuracies.max(axis=1) < scores["largest class"] + CHANCE
+    saturated = accuracies.min(axis=1) > SATURATED
+    scores["left out"] = np.select([chance, saturated], ["chance", "saturated"], "")
+    return scores
+
+
+def left_out_datasets(root: Path, records: Records) -> set[str]:
+    """Return the data sets that `screening` leaves out."""
+    reasons = screening(root, records)["left out"]
+    return set(reasons[reasons != ""].index)
+
+
+def screening_table(scores: pd.DataFrame) -> Table:
+    """Build the table of `screening`."""
+    columns = {
+        "largest class": Column("Largest class", 1),
+        **{name: Column(title(name), 1) for name in SCREENING},
+        "left out": Column("Left out", lambda row: row["left out"] or "no"),
+    }
+    caption = (
+        "Task screening: test accuracy (%) with seed 0, and the share (%) of the largest class."
+    )
+    notes = (
+        f"A data set is left out at chance, where the best is less than {CHANCE} points above "
+        f"that share, and saturated, where the worst is above {SATURATED} %."
+    )
+    return Table("screening", caption, scores, columns, notes=notes)

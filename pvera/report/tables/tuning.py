@@ -1,0 +1,75 @@
+"""Tuning: what the searches chose, and the methods under equal tuning and the paper's."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from pvera.report.captions import caption_source
+from pvera.report.scores import Records, score_frame
+from pvera.report.table import Column, Table, grid_value, pivot_text
+from pvera.report.tables.components import Components
+
+#: Hyperparameter of one method, and experiment that searches it -> its row among the choices.
+OWN = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
+
+
+def choices_table(components: Components, own: Mapping[str, list[dict]]) -> Table:
+    """Build the table of what seed 0 chose: learning rates, then hyperparameters of a method's own.
+
+    Args:
+        components: Of one setting.
+        own: Hyperparameter -> the records of its search.
+    """
+    searches = [
+        (components.titles[name], "learning_rate", records)
+        for name, records in components.runs.items()
+    ]
+    searches += [(OWN[key], key, records) for key, records in own.items()]
+    # A row per search of a data set; other seeds inherit the choice of seed 0.
+    rows = []
+    for heading, key, records in searches:
+        for record in records:
+            if record["seed"] == 0 and record["chosen"] and key in record["chosen"]["grid"]:
+                tried = [member["grid"][key] for member in record["members"]]
+                chosen = record["chosen"]["grid"][key]
+                is_lowest, is_highest = chosen == min(tried), chosen == max(tried)
+                rows.append((heading, record["dataset"], chosen, is_lowest, is_highest))
+    data = pd.DataFrame(rows, columns=["searched", "dataset", "chosen", "lowest", "highest"])
+
+    cells = pivot_text(data, "searched", "dataset", lambda row: grid_value(row["chosen"]))
+    by_search = data.groupby("searched", sort=False)
+    # A choice at the edge of the grid may have wanted to go further.
+    for edge in ("lowest", "highest"):
+        counts = zip(by_search[edge].sum(), by_search.size(), strict=True)
+        cells[f"At the {edge}"] = [f"{count} of {size}" for count, size in counts]
+    caption = "What seed 0 chose by its validation loss: learning rates, α and β."
+    notes = "The last columns count how often it is the lowest or the highest tried."
+    return Table("choices", caption, cells, data=data, notes=notes)
+
+
+def tunings_table(equal: Records, paper: Records) -> Table:
+    """Build the table of averages and ranks of the methods under equal and the paper's tuning."""
+    statistics = {}
+    for heading, records in (("Equal tuning", equal), ("The paper's tuning", paper)):
+        accuracies = 100 * score_frame(records)
+        # Over seeds, then over data sets.
+        averages = accuracies.groupby(level="dataset").mean().mean(skipna=False)
+        statistics[heading, "Average"] = averages
+        statistics[heading, "Rank"] = averages.rank(ascending=False)
+    panel = pd.DataFrame(statistics)
+
+    columns = {}
+    for key in panel:
+        is_average = key[1] == "Average"
+        columns[key] = Column(key, 1, best="max") if is_average else Column(key, 0)
+    caption = "Test accuracy (%), mean over data sets and seeds, and rank of the methods."
+    notes = (
+        "Equal tuning: each searches its own hyperparameter, then its learning rate, on seed 0. "
+        "The paper's tuning: each searches three values of one hyperparameter. Bold: best. "
+        "Underlined: second best."
+    )
+    # The CSV file has one header: "Equal tuning Average".
+    data = panel.set_axis([" ".join(key) for key in panel], axis=1)
+    data = data.rename_axis("method").reset_index()
+    source = f"{caption_source(equal)} The paper's tuning: {caption_source(paper)}"
+    return Table("paper_tuning", caption, panel, columns, data, source, notes=notes)
