@@ -137,19 +137,17 @@ def evaluate(
         require_unseen(record, custom.read_and_split(source)[1], name)
         print(custom.describe(name, custom.install(root, name, source)), flush=True)
     vtab.require(root, name)
-    accepted = vtab.read_record(root).get(name)
     classes = tasks.class_names(name, root)
     if record:
         require_unseen(record, custom.current(root, name), name)
-        _require_same_classes(adapter, name, classes)
-        if name == record["dataset"] and record.get("data_differs") != accepted:
-            raise InputError(f"{root / name} is another copy than that of the adapter's training")
+        _require_same_data(adapter, root, name, classes)
 
     split = load_split(root, name, "test", adapter.frozen.image_size)
     predictions = predict(adapter, split, classes, samples)
+    differs = vtab.read_record(root).get(name)
     return Evaluation(
         member=predictions.member,
-        dataset=f"{name} ({vtab.DIFFERS})" if accepted else name,
+        dataset=f"{name} ({vtab.DIFFERS})" if differs else name,
         table=predictions.table,
         metrics=metrics.evaluate(predictions.probabilities, split.labels),
         classes=_per_class(predictions.table, classes),
@@ -201,14 +199,19 @@ def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name
         )
 
 
-def _require_same_classes(adapter: SavedAdapter, name: str, classes: list[str]) -> None:
-    trained_on = adapter.record["dataset"]
+def _require_same_data(adapter: SavedAdapter, root: Path, name: str, classes: list[str]) -> None:
+    """Refuse classes that the adapter does not know, and another copy of its data set."""
+    record = adapter.record
+    trained_on = record["dataset"]
     # Known data sets may have equal names of classes, such as numbers, that mean different things.
     other_known = trained_on != name and {trained_on, name} <= TASKS.keys()
     if adapter.classes() != classes or other_known:
         raise InputError(
             f"the adapter was trained on {trained_on}; it does not know the classes of {name}"
         )
+    differences = vtab.read_record(root).get(name)
+    if trained_on == name and record.get("data_differs") != differences:
+        raise InputError(f"{root / name} is another copy than that of the adapter's training")
 
 
 def _per_class(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:

@@ -162,13 +162,7 @@ class Run(Job):
             # The head reads the class token alone, so the last MLP skips the others.
             model.last_mlp_on_class_token = True
             histories = fit(
-                model,
-                train,
-                validation,
-                configs=self.configs,
-                schedule=self.schedule,
-                protocol=self.protocol,
-                seed=self.seed,
+                model, train, validation, self.configs, self.schedule, self.protocol, self.seed
             )
             best = choose(histories, self.protocol)
             members = self._describe_members(model, histories)
