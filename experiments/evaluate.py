@@ -1,13 +1,13 @@
 r"""Evaluate a saved adapter on test images.
 
     python experiments/evaluate.py \
-        results/synthetic/paper_tuning/tiny/digits/pvera/seed0.safetensors
+        results/synthetic/benchmark/tiny/digits/pvera/seed1.safetensors
     python experiments/evaluate.py ADAPTER --backbone tiny --data-set pets=FOLDER --draws 16
 
 Prints accuracy, NLL, Brier score, ECE and ACE, and the accuracy of each class.
 The record of the training, next to the adapter, gives backbone and data set. The first command
 takes a few seconds, once experiments/make_suite.py has made the images, and prints the recorded
-accuracy 0.555000. For pictures without labels there is experiments/predict.py.
+accuracy 0.537500. For pictures without labels there is experiments/predict.py.
 """
 
 import json

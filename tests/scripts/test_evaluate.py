@@ -29,7 +29,7 @@ from pvera.study.profiles import Schedule
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
-ADAPTERS = RESULTS / "synthetic/paper_tuning/tiny"
+ADAPTERS = RESULTS / "synthetic/benchmark/tiny"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def digits(tmp_path_factory):
 
 
 def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys):
-    adapter = ADAPTERS / "digits/pvera/seed0.safetensors"
+    adapter = ADAPTERS / "digits/pvera/seed1.safetensors"
     outputs = ("--predictions", tmp_path / "p.csv", "--metrics", tmp_path / "m.json")
     more = ("--data", digits, "--draws", 4, *outputs)
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, *more)
@@ -58,7 +58,7 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
 
     table = pd.read_csv(tmp_path / "p.csv")
     recorded_samples = results.read_arrays(
-        RESULTS / "synthetic/uncertainty/tiny/digits/pvera/seed0.json"
+        RESULTS / "synthetic/uncertainty/tiny/digits/pvera/seed1.json"
     )
     assert np.array_equal(table["label"], recorded_samples["labels"])
     calibration = metrics.calibration_error(
@@ -221,7 +221,7 @@ def test_images_that_an_adapter_may_have_been_trained_on_are_refused(
 
 
 EUROSAT = RESULTS / "vtab_tiny/benchmark/tiny/eurosat/pvera/seed0.safetensors"
-NUCLEI = ADAPTERS / "nuclei/vera/seed0.safetensors"
+NUCLEI = ADAPTERS / "nuclei/vera/seed1.safetensors"
 REFUSED = {
     "no file": (["/none.safetensors", "--backbone", "tiny"], "/none.safetensors: no such file"),
     "data set": ([NUCLEI, "--data-set", "nine"], "unknown data set 'nine'"),

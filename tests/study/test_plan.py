@@ -418,12 +418,7 @@ def test_committed_trainings_are_those_that_the_profile_lists(name, recorded):
         assert all(profile.experiments[key].on_request for key in missing)
 
 
-COMPUTED_AGAIN = pytest.mark.xfail(
-    reason="the analyses of the benchmark's adapters are not there yet", strict=True
-)
-
-
-@pytest.mark.parametrize("name", [pytest.param("synthetic", marks=COMPUTED_AGAIN), "vtab_tiny"])
+@pytest.mark.parametrize("name", ["synthetic", "vtab_tiny"])
 def test_committed_analyses_are_of_the_committed_adapters(name, recorded):
     """So they can be computed again."""
     profile = COMMITTED[name]
