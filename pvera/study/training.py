@@ -24,7 +24,7 @@ from pvera.adapters.base import Method, generator
 from pvera.data.inputs import Data
 from pvera.model import AdaptedModel
 from pvera.study.optimization import Step, adapter_parameters, make_optimizer, step
-from pvera.study.prediction import Features, Split, validate
+from pvera.study.prediction import DataOrFeatures, Features, validate
 from pvera.study.profiles import Schedule
 from pvera.study.protocol import Protocol
 from pvera.study.replay import Replay
@@ -92,7 +92,7 @@ def fit(
 
 def _splits(
     model: AdaptedModel, train: Data, validation: Data
-) -> tuple[Callable[..., Tensor], Split, Split]:
+) -> tuple[Callable[..., Tensor], DataOrFeatures, DataOrFeatures]:
     """Return the function that is trained, and both splits as it reads them."""
     if any(adapter_parameters(member) for member in model.members):
         return model, train, validation
@@ -122,7 +122,7 @@ def _make_step(
 
 def train_epoch(
     model: AdaptedModel,
-    data: Split,
+    data: DataOrFeatures,
     betas: list[float],
     take_step: Step,
     batch_size: int,
