@@ -28,7 +28,7 @@ from pvera.study.checked import (
     require_known,
     require_type,
 )
-from pvera.study.protocol import SWITCHES
+from pvera.study.protocol import PROTOCOLS
 
 #: How the products in the forward and backward pass are computed; trained tensors, loss and KL
 #: term are always fp32.
@@ -67,8 +67,8 @@ class Experiment(StrictModel):
     datasets: Several[Name] | None = None
     #: Seeds, by default the profile's.
     seeds: Several[NonNegativeInt] | None = None
-    #: A key of `protocol.SWITCHES`, by default the profile's. A difference that concerns one method
-    #: trains that method alone.
+    #: A key of `protocol.PROTOCOLS`, by default the profile's. A difference that concerns one
+    #: method trains that method alone.
     protocol: Line | None = None
     #: Values of hyperparameters, such as {beta: 0.0}, for every method that takes part and all
     #: members of its grid. They replace the profile's.
@@ -194,7 +194,7 @@ class Profile(StrictModel):
             self._check_inherited(name, other)
         searched = dict(experiment.vary)
         for each in searched.pop("protocol", [experiment.protocol or self.protocol]):
-            require_known("protocol", each, SWITCHES)
+            require_known("protocol", each, PROTOCOLS)
         searched |= experiment.grid
         for method in experiment.methods or self.methods:
             require_known("method", method, METHODS)

@@ -15,7 +15,7 @@ from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.jobs import Run
 from pvera.study.profiles import TRAINING_HYPERPARAMETERS, Experiment, Hyperparameters, Profile
-from pvera.study.protocol import PUBLISHED_BETA, SWITCHES, Protocol
+from pvera.study.protocol import PROTOCOLS, PUBLISHED_BETA, Protocol
 from pvera.study.training import MethodConfig
 
 
@@ -62,9 +62,9 @@ def planned_runs(profile: Profile, name: str) -> list[PlannedRun]:
     axes = product(backbones, seeds, folders, datasets, methods)
     for backbone, seed, (folder, values), dataset, method in axes:
         varied = dict(values)
-        switch = SWITCHES[varied.pop("protocol", experiment.protocol or profile.protocol)]
-        if switch.method in (None, method):
-            protocol = switch.protocol
+        entry = PROTOCOLS[varied.pop("protocol", experiment.protocol or profile.protocol)]
+        if entry.only_method in (None, method):
+            protocol = entry.protocol
             planned.append(
                 PlannedRun(name, folder, backbone, dataset, method, seed, varied, protocol)
             )
@@ -150,7 +150,7 @@ def _inherited(profile: Profile, planned: PlannedRun) -> list[PlannedRun]:
                 folder=other.folder or name,
                 seed=_first_seed(profile, other),
                 varied={},
-                protocol=SWITCHES[other.protocol or profile.protocol].protocol,
+                protocol=PROTOCOLS[other.protocol or profile.protocol].protocol,
             )
             searches.append(search)
     return searches

@@ -16,7 +16,7 @@ from pvera.study import jobs, results
 from pvera.study.jobs import Run
 from pvera.study.plan import ANALYSES, Plan, list_jobs
 from pvera.study.profiles import Profile, Schedule
-from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, SWITCHES
+from pvera.study.protocol import CORRECTED, PROTOCOLS, PUBLISHED, PUBLISHED_BETA
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = {
@@ -278,10 +278,12 @@ def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
 
 
 def test_each_difference_of_the_protocols_stands_alone(tmp_path):
-    described = profile(protocol={"vary": {"protocol": list(SWITCHES)}, "search": False})
+    described = profile(protocol={"vary": {"protocol": list(PROTOCOLS)}, "search": False})
     listed = {(run.folder, run.method): run for run in list_jobs(described, "protocol", tmp_path)}
     assert {e for e, m in listed if m == "lora"} == {
-        f"protocol_{name}" for name, switch in SWITCHES.items() if switch.method in (None, "lora")
+        f"protocol_{name}"
+        for name, entry in PROTOCOLS.items()
+        if entry.only_method in (None, "lora")
     }
     corrected = listed["protocol_corrected", "lora"]
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
