@@ -116,7 +116,7 @@ def changed_profile(options: Namespace) -> Profile:
     if options.learning_rate is not None:
         profile = Profile.build(_without_rates(profile.model_dump()))
     names = options.methods or profile.methods
-    changed = profile.with_(
+    changed = profile.replaced(
         backbones=options.backbones,
         datasets=options.datasets,
         methods={name: profile.methods.get(name, {}) for name in names},
@@ -126,13 +126,13 @@ def changed_profile(options: Namespace) -> Profile:
         learning_rate=options.learning_rate,
         images=options.images,
         data=options.data,
-        schedule=profile.schedule.with_(epochs=options.epochs, batch_size=options.batch_size),
+        schedule=profile.schedule.replaced(epochs=options.epochs, batch_size=options.batch_size),
     )
     weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
     for name, file in options.weights:
         require_known("backbone", name, changed.backbones)
         weights[name] = os.path.abspath(file)
-    return changed.with_(data=str(ROOT / changed.data), weights=weights)
+    return changed.replaced(data=str(ROOT / changed.data), weights=weights)
 
 
 def _without_rates(value: Any) -> Any:

@@ -17,7 +17,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, import_extra
 from pvera.files import digest
-from pvera.study.checked import Line, StrictModel
+from pvera.study.checked import OneLine, StrictModel
 from pvera.study.plan import Plan, unfinished
 from pvera.study.status import describe
 from pvera.study.worker import failure_file, require_success, work
@@ -35,9 +35,9 @@ class Site(StrictModel):
     gpus: Annotated[int, Field(ge=0, le=1)]
     workers: PositiveInt
     requeues: NonNegativeInt
-    partition: Line | None = None
-    account: Line | None = None
-    options: dict[Line, Line | int | float | bool | None] = {}
+    partition: OneLine | None = None
+    account: OneLine | None = None
+    options: dict[OneLine, OneLine | int | float | bool | None] = {}
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
     if profile.is_text:
         raise InputError(f"profile {profile.name!r} is of texts: {name} is an analysis of images")
-    on_one_backbone = profile.with_(backbones=profile.backbones[:1])
+    on_one_backbone = profile.replaced(backbones=profile.backbones[:1])
     jobs: list[Job] = []
     for experiment in (profile.analyses or {}).get(name, ["benchmark"]):
         if experiment in profile.experiments:
@@ -160,7 +160,7 @@ def list_predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[
     """
     seeds: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
-        if run.method == "pvera" or getattr(run.configs[0].method, "dropout", None):
+        if run.method == "pvera" or getattr(run.member_configs[0].method, "dropout", None):
             seeds.setdefault((run.folder, run.dataset, run.method), []).append(run)
     return [
         analysis_of(group, name, predictors.compare, samples=max(SAMPLE_COUNTS))

@@ -106,7 +106,7 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | No
         dataset=planned.dataset,
         method=planned.method,
         seed=planned.seed,
-        configs=tuple(build_config(profile, planned, fixed, values) for values in grid),
+        member_configs=tuple(build_config(profile, planned, fixed, values) for values in grid),
         schedule=profile.schedule,
         protocol=planned.protocol,
         precision=profile.precision,

@@ -44,7 +44,7 @@ class MethodConfig:
     adapter_lr: float
     head_lr: float
     beta: float
-    #: The hyperparameters in which it differs from the other members.
+    #: The searched values of this member by hyperparameter: one point of the grid.
     grid: dict = field(hash=False)
 
 

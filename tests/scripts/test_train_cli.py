@@ -231,8 +231,10 @@ def test_one_rate_replaces_grids_and_what_experiments_set(folder):
     profile = changed_profile(parse("", given))
     for experiment in ("beta", "benchmark"):
         runs = list_jobs(profile, experiment, folder)
-        rates = {rate for run in runs for m in run.configs for rate in (m.adapter_lr, m.head_lr)}
-        assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].configs)
+        rates = {
+            rate for run in runs for m in run.member_configs for rate in (m.adapter_lr, m.head_lr)
+        }
+        assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].member_configs)
 
 
 def test_the_paper_is_the_paper(capsys):

@@ -150,7 +150,7 @@ def slurm(tmp_path_factory, monkeypatch):
 
 def plan_of(folder, *methods, **changes) -> Plan:
     kept = {name: PROFILE["methods"][name] for name in methods}
-    profile = Profile.read(folder / "small.yaml").with_(methods=kept, **changes)
+    profile = Profile.read(folder / "small.yaml").replaced(methods=kept, **changes)
     return Plan(profile, ("beta", "benchmark"), folder / "results")
 
 
@@ -245,7 +245,7 @@ def test_states_follow_from_files(slurm, plan):
     ]
     assert counts[-1].split() == ["total", "1", "0", "0", "0", "4", "0"]
     other = Plan(
-        plan.profile.with_(schedule=plan.profile.schedule.with_(epochs=1)),
+        plan.profile.replaced(schedule=plan.profile.schedule.replaced(epochs=1)),
         plan.experiments,
         plan.root,
     )
