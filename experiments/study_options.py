@@ -95,7 +95,7 @@ def _add_execution(parser: Parser) -> None:
         help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)",
     )
     flags = {
-        "--wait": "with --slurm: wait until all jobs have ended",
+        "--wait": "with --slurm: wait until all workers have ended",
         "--status": "count the runs in each state",
         "--replace": "run again where the result is of another configuration",
         "--list": "as --status, and name the missing runs",

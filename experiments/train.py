@@ -63,7 +63,7 @@ def carry_out(plan: Plan, options: Namespace) -> dict[Job, str]:
         The state of each job afterwards; none for listings and for jobs that were submitted.
     """
     if options.status or options.list:
-        print(describe(plan, each=options.list))
+        print(describe(plan, name_unfinished=options.list))
         return {}
     states = find_states(plan, options)
     missing = unfinished(states)
@@ -100,7 +100,7 @@ def submit(plan: Plan, options: Namespace) -> None:
 
     site = cluster.Site.build(load_yaml(options.slurm), options.slurm)
     count = cluster.submit(plan, site)
-    print(f"{plan.profile.name}: {count} jobs submitted", flush=True)
+    print(f"{plan.profile.name}: {count} workers submitted", flush=True)
     if options.wait:
         cluster.wait(plan)
 

@@ -25,8 +25,8 @@ class Plan:
     """The jobs of some experiments of a profile, with results below `root`."""
 
     profile: Profile
-    #: Names of experiments or of analyses.
-    experiments: tuple[str, ...]
+    #: Names of experiments, or of analyses.
+    names: tuple[str, ...]
     root: Path
     #: Results of another configuration are replaced.
     replace: bool = False
@@ -34,14 +34,14 @@ class Plan:
     def jobs(self) -> list[Job]:
         """List what can start, done or not, in the order of the experiments."""
         jobs: dict[Job, None] = {}
-        for name in self.experiments:
+        for name in self.names:
             jobs |= dict.fromkeys(list_jobs(self.profile, name, self.root))
         return list(jobs)
 
     def count_waiting(self) -> int:
         """Count the trainings that cannot start before a search has ended."""
         planned = 0
-        for name in self.profile.experiments.keys() & self.experiments:
+        for name in self.profile.experiments.keys() & self.names:
             planned += len(planned_runs(self.profile, name))
         return planned - sum(isinstance(job, Run) for job in self.jobs())
 

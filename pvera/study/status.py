@@ -9,18 +9,18 @@ from pvera.study.worker import DIVERGED_ADVICE, claimed, failure_file, failure_r
 STATES = ["done", "diverged", "running", "failed", "missing", "different"]
 
 
-def describe(plan: Plan, each: bool = False) -> str:
+def describe(plan: Plan, name_unfinished: bool = False) -> str:
     """Return the number of runs in each state, and why runs failed or diverged.
 
     Args:
         plan: Has the runs.
-        each: Name every run that is not done.
+        name_unfinished: Name every run that has no result.
     """
     states, lines = [], []
     for job in plan.jobs():
         state, reason = current_state(job)
         states.append((job.folder, state))
-        if reason or (each and state not in ENDED):
+        if reason or (name_unfinished and state not in ENDED):
             lines.append(": ".join(filter(None, [state, job.label, reason])))
     table = pd.DataFrame(states, columns=["experiment", "state"])
     counts = pd.crosstab(table.experiment, table.state, margins=True, margins_name="total")

@@ -254,7 +254,7 @@ def test_analyses_are_those_that_the_profile_names(folder, monkeypatch):
         profile_with(folder, analyses=named)
         monkeypatch.setattr("sys.argv", ["analyse.py", *arguments(folder)])
         analyse.main()
-    assert [plan.experiments for plan in plans] == [tuple(ANALYSES), (), ("uncertainty",)]
+    assert [plan.names for plan in plans] == [tuple(ANALYSES), (), ("uncertainty",)]
 
 
 def test_without_analyses_there_is_nothing_to_do(folder, capsys):
