@@ -28,7 +28,7 @@ from pvera.errors import InputError, run_script
 from pvera.files import require_writable
 from pvera.study import results
 from pvera.study.checked import load_yaml
-from pvera.study.jobs import Job
+from pvera.study.jobs import Job, State
 from pvera.study.plan import Plan, unfinished
 from pvera.study.status import describe
 from pvera.study.worker import DIVERGED_ADVICE, cores, work_together
@@ -56,7 +56,7 @@ def train(options: Namespace) -> None:
         report_diverged(states)
 
 
-def carry_out(plan: Plan, options: Namespace) -> dict[Job, str]:
+def carry_out(plan: Plan, options: Namespace) -> dict[Job, State]:
     """List, submit or execute the jobs of a plan, as the options ask.
 
     Returns:
@@ -79,7 +79,7 @@ def carry_out(plan: Plan, options: Namespace) -> dict[Job, str]:
     return states
 
 
-def find_states(plan: Plan, options: Namespace) -> dict[Job, str]:
+def find_states(plan: Plan, options: Namespace) -> dict[Job, State]:
     """Find the states of a plan's jobs, and print how many are done.
 
     Data and weights are compared only where something is to be computed, may be replaced, or is of
@@ -114,7 +114,7 @@ def execute(plan: Plan, missing: list[Job], options: Namespace) -> None:
     work_together(plan, missing, options.workers or default, device)
 
 
-def report_diverged(states: dict[Job, str]) -> None:
+def report_diverged(states: dict[Job, State]) -> None:
     """Name trainings whose members all diverged.
 
     Raises:

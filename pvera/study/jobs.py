@@ -8,7 +8,7 @@ import platform
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import timm
@@ -25,6 +25,11 @@ from pvera.study.protocol import Protocol
 from pvera.study.records import IDENTITY, SCHEMA, Record
 from pvera.study.stopping import History, choose
 from pvera.study.training import MethodConfig, fit
+
+#: What has become of a job. "diverged": it is a training that ended without a usable member;
+#: "different": its result is of another configuration or of other data. A result file alone does
+#: not tell "running" and "failed"; see `status.current_state`.
+State = Literal["done", "diverged", "running", "failed", "missing", "different"]
 
 #: States of jobs that have their result.
 ENDED = ("done", "diverged")
@@ -78,7 +83,7 @@ class Job(inputs.Source):
         """Return everything that influences the numbers of the result, and nothing else."""
         return self.known_config() | self.data_config()
 
-    def state(self, compare_data: bool = True) -> str:
+    def state(self, compare_data: bool = True) -> State:
         """Compare the job with its result file.
 
         Args:
@@ -86,8 +91,7 @@ class Job(inputs.Source):
                 recorded hashes are trusted.
 
         Returns:
-            "missing", "done", "diverged" (a training that ended without a usable member) or
-            "different" (a result of another configuration or of other data).
+            "missing", "done", "diverged" or "different".
         """
         if not self.path.exists():
             return "missing"
@@ -129,7 +133,7 @@ class Run(Job):
     member_configs: tuple[MethodConfig, ...]
     schedule: Schedule
     protocol: Protocol = field(hash=False)
-    #: Of texts: see `pvera.adapt`.
+    #: What the head reads of texts; see `pvera.adapt`.
     pool: str = "first"
 
     def known_config(self) -> dict:

@@ -12,7 +12,7 @@ from pvera.errors import InputError
 from pvera.study import analyses, predictors, results
 from pvera.study.analyses import Analysis, analysis_of
 from pvera.study.checked import require_known
-from pvera.study.jobs import ENDED, Job, Run
+from pvera.study.jobs import ENDED, Job, Run, State
 from pvera.study.profiles import Profile
 from pvera.study.search import planned_runs, trainings
 
@@ -45,7 +45,7 @@ class Plan:
             planned += len(planned_runs(self.profile, name))
         return planned - sum(isinstance(job, Run) for job in self.jobs())
 
-    def states(self, jobs: list[Job], compare_data: bool = True) -> dict[Job, str]:
+    def states(self, jobs: list[Job], compare_data: bool = True) -> dict[Job, State]:
         """Return the state of each job (`Job.state`), in their order.
 
         Raises:
@@ -70,7 +70,7 @@ class Plan:
         return unfinished(self.states(self.jobs()))
 
 
-def unfinished(states: dict[Job, str]) -> list[Job]:
+def unfinished(states: dict[Job, State]) -> list[Job]:
     """List the jobs that have no result."""
     return [job for job, state in states.items() if state not in ENDED]
 
@@ -179,7 +179,7 @@ def has_adapter(run: Run) -> bool:
     return run.path.exists() and results.ADAPTER in results.read(run.path).files
 
 
-#: From the profile, the runs of an experiment and the analysis' name to what can start.
+#: A function from the profile, the runs of an experiment and the analysis' name to what can start.
 Listing = Callable[[Profile, list[Run], str], list[Analysis]]
 
 #: The listing of each analysis. It reads the adapters of the benchmark unless the profile names

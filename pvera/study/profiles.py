@@ -99,7 +99,7 @@ class Experiment(StrictModel):
         """Return the folders of the results, each with the value that it varies.
 
         Args:
-            name: Of the experiment.
+            name: Key of the experiment.
         """
         folder = self.folder or name
         if not self.vary:
@@ -124,7 +124,7 @@ class Profile(StrictModel):
     #: For each method its fixed hyperparameters, `grid` (hyperparameters with the values that are
     #: searched) and `default`, the values that replace the grid where it is not searched.
     methods: Annotated[dict[OneLine, Hyperparameters], Field(min_length=1)]
-    #: Of all trainings.
+    #: Schedule of all trainings.
     schedule: Schedule = Schedule()
     #: Learning rate of heads, and of adapters without a grid of it (Section 4.2).
     learning_rate: PositiveFloat = 1e-4

@@ -64,7 +64,7 @@ def write(
     Numbers that are not finite become null; curves keep six significant digits.
 
     Args:
-        path: Of the JSON file.
+        path: The JSON file.
         record: A `Record` as a dictionary, without its `files`.
         arrays: By name: of a training its predictions, see `read_predictions`.
         adapter: `checkpoint.dumps` of the chosen member.

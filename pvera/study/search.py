@@ -42,7 +42,7 @@ def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
     Args:
         profile: Has the experiment.
         root: Folder of the results, which say what searches have chosen.
-        name: Of the experiment.
+        name: Key of the experiment.
     """
     resolved = [resolve(profile, root, planned) for planned in planned_runs(profile, name)]
     # Several may need the same search.
@@ -201,7 +201,7 @@ def build_config(
         profile: Has the method's hyperparameters.
         planned: The training.
         fixed: Hyperparameters of all members, instead of the profile's.
-        values: Those in which this member differs from the others.
+        values: Hyperparameters in which this member differs from the others.
 
     Raises:
         InputError: The paper has no β for the data set.
@@ -234,9 +234,9 @@ def build_method(
 
     Args:
         profile: Has the method's hyperparameters.
-        method: Its key.
-        protocol: Its hyperparameters replace the profile's.
-        values: They replace both.
+        method: Key of the method.
+        protocol: Has hyperparameters that replace the profile's.
+        values: Hyperparameters that replace both.
     """
     hyperparameters = _merged(profile, method, protocol, values)
     for name in ("grid", "default", *TRAINING_HYPERPARAMETERS):

@@ -1,12 +1,15 @@
 """What has become of the jobs of a plan, from their files; data and weights are not read."""
 
+from typing import get_args
+
 import pandas as pd
 
-from pvera.study.jobs import ENDED, Job
+from pvera.study.jobs import ENDED, Job, State
 from pvera.study.plan import Plan
 from pvera.study.worker import DIVERGED_ADVICE, claimed, failure_file, failure_reason
 
-STATES = ["done", "diverged", "running", "failed", "missing", "different"]
+#: The columns of the table.
+STATES = list(get_args(State))
 
 
 def describe(plan: Plan, name_unfinished: bool = False) -> str:
@@ -27,8 +30,8 @@ def describe(plan: Plan, name_unfinished: bool = False) -> str:
     return "\n".join([counts.reindex(columns=STATES, fill_value=0).to_string(), *lines])
 
 
-def current_state(job: Job) -> tuple[str, str]:
-    """Return the state of a job (one of `STATES`), and its reason where it failed or diverged."""
+def current_state(job: Job) -> tuple[State, str]:
+    """Return the state of a job, and its reason where it failed or diverged."""
     state = job.state(compare_data=False)
     if state == "diverged":
         return state, DIVERGED_ADVICE

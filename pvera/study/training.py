@@ -66,7 +66,7 @@ def fit(
         configs: One per member.
         schedule: Batch size, epochs, patience and weight decay.
         protocol: Loss, order of the images, and when members end.
-        seed: Of the order of the images.
+        seed: Seed of the order of the images.
 
     Returns:
         A history per member. One whose loss is no longer finite does not end the others.
@@ -131,11 +131,11 @@ def train_epoch(
     """Train the active members on all of a split.
 
     Args:
-        model: Its active members train.
+        model: Has the active members, which train.
         data: Training set.
         betas: β of the active members.
         take_step: A step of all active members.
-        batch_size: Of all batches but the last.
+        batch_size: Size of all batches but the last.
         order: Shuffles the images, if any.
 
     Returns:

@@ -114,7 +114,7 @@ def work_together(plan: Plan, jobs: list[Job], workers: int, device: str) -> Non
 
     Args:
         plan: Has the jobs.
-        jobs: Those that are missing.
+        jobs: The jobs that are missing.
         workers: Number of processes, no more than there are runs; one alone works in this process.
         device: With "cuda", the processes take the machine's GPUs in turn.
 
