@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.data.tasks import TASKS
+from pvera.data.tasks import ALL_CATEGORIES, TASKS
 from pvera.errors import InputError
-from pvera.study.results import ALL_CATEGORIES, path_of, read_predictions
+from pvera.study.results import path_of, read_predictions
 from pvera.study.stopping import LIMIT
 
 #: The records of runs on one backbone.

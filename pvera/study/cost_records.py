@@ -21,7 +21,8 @@ from pvera.study.profiles import Profile
 from pvera.study.protocol import PROTOCOLS
 from pvera.study.search import build_method, combinations
 
-SIZES = "paper"  # the profile of the paper's real sizes
+#: The profile of the paper's real sizes.
+PAPER_PROFILE = "paper"
 #: Columns of `load_costs` whose mean over the chosen configurations describes a method.
 MEASURES = (
     "adapter_parameters",

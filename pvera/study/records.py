@@ -55,7 +55,7 @@ class Record(StrictModel):
     dataset: str
     method: str
     seed: int
-    #: One of `results.ALL_CATEGORIES`.
+    #: One of `tasks.ALL_CATEGORIES`.
     category: str | None
     #: Name of the training's protocol.
     protocol: str | None
