@@ -259,7 +259,7 @@ def environment(device: str) -> dict:
         "pvera": __version__,
         "python": platform.python_version(),
         **versions,
-        "device": torch.cuda.get_device_name() if is_cuda else f"cpu: {_processor()}",
+        "device": torch.cuda.get_device_name(device) if is_cuda else f"cpu: {_processor()}",
         "threads": torch.get_num_threads(),
     }
 

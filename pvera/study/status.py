@@ -25,6 +25,8 @@ def describe(plan: Plan, name_unfinished: bool = False) -> str:
         states.append((job.folder, state))
         if reason or (name_unfinished and state not in ENDED):
             lines.append(": ".join(filter(None, [state, job.label, reason])))
+    if not states:
+        return "nothing can start yet"
     table = pd.DataFrame(states, columns=["experiment", "state"])
     counts = pd.crosstab(table.experiment, table.state, margins=True, margins_name="total")
     return "\n".join([counts.reindex(columns=STATES, fill_value=0).to_string(), *lines])

@@ -19,7 +19,7 @@ import pvera
 from pvera import InputError, backbones
 from pvera.data import decoding, glue, inputs, store
 from pvera.data.image_splits import load_split
-from pvera.study import results
+from pvera.study import jobs, results
 from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile, Schedule
 from pvera.study.records import Choice
@@ -123,6 +123,11 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
         run.execute()
         a, b = (m.curve["validation_loss"] for m in results.read(run.path).members)
         assert (a == b) is equal
+
+
+def test_the_recorded_gpu_is_the_one_that_computed(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: f"name of {device}")
+    assert jobs.environment("cuda:1")["device"] == "name of cuda:1"
 
 
 # Hashes of data, kept in the store
