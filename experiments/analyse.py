@@ -18,9 +18,9 @@ Existing results are not computed again; the script reports those of another ada
 
 from argparse import Namespace
 
-from own_pictures import installed
+from execution import carry_out, report_diverged
+from own_pictures import own_pictures_installed
 from study_options import changed_profile, parse
-from train import carry_out, report_diverged
 
 from pvera.errors import run_script
 from pvera.study.plan import ANALYSES, Plan
@@ -33,7 +33,7 @@ def main() -> None:
 
 def analyse(options: Namespace) -> None:
     """Analyse the adapters of a profile's trainings."""
-    with installed(options) as options:
+    with own_pictures_installed(options) as options:
         profile = changed_profile(options)
         default = ANALYSES if profile.analyses is None else profile.analyses
         names = tuple(options.experiments or default)

@@ -32,7 +32,7 @@ def main() -> None:
 def count(root: Path, name: str) -> None:
     """Count the costs of a profile and of the paper's sizes that `root` lacks."""
     work: list[tuple[Profile, str]] = []
-    for each in dict.fromkeys([name, cost_records.SIZES]):
+    for each in dict.fromkeys([name, cost_records.PAPER_PROFILE]):
         profile = read_profile(each)
         work += [(profile, backbone) for backbone in profile.backbones]
     for profile, backbone in tqdm(work, "cost", unit="backbone"):

@@ -34,7 +34,8 @@ def main() -> None:
     text = "JSON file to write: all numbers that are printed"
     parser.add_output("--metrics", suffix=".json", metavar="FILE", help=text)
     options = parser.parse_args()
-    if options.metrics == options.adapter.with_suffix(".json"):
+    record = options.adapter.with_suffix(".json").resolve()
+    if options.metrics and options.metrics.resolve() == record:
         raise InputError(f"{options.metrics} is the record of the adapter: name another file")
 
     adapter = open_adapter(options.adapter, options.backbone, options.weights, options.device)

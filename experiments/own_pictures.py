@@ -11,7 +11,7 @@ from pvera.errors import InputError
 
 
 @contextmanager
-def installed(options: Namespace) -> Iterator[Namespace]:
+def own_pictures_installed(options: Namespace) -> Iterator[Namespace]:
     """Install the data sets of --data-set, if any.
 
     --list and --status install them in a temporary folder.

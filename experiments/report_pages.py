@@ -47,8 +47,8 @@ def main() -> None:
     profile = parser.parse_args().profile
     notebooks = ROOT / (f"figures/{profile}" if profile else "analysis")
     if not any(notebooks.glob("*.ipynb")):
-        command = shlex.join(["bash", "run_all.sh", profile])
-        raise InputError(f"no notebooks of {profile!r}: `{command}` makes them")
+        advice = f": `bash run_all.sh {shlex.quote(profile)}` makes them" if profile else ""
+        raise InputError(f"no notebooks in {notebooks}{advice}")
     collect(notebooks, ROOT / "build/report" / (profile or "committed"))
 
 

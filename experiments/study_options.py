@@ -95,7 +95,7 @@ def _add_execution(parser: Parser) -> None:
         help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)",
     )
     flags = {
-        "--wait": "with --slurm: wait until all jobs have ended",
+        "--wait": "with --slurm: wait until all workers have ended",
         "--status": "count the runs in each state",
         "--replace": "run again where the result is of another configuration",
         "--list": "as --status, and name the missing runs",
@@ -116,7 +116,7 @@ def changed_profile(options: Namespace) -> Profile:
     if options.learning_rate is not None:
         profile = Profile.build(_without_rates(profile.model_dump()))
     names = options.methods or profile.methods
-    changed = profile.with_(
+    changed = profile.replaced(
         backbones=options.backbones,
         datasets=options.datasets,
         methods={name: profile.methods.get(name, {}) for name in names},
@@ -126,13 +126,13 @@ def changed_profile(options: Namespace) -> Profile:
         learning_rate=options.learning_rate,
         images=options.images,
         data=options.data,
-        schedule=profile.schedule.with_(epochs=options.epochs, batch_size=options.batch_size),
+        schedule=profile.schedule.replaced(epochs=options.epochs, batch_size=options.batch_size),
     )
     weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
     for name, file in options.weights:
         require_known("backbone", name, changed.backbones)
         weights[name] = os.path.abspath(file)
-    return changed.with_(data=str(ROOT / changed.data), weights=weights)
+    return changed.replaced(data=str(ROOT / changed.data), weights=weights)
 
 
 def _without_rates(value: Any) -> Any:

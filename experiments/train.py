@@ -18,20 +18,14 @@ experiments/slurm.yaml explains what the file holds.
 from argparse import Namespace
 from collections.abc import Iterable
 
-import torch
-from options import DEVICE
-from own_pictures import installed
+from execution import carry_out, report_diverged
+from own_pictures import own_pictures_installed
 from study_options import changed_profile, parse
 
-from pvera.data.inputs import prepare
-from pvera.errors import InputError, run_script
-from pvera.files import require_writable
+from pvera.errors import run_script
 from pvera.study import results
-from pvera.study.checked import load_yaml
 from pvera.study.jobs import Job
-from pvera.study.plan import Plan, unfinished
-from pvera.study.status import describe
-from pvera.study.worker import DIVERGED_ADVICE, cores, work_together
+from pvera.study.plan import Plan
 
 
 def main() -> None:
@@ -41,7 +35,7 @@ def main() -> None:
 
 def train(options: Namespace) -> None:
     """Train the experiments of a profile that the options ask for."""
-    with installed(options) as options:
+    with own_pictures_installed(options) as options:
         if options.data_set:
             options.methods = options.methods or ["pvera"]
             options.seeds = options.seeds or [0]
@@ -54,80 +48,6 @@ def train(options: Namespace) -> None:
         if options.data_set:
             print_adapters(states)
         report_diverged(states)
-
-
-def carry_out(plan: Plan, options: Namespace) -> dict[Job, str]:
-    """List, submit or execute the jobs of a plan, as the options ask.
-
-    Returns:
-        The state of each job afterwards; none for listings and for jobs that were submitted.
-    """
-    if options.status or options.list:
-        print(describe(plan, each=options.list))
-        return {}
-    states = find_states(plan, options)
-    missing = unfinished(states)
-    if options.slurm:
-        submit(plan, options)
-        if not options.wait:
-            return {}
-    elif missing:
-        execute(plan, missing, options)
-    if missing:
-        # What was computed has let more start.
-        states = plan.states(plan.jobs(), compare_data=False)
-    return states
-
-
-def find_states(plan: Plan, options: Namespace) -> dict[Job, str]:
-    """Find the states of a plan's jobs, and print how many are done.
-
-    Data and weights are compared only where something is to be computed, may be replaced, or is of
-    the user's own pictures, which may have changed.
-    """
-    jobs = plan.jobs()
-    states = plan.states(jobs, compare_data=False)
-    if unfinished(states) or options.replace or options.data_set:
-        states = plan.states(jobs)
-    done = len(jobs) - len(unfinished(states))
-    print(f"{plan.profile.name}: {done} of {len(jobs)} runs are there", flush=True)
-    return states
-
-
-def submit(plan: Plan, options: Namespace) -> None:
-    """Submit workers to SLURM; with --wait, return when they have ended."""
-    from pvera.study import cluster
-
-    site = cluster.Site.build(load_yaml(options.slurm), options.slurm)
-    count = cluster.submit(plan, site)
-    print(f"{plan.profile.name}: {count} jobs submitted", flush=True)
-    if options.wait:
-        cluster.wait(plan)
-
-
-def execute(plan: Plan, missing: list[Job], options: Namespace) -> None:
-    """Execute jobs on this machine."""
-    require_writable(plan.root)
-    prepare(missing)
-    device = options.device or DEVICE
-    default = {"cpu": cores(), "cuda": torch.cuda.device_count()}.get(device, 1)
-    work_together(plan, missing, options.workers or default, device)
-
-
-def report_diverged(states: dict[Job, str]) -> None:
-    """Name trainings whose members all diverged.
-
-    Raises:
-        InputError: No other run has come out.
-    """
-    diverged = [job for job, state in states.items() if state == "diverged"]
-    if not diverged:
-        return
-    count = f"{len(diverged)} of {len(states)} runs diverged"
-    line = f"{count}, the first is {diverged[0].label}: {DIVERGED_ADVICE}"
-    if "done" not in states.values():
-        raise InputError(line)
-    print(line)
 
 
 def print_adapters(jobs: Iterable[Job]) -> None:

@@ -11,6 +11,10 @@ from pvera.errors import InputError
 #: The file in the folder of one's own data set that describes it; `custom.install` writes it.
 MANIFEST = "own.json"
 
+#: The categories of VTAB-1k, in the order of tables, and all that there are.
+CATEGORIES = ("natural", "specialized", "structured")
+ALL_CATEGORIES = (*CATEGORIES, "own", "language")
+
 
 @dataclass(frozen=True)
 class DataSetInfo:
@@ -20,7 +24,7 @@ class DataSetInfo:
     name: str
     #: Its title in tables.
     title: str
-    #: Its group in tables: "natural", "specialized", "structured", "language" or "own".
+    #: Its group in tables, one of `ALL_CATEGORIES`.
     category: str
     #: Number of classes.
     classes: int

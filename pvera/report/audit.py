@@ -19,12 +19,11 @@ import pandas as pd
 from pvera import backbones, cost
 from pvera.adapters import PVeRA, VeRA
 from pvera.data.glue import GLUE
-from pvera.data.tasks import TASKS
+from pvera.data.tasks import CATEGORIES, TASKS
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import escape, listed, markdown_table, title
 from pvera.report.tables.benchmark import averages
-from pvera.study.results import CATEGORIES
 
 #: Half a unit of the last printed digit of an accuracy.
 HALF = 0.05

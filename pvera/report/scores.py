@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.data.tasks import TASKS
+from pvera.data.tasks import ALL_CATEGORIES, TASKS
 from pvera.errors import InputError
-from pvera.study.results import ALL_CATEGORIES, path_of, read_predictions
+from pvera.study.results import path_of, read_predictions
+from pvera.study.stopping import LIMIT
 
 #: The records of runs on one backbone.
 Records = Sequence[dict]
@@ -43,7 +44,7 @@ def dataset_order(record: dict) -> tuple[int, int, str]:
 def reached_max_epochs(records: Iterable[dict]) -> int:
     """Count the chosen trainings that the limit on epochs ended before early stopping did."""
     chosen = [chosen_member(record) for record in records if record["chosen"]]
-    return sum(member["status"] == "epoch limit" for member in chosen)
+    return sum(member["status"] == LIMIT for member in chosen)
 
 
 def chosen_member(record: dict) -> dict:

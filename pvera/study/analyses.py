@@ -32,7 +32,8 @@ class Analysis(Job):
 
     #: Each has left an adapter.
     trained: tuple[Run, ...]
-    #: From the model with the first adapter, this analysis, and `Tests` to arrays by name.
+    #: A function from the model with the first adapter, this analysis, and `Tests` to arrays by
+    #: name.
     function: Callable
     #: Data sets whose test images the function is given.
     tested: tuple[str, ...]
@@ -107,8 +108,8 @@ def analysis_of(
 
     Args:
         trained: The runs. The analysis has data set, method and seed of the first.
-        name: Of the analysis; its folder is "<name>_<folder of the runs>", and without that of the
-            benchmark.
+        name: Key of the analysis; its folder is "<name>_<folder of the runs>", and without that of
+            the benchmark.
         function: See `Analysis`.
         tested: Data sets; by default that of the runs.
         settings: Whatever else influences the numbers.
@@ -171,7 +172,8 @@ def examples(
     Args:
         test: The images.
         scores: (samples, images, classes).
-        estimates: Of all samples. The width of each example's interval is the median of its kind.
+        estimates: Estimates of all samples. The width of each example's interval is the median of
+            its kind.
     """
     by_width = np.argsort(estimates.width, kind="stable")
     shown = []

@@ -27,10 +27,14 @@ def _require_distinct(values: list) -> list:
     return values
 
 
-Share = Annotated[float, Field(ge=0, lt=1)]
-Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+#: A number from 0 on and below 1.
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+#: A text without line breaks and other control characters.
+OneLine = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+#: A name that can be a folder's: of letters, digits and "_", behind the first also "." and "-".
 Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
-Several = Annotated[list[T], Field(min_length=1), AfterValidator(_require_distinct)]
+#: A list that is not empty and in which no value stands twice.
+DistinctList = Annotated[list[T], Field(min_length=1), AfterValidator(_require_distinct)]
 
 
 class StrictModel(BaseModel):
@@ -54,7 +58,7 @@ class StrictModel(BaseModel):
         except ValidationError as error:
             raise InputError(": ".join(filter(None, [str(source), one_line(error)]))) from None
 
-    def with_(self, **changes) -> Self:
+    def replaced(self, **changes) -> Self:
         """Return a copy with other values; None changes nothing.
 
         Raises:

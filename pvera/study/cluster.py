@@ -1,6 +1,6 @@
-"""Workers as the jobs of a SLURM array, through submitit.
+"""Workers as a job array of SLURM, through submitit.
 
-The name of SLURM's jobs follows from what they run and from the folder of results, so neither ids
+The name of a job array follows from what it runs and from the folder of results, so neither ids
 nor an accounting database are needed to find them. What has become of the runs follows from their
 files (`status`).
 """
@@ -17,7 +17,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from pvera.data.inputs import prepare
 from pvera.errors import InputError, import_extra
 from pvera.files import digest
-from pvera.study.checked import Line, StrictModel
+from pvera.study.checked import OneLine, StrictModel
 from pvera.study.plan import Plan, unfinished
 from pvera.study.status import describe
 from pvera.study.worker import failure_file, require_success, work
@@ -27,7 +27,7 @@ POLL_SECONDS = 20  # between two looks at the queue
 
 
 class Site(StrictModel):
-    """What a job may use and how many there are, from a YAML file like experiments/slurm.yaml."""
+    """What workers may use and how many there are, from a YAML file like experiments/slurm.yaml."""
 
     minutes: PositiveInt
     memory: Annotated[str, Field(pattern=r"^[1-9]\d*[KMGT]?$")]
@@ -35,14 +35,14 @@ class Site(StrictModel):
     gpus: Annotated[int, Field(ge=0, le=1)]
     workers: PositiveInt
     requeues: NonNegativeInt
-    partition: Line | None = None
-    account: Line | None = None
-    options: dict[Line, Line | int | float | bool | None] = {}
+    partition: OneLine | None = None
+    account: OneLine | None = None
+    options: dict[OneLine, OneLine | int | float | bool | None] = {}
 
 
 @dataclass(frozen=True)
 class Worker:
-    """The work of one SLURM job: whatever of the plan is missing when it starts.
+    """The work of one worker: whatever of the plan is missing when it starts.
 
     So it can be started any number of times. submitit requeues it before its time limit
     (`checkpoint`), and SLURM after preemption.
@@ -114,17 +114,17 @@ def _sbatch_parameters(plan: Plan, site: Site, count: int) -> dict[str, Any]:
 
 
 def _job_name(plan: Plan) -> str:
-    """Return the name of a plan's jobs, with a hash of what they run and where results go."""
+    """Return the name of a plan's job arrays: a hash of what they run and where results go."""
     content = {
         "root": str(plan.root),
-        "experiments": plan.experiments,
+        "experiments": plan.names,
         "profile": plan.profile.model_dump(),
     }
     return f"pvera-{plan.profile.name}-{digest(content)[:8]}"
 
 
 def active(plan: Plan) -> int:
-    """Count the jobs that SLURM still has.
+    """Count the workers that SLURM still has.
 
     Raises:
         InputError: SLURM does not answer.
@@ -139,7 +139,7 @@ def active(plan: Plan) -> int:
 
 
 def wait(plan: Plan) -> None:
-    """Return when SLURM has none of the jobs any more.
+    """Return when SLURM has none of the workers any more.
 
     Raises:
         InputError: Not all runs are done then.
@@ -148,7 +148,7 @@ def wait(plan: Plan) -> None:
     while left:
         try:
             left = active(plan)
-        except InputError as error:  # the controller may be restarting, while jobs go on
+        except InputError as error:  # the controller may be restarting, while workers go on
             print(error, flush=True)
         time.sleep(POLL_SECONDS if left else 0)
     if unfinished(plan.states(plan.jobs(), compare_data=False)):

@@ -18,10 +18,11 @@ from pvera.encoders import encoder_layers
 from pvera.errors import InputError
 from pvera.files import read_json
 from pvera.study.profiles import Profile
-from pvera.study.protocol import SWITCHES
+from pvera.study.protocol import PROTOCOLS
 from pvera.study.search import build_method, combinations
 
-SIZES = "paper"  # the profile of the paper's real sizes
+#: The profile of the paper's real sizes.
+PAPER_PROFILE = "paper"
 #: Columns of `load_costs` whose mean over the chosen configurations describes a method.
 MEASURES = (
     "adapter_parameters",
@@ -42,7 +43,7 @@ def config(profile: Profile, backbone: str) -> dict[str, Any]:
     Raises:
         InputError: There is no such backbone.
     """
-    protocol = SWITCHES[profile.protocol].protocol
+    protocol = PROTOCOLS[profile.protocol].protocol
     # By method, as the values of a learning rate do not make another one.
     entries: dict[Method, dict[str, Any]] = {}
     for key in profile.methods:

@@ -27,7 +27,7 @@ class SavedAdapter:
     """An adapter's file, with what is needed to compute with it."""
 
     file: Path
-    #: Its backbone, on the device that computes.
+    #: The adapter's backbone, on the device that computes.
     frozen: Backbone
     #: The record of its training; empty for a file without one.
     record: dict[str, Any]

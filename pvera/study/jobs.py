@@ -8,7 +8,7 @@ import platform
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import timm
@@ -25,6 +25,11 @@ from pvera.study.protocol import Protocol
 from pvera.study.records import IDENTITY, SCHEMA, Record
 from pvera.study.stopping import History, choose
 from pvera.study.training import MethodConfig, fit
+
+#: What has become of a job. "diverged": it is a training that ended without a usable member;
+#: "different": its result is of another configuration or of other data. A result file alone does
+#: not tell "running" and "failed"; see `status.current_state`.
+State = Literal["done", "diverged", "running", "failed", "missing", "different"]
 
 #: States of jobs that have their result.
 ENDED = ("done", "diverged")
@@ -66,6 +71,8 @@ class Job(inputs.Source):
 
     def known_config(self) -> dict:
         """Return the part of `config` that is known without data and weights."""
+        # The names of the fields of Protocol, MethodConfig, Schedule and the methods, and the keys
+        # of `Analysis.settings`, are hashed: to rename one makes every committed result differ.
         return {"image_size": self.image_size} if self.image_size else {}
 
     def data_config(self) -> dict:
@@ -76,7 +83,7 @@ class Job(inputs.Source):
         """Return everything that influences the numbers of the result, and nothing else."""
         return self.known_config() | self.data_config()
 
-    def state(self, compare_data: bool = True) -> str:
+    def state(self, compare_data: bool = True) -> State:
         """Compare the job with its result file.
 
         Args:
@@ -84,8 +91,7 @@ class Job(inputs.Source):
                 recorded hashes are trusted.
 
         Returns:
-            "missing", "done", "diverged" (a training that ended without a usable member) or
-            "different" (a result of another configuration or of other data).
+            "missing", "done", "diverged" or "different".
         """
         if not self.path.exists():
             return "missing"
@@ -124,10 +130,10 @@ class Job(inputs.Source):
 class Run(Job):
     """One training: a method's grid on one data set with one seed."""
 
-    configs: tuple[MethodConfig, ...]
+    member_configs: tuple[MethodConfig, ...]
     schedule: Schedule
     protocol: Protocol = field(hash=False)
-    #: Of texts: see `pvera.adapt`.
+    #: What the head reads of texts; see `pvera.adapt`.
     pool: str = "first"
 
     def known_config(self) -> dict:
@@ -135,7 +141,7 @@ class Run(Job):
         schedule = self.schedule.model_dump()
         config = super().known_config()
         config["seed"] = self.seed
-        config["members"] = [asdict(each) for each in self.configs]
+        config["members"] = [asdict(each) for each in self.member_configs]
         config["protocol"] = asdict(self.protocol)
         config["max_epochs"] = schedule.pop("epochs")
         config |= schedule
@@ -153,7 +159,7 @@ class Run(Job):
         frozen, (train, validation, test) = inputs.load_for_job(self, device)
         task = tasks.find_task(self.dataset, self.data_root)
         is_text = task.category == "language"
-        methods = [config.method for config in self.configs]
+        methods = [config.method for config in self.member_configs]
 
         chosen: dict[str, Any] | None = None
         scores: dict[str, Any] | None = None
@@ -162,13 +168,19 @@ class Run(Job):
             # The head reads the class token alone, so the last MLP skips the others.
             model.last_mlp_on_class_token = True
             histories = fit(
-                model, train, validation, self.configs, self.schedule, self.protocol, self.seed
+                model,
+                train,
+                validation,
+                self.member_configs,
+                self.schedule,
+                self.protocol,
+                self.seed,
             )
             best = choose(histories, self.protocol)
             members = self._describe_members(model, histories)
             if best is not None:
                 history = histories[best]
-                grid = self.configs[best].grid
+                grid = self.member_configs[best].grid
                 chosen = {"member": best, "epoch": history.best_epoch, "grid": grid}
                 scores, files = self._test(model, best, history, test, is_text)
 
@@ -185,14 +197,16 @@ class Run(Job):
         return record, files if self.keep else {}
 
     def _member_seeds(self) -> list[int]:
-        numbers = range(len(self.configs))
+        numbers = range(len(self.member_configs))
         if self.protocol.own_draws:
             return [derive(self.seed, "member", number) for number in numbers]
         return [self.seed for _ in numbers]
 
     def _describe_members(self, model: AdaptedModel, histories: list[History]) -> list[dict]:
         described = []
-        for config, member, history in zip(self.configs, model.members, histories, strict=True):
+        for config, member, history in zip(
+            self.member_configs, model.members, histories, strict=True
+        ):
             described.append(
                 {
                     "grid": config.grid,
@@ -245,7 +259,7 @@ def environment(device: str) -> dict:
         "pvera": __version__,
         "python": platform.python_version(),
         **versions,
-        "device": torch.cuda.get_device_name() if is_cuda else f"cpu: {_processor()}",
+        "device": torch.cuda.get_device_name(device) if is_cuda else f"cpu: {_processor()}",
         "threads": torch.get_num_threads(),
     }
 

@@ -12,7 +12,7 @@ from pvera.adapters.pvera import total_loss
 from pvera.model import AdaptedModel, Member
 from pvera.study.protocol import Protocol
 
-#: From a batch of inputs, its labels, and β of the active members to `step`'s losses.
+#: A function from a batch of inputs, its labels, and β of the active members to `step`'s losses.
 Step = Callable[[Any, Tensor, list[float]], Tensor]
 
 

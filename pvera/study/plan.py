@@ -12,7 +12,7 @@ from pvera.errors import InputError
 from pvera.study import analyses, predictors, results
 from pvera.study.analyses import Analysis, analysis_of
 from pvera.study.checked import require_known
-from pvera.study.jobs import ENDED, Job, Run
+from pvera.study.jobs import ENDED, Job, Run, State
 from pvera.study.profiles import Profile
 from pvera.study.search import planned_runs, trainings
 
@@ -25,8 +25,8 @@ class Plan:
     """The jobs of some experiments of a profile, with results below `root`."""
 
     profile: Profile
-    #: Names of experiments or of analyses.
-    experiments: tuple[str, ...]
+    #: Names of experiments, or of analyses.
+    names: tuple[str, ...]
     root: Path
     #: Results of another configuration are replaced.
     replace: bool = False
@@ -34,18 +34,18 @@ class Plan:
     def jobs(self) -> list[Job]:
         """List what can start, done or not, in the order of the experiments."""
         jobs: dict[Job, None] = {}
-        for name in self.experiments:
+        for name in self.names:
             jobs |= dict.fromkeys(list_jobs(self.profile, name, self.root))
         return list(jobs)
 
     def count_waiting(self) -> int:
         """Count the trainings that cannot start before a search has ended."""
         planned = 0
-        for name in self.profile.experiments.keys() & self.experiments:
+        for name in self.profile.experiments.keys() & self.names:
             planned += len(planned_runs(self.profile, name))
         return planned - sum(isinstance(job, Run) for job in self.jobs())
 
-    def states(self, jobs: list[Job], compare_data: bool = True) -> dict[Job, str]:
+    def states(self, jobs: list[Job], compare_data: bool = True) -> dict[Job, State]:
         """Return the state of each job (`Job.state`), in their order.
 
         Raises:
@@ -70,7 +70,7 @@ class Plan:
         return unfinished(self.states(self.jobs()))
 
 
-def unfinished(states: dict[Job, str]) -> list[Job]:
+def unfinished(states: dict[Job, State]) -> list[Job]:
     """List the jobs that have no result."""
     return [job for job, state in states.items() if state not in ENDED]
 
@@ -90,7 +90,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
     if profile.is_text:
         raise InputError(f"profile {profile.name!r} is of texts: {name} is an analysis of images")
-    on_one_backbone = profile.with_(backbones=profile.backbones[:1])
+    on_one_backbone = profile.replaced(backbones=profile.backbones[:1])
     jobs: list[Job] = []
     for experiment in (profile.analyses or {}).get(name, ["benchmark"]):
         if experiment in profile.experiments:
@@ -160,7 +160,7 @@ def list_predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[
     """
     seeds: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
-        if run.method == "pvera" or getattr(run.configs[0].method, "dropout", None):
+        if run.method == "pvera" or getattr(run.member_configs[0].method, "dropout", None):
             seeds.setdefault((run.folder, run.dataset, run.method), []).append(run)
     return [
         analysis_of(group, name, predictors.compare, samples=max(SAMPLE_COUNTS))
@@ -179,7 +179,7 @@ def has_adapter(run: Run) -> bool:
     return run.path.exists() and results.ADAPTER in results.read(run.path).files
 
 
-#: From the profile, the runs of an experiment and the analysis' name to what can start.
+#: A function from the profile, the runs of an experiment and the analysis' name to what can start.
 Listing = Callable[[Profile, list[Run], str], list[Analysis]]
 
 #: The listing of each analysis. It reads the adapters of the benchmark unless the profile names

@@ -34,7 +34,7 @@ class Features:
 
 
 #: A split that can be evaluated: labels (N,), and `data[index]` is a batch.
-Split = Data | Features
+DataOrFeatures = Data | Features
 
 
 def autocast(device: str, precision: str) -> torch.autocast:
@@ -48,7 +48,7 @@ def autocast(device: str, precision: str) -> torch.autocast:
 
 @torch.inference_mode()
 def validate(
-    model: AdaptedModel, forward: Callable[..., Tensor], data: Split, protocol: Protocol
+    model: AdaptedModel, forward: Callable[..., Tensor], data: DataOrFeatures, protocol: Protocol
 ) -> EpochNumbers:
     """Return loss and accuracy of every active member on a split, PVeRA with its mean."""
     model.eval()
@@ -78,7 +78,7 @@ def predict(model: AdaptedModel, data: Data) -> np.ndarray:
     return (joined if model.single else joined[0]).cpu().numpy()
 
 
-def batches(data: Split) -> list[slice]:
+def batches(data: DataOrFeatures) -> list[slice]:
     """Return the parts of a split that are evaluated one after the other."""
     size = data.evaluation_batch
     return [slice(start, start + size) for start in range(0, len(data), size)]

@@ -19,16 +19,16 @@ from pvera.adapters import METHODS
 from pvera.data import tasks
 from pvera.errors import InputError
 from pvera.study.checked import (
-    Line,
+    DistinctList,
+    Fraction,
     Name,
-    Several,
-    Share,
+    OneLine,
     StrictModel,
     load_yaml,
     require_known,
     require_type,
 )
-from pvera.study.protocol import SWITCHES
+from pvera.study.protocol import PROTOCOLS
 
 #: How the products in the forward and backward pass are computed; trained tensors, loss and KL
 #: term are always fp32.
@@ -45,7 +45,7 @@ TRAINING_HYPERPARAMETERS = {
     "beta": NonNegativeFloat | Literal["published"],
 }
 
-Hyperparameters = dict[Line, Any]
+Hyperparameters = dict[OneLine, Any]
 
 
 class Schedule(StrictModel):
@@ -54,7 +54,7 @@ class Schedule(StrictModel):
     batch_size: PositiveInt = 16
     epochs: PositiveInt = 500
     patience: PositiveInt = 20
-    tolerance: Share = 1e-3
+    tolerance: Fraction = 1e-3
     weight_decay: NonNegativeFloat = 1e-4
 
 
@@ -62,14 +62,14 @@ class Experiment(StrictModel):
     """One training experiment: by default every method on every backbone, data set and seed."""
 
     #: Methods, backbones and data sets of the profile that take part, by default all.
-    methods: Several[Name] | None = None
-    backbones: Several[Name] | None = None
-    datasets: Several[Name] | None = None
+    methods: DistinctList[Name] | None = None
+    backbones: DistinctList[Name] | None = None
+    datasets: DistinctList[Name] | None = None
     #: Seeds, by default the profile's.
-    seeds: Several[NonNegativeInt] | None = None
-    #: A key of `protocol.SWITCHES`, by default the profile's. A difference that concerns one method
-    #: trains that method alone.
-    protocol: Line | None = None
+    seeds: DistinctList[NonNegativeInt] | None = None
+    #: A key of `protocol.PROTOCOLS`, by default the profile's. A difference that concerns one
+    #: method trains that method alone.
+    protocol: OneLine | None = None
     #: Values of hyperparameters, such as {beta: 0.0}, for every method that takes part and all
     #: members of its grid. They replace the profile's.
     set: Hyperparameters = {}
@@ -78,10 +78,10 @@ class Experiment(StrictModel):
     inherit: list[Name] = []
     #: One hyperparameter, or "protocol", with its values. The results of each value lie in the
     #: folder "<experiment>_<value>".
-    vary: Annotated[dict[Line, Several[Any]], Field(max_length=1)] = {}
+    vary: Annotated[dict[OneLine, DistinctList[Any]], Field(max_length=1)] = {}
     #: Hyperparameters with the values that are searched, all combinations; by default the grid of
     #: the method.
-    grid: dict[Line, Several[Any]] = {}
+    grid: dict[OneLine, DistinctList[Any]] = {}
     #: Whether grids are searched; otherwise a method's `default` replaces its grid.
     search: bool = True
     #: Who chooses from a grid, by default as the profile says.
@@ -99,7 +99,7 @@ class Experiment(StrictModel):
         """Return the folders of the results, each with the value that it varies.
 
         Args:
-            name: Of the experiment.
+            name: Key of the experiment.
         """
         folder = self.folder or name
         if not self.vary:
@@ -114,17 +114,17 @@ class Profile(StrictModel):
     #: Name of the file, which does not set it.
     name: Name
     #: How tables and figures call its tasks and backbone; by default its name.
-    title: Line | None = None
+    title: OneLine | None = None
     #: Folder of the data sets.
-    data: Line
-    backbones: Several[Name]
-    datasets: Several[Name]
-    seeds: Several[NonNegativeInt]
+    data: OneLine
+    backbones: DistinctList[Name]
+    datasets: DistinctList[Name]
+    seeds: DistinctList[NonNegativeInt]
     protocol: Literal["corrected", "published"]
     #: For each method its fixed hyperparameters, `grid` (hyperparameters with the values that are
     #: searched) and `default`, the values that replace the grid where it is not searched.
-    methods: Annotated[dict[Line, Hyperparameters], Field(min_length=1)]
-    #: Of all trainings.
+    methods: Annotated[dict[OneLine, Hyperparameters], Field(min_length=1)]
+    #: Schedule of all trainings.
     schedule: Schedule = Schedule()
     #: Learning rate of heads, and of adapters without a grid of it (Section 4.2).
     learning_rate: PositiveFloat = 1e-4
@@ -136,10 +136,10 @@ class Profile(StrictModel):
     #: The trainings by name; by default the one named "benchmark", which trains all methods.
     experiments: dict[Name, Experiment] = {"benchmark": Experiment(keep=True)}
     #: Experiments that each train a variant of one method, with the variants' titles.
-    variants: dict[Name, Line] = {}
+    variants: dict[Name, OneLine] = {}
     #: The analyses that run where no others are asked for, each with the experiments whose
     #: adapters it reads; by default all that there are, of the benchmark.
-    analyses: dict[Name, Several[Name]] | None = None
+    analyses: dict[Name, DistinctList[Name]] | None = None
     #: Data sets whose models see each other's images; by default the first of each category.
     out_of_distribution: list[Name] = []
     #: Whether results may hold test images; those of VTAB-1k's public copies may not be shared.
@@ -147,7 +147,7 @@ class Profile(StrictModel):
     #: Whether `run_all.sh` asks for one.
     gpu: bool = False
     #: For backbones a local file of its weights, instead of the hub's.
-    weights: dict[Name, Line] = {}
+    weights: dict[Name, OneLine] = {}
     #: Pixels of an image's side on all backbones, instead of their own.
     image_size: PositiveInt | None = None
     #: For trials: how many images (or texts) of each split are used, the first ones.
@@ -194,7 +194,7 @@ class Profile(StrictModel):
             self._check_inherited(name, other)
         searched = dict(experiment.vary)
         for each in searched.pop("protocol", [experiment.protocol or self.protocol]):
-            require_known("protocol", each, SWITCHES)
+            require_known("protocol", each, PROTOCOLS)
         searched |= experiment.grid
         for method in experiment.methods or self.methods:
             require_known("method", method, METHODS)
@@ -290,7 +290,7 @@ def _check_method(name: str, options: Hyperparameters) -> None:
     fixed = dict(options)
     grid = fixed.pop("grid", {})
     default = fixed.pop("default", {})
-    require_type(dict[str, Several[Any]], grid, f"{key}.grid")
+    require_type(dict[str, DistinctList[Any]], grid, f"{key}.grid")
     require_type(dict[str, Any], default, f"{key}.default")
     _check_hyperparameters(key, name, fixed | default, grid)
 

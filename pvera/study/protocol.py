@@ -18,7 +18,7 @@ class Protocol:
     shuffle: bool
     #: Each grid member has a seed of its own; otherwise all start from the same random numbers.
     own_draws: bool
-    #: The members of a grid end together; see `training.JointStop`.
+    #: The members of a grid end together; see `stopping.JointStop`.
     joint_stop: bool
     #: Hyperparameters per method that only one of the two uses.
     adapters: dict[str, dict] = field(default_factory=dict)
@@ -50,47 +50,47 @@ REFERENCES = (REFERENCE, GRID_REFERENCE)
 
 
 @dataclass(frozen=True)
-class Switch:
+class ProtocolEntry:
     """One protocol whose effect is measured, and on what."""
 
     protocol: Protocol
     #: The only method that it concerns; None for all.
-    method: str | None = None
+    only_method: str | None = None
     #: It concerns a grid's members together, so it is measured on full grids instead of the
     #: methods' defaults.
-    grid: bool = False
+    on_full_grid: bool = False
 
     @property
     def reference(self) -> str:
         """The name of the corrected protocol that it is compared with, measured in the same way."""
-        return GRID_REFERENCE if self.grid else REFERENCE
+        return GRID_REFERENCE if self.on_full_grid else REFERENCE
 
 
-def _switches() -> dict[str, Switch]:
+def _protocols() -> dict[str, ProtocolEntry]:
     """Return both protocols, and the corrected one with each published difference alone."""
-    switches = {
-        REFERENCE: Switch(CORRECTED),
-        GRID_REFERENCE: Switch(CORRECTED, grid=True),
-        PUBLISHED.name: Switch(PUBLISHED),
+    entries = {
+        REFERENCE: ProtocolEntry(CORRECTED),
+        GRID_REFERENCE: ProtocolEntry(CORRECTED, on_full_grid=True),
+        PUBLISHED.name: ProtocolEntry(PUBLISHED),
     }
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
         difference = {name: getattr(PUBLISHED, name)}
         protocol = replace(CORRECTED, name=f"corrected, {name}", **difference)
-        switches[name] = Switch(protocol, grid=name == "joint_stop")
+        entries[name] = ProtocolEntry(protocol, on_full_grid=name == "joint_stop")
     for method, options in PUBLISHED.adapters.items():
         for option, value in options.items():
             name = f"{method}_{option}"
             adapters = {method: {option: value}}
             protocol = replace(CORRECTED, name=f"corrected, {name}", adapters=adapters)
-            switches[name] = Switch(protocol, method)
-    return switches
+            entries[name] = ProtocolEntry(protocol, method)
+    return entries
 
 
 #: The protocols of experiments, by name.
-SWITCHES = _switches()
+PROTOCOLS = _protocols()
 
 #: Data sets of VTAB-1k by their β of Eq. 8, the inverse of the official code's divisors.
-_DATASETS = {
+_DATASETS_BY_BETA = {
     1e-6: (
         "cifar clevr_count diabetic_retinopathy eurosat patch_camelyon resisc45 smallnorb_azi "
         "smallnorb_ele"
@@ -100,4 +100,4 @@ _DATASETS = {
     1e-12: "kitti oxford_iiit_pet sun397",
     1e-16: "caltech101 dmlab dtd",
 }
-PUBLISHED_BETA = {name: beta for beta, names in _DATASETS.items() for name in names.split()}
+PUBLISHED_BETA = {name: beta for beta, names in _DATASETS_BY_BETA.items() for name in names.split()}

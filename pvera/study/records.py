@@ -20,7 +20,7 @@ class MemberRecord(StrictModel):
     #: "stopped early", "epoch limit" or "diverged".
     status: str
     best_validation_loss: float | None
-    #: Counted from 0; -1 if the first one already diverged.
+    #: Epoch of that loss, counted from 0; -1 if the first epoch already diverged.
     best_epoch: int
     epochs: int
     adapter_parameters: int
@@ -32,9 +32,9 @@ class MemberRecord(StrictModel):
 class Choice(StrictModel):
     """The member that is tested."""
 
-    #: Its index.
+    #: Index of the tested member.
     member: int
-    #: Its best one, counted from 0.
+    #: Its best epoch, counted from 0.
     epoch: int
     grid: dict[str, Any]
 
@@ -55,7 +55,7 @@ class Record(StrictModel):
     dataset: str
     method: str
     seed: int
-    #: One of `results.ALL_CATEGORIES`.
+    #: One of `tasks.ALL_CATEGORIES`.
     category: str | None
     #: Name of the training's protocol.
     protocol: str | None
@@ -63,7 +63,7 @@ class Record(StrictModel):
     data_copy: str | None = None
     #: In what accepted data differ from VTAB-1k, as `vtab.check` says.
     data_differs: list[str] | None = None
-    #: Of the user's own pictures: their split, the names of their classes, and a hash of all.
+    #: Only for the user's own pictures: their split, the names of their classes, and a hash of all.
     own_data: dict[str, Any] | None = None
     #: Everything that influences the numbers, and nothing else.
     config: dict[str, Any]

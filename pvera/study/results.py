@@ -21,8 +21,6 @@ from pvera.files import digest, json_value, read_json, sha256, write_atomically
 from pvera.study.records import IDENTITY, SCHEMA, Record
 
 ARRAYS, ADAPTER = ".npz", ".safetensors"
-CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
-ALL_CATEGORIES = (*CATEGORIES, "own", "language")
 
 #: All runs of a table must have the same configuration. These parts of it need only be the same
 #: among runs that have the same values of the named keys.
@@ -64,7 +62,7 @@ def write(
     Numbers that are not finite become null; curves keep six significant digits.
 
     Args:
-        path: Of the JSON file.
+        path: The JSON file.
         record: A `Record` as a dictionary, without its `files`.
         arrays: By name: of a training its predictions, see `read_predictions`.
         adapter: `checkpoint.dumps` of the chosen member.

@@ -15,8 +15,20 @@ from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.jobs import Run
 from pvera.study.profiles import TRAINING_HYPERPARAMETERS, Experiment, Hyperparameters, Profile
-from pvera.study.protocol import PUBLISHED_BETA, SWITCHES, Protocol
+from pvera.study.protocol import PROTOCOLS, PUBLISHED_BETA, Protocol
 from pvera.study.training import MethodConfig
+
+
+class NotChosen(Exception):
+    """A training needs values that a search has not chosen yet.
+
+    Attributes:
+        rerun: The search, where its record is of other settings than the profile's: it has to be
+            run again first. None while it has no result, or where all its members diverged.
+    """
+
+    def __init__(self, rerun: Run | None = None):
+        self.rerun = rerun
 
 
 @dataclass(frozen=True)
@@ -42,11 +54,16 @@ def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
     Args:
         profile: Has the experiment.
         root: Folder of the results, which say what searches have chosen.
-        name: Of the experiment.
+        name: Key of the experiment.
     """
-    resolved = [resolve(profile, root, planned) for planned in planned_runs(profile, name)]
-    # Several may need the same search.
-    return list(dict.fromkeys(run for run in resolved if run is not None))
+    runs: dict[Run, None] = {}  # several may need the same search
+    for planned in planned_runs(profile, name):
+        try:
+            runs[resolve(profile, root, planned)] = None
+        except NotChosen as waiting:
+            if waiting.rerun is not None:
+                runs[waiting.rerun] = None
+    return list(runs)
 
 
 def planned_runs(profile: Profile, name: str) -> list[PlannedRun]:
@@ -62,9 +79,9 @@ def planned_runs(profile: Profile, name: str) -> list[PlannedRun]:
     axes = product(backbones, seeds, folders, datasets, methods)
     for backbone, seed, (folder, values), dataset, method in axes:
         varied = dict(values)
-        switch = SWITCHES[varied.pop("protocol", experiment.protocol or profile.protocol)]
-        if switch.method in (None, method):
-            protocol = switch.protocol
+        entry = PROTOCOLS[varied.pop("protocol", experiment.protocol or profile.protocol)]
+        if entry.only_method in (None, method):
+            protocol = entry.protocol
             planned.append(
                 PlannedRun(name, folder, backbone, dataset, method, seed, varied, protocol)
             )
@@ -75,28 +92,22 @@ def _selected(names: list[str], selection: list[str] | None) -> list[str]:
     return [name for name in names if selection is None or name in selection]
 
 
-def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | None:
-    """Return a training with its settings; None while a search that it needs has not ended.
+def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
+    """Return a training with its settings.
 
-    Where the search's record is of other settings than the profile's, return the search: it has to
-    be run again first.
+    Raises:
+        NotChosen: A search that it needs has not chosen.
     """
     experiment = profile.experiments[planned.experiment]
     inherited: Hyperparameters = {}
     for search in _inherited(profile, planned):
-        chosen = find_chosen(profile, root, search)
-        if not isinstance(chosen, dict):
-            return chosen
-        inherited |= chosen
+        inherited |= find_chosen(profile, root, search)
 
     grid = _grid(profile, planned)
     one_chooses = (experiment.choose or profile.choose) == "first_seed"
     search = replace(planned, seed=_first_seed(profile, experiment))
     if one_chooses and len(grid) > 1 and search != planned:
-        chosen = find_chosen(profile, root, search)
-        if not isinstance(chosen, dict):
-            return chosen
-        grid = [chosen]
+        grid = [find_chosen(profile, root, search)]
 
     fixed = inherited | experiment.set | planned.varied
     return Run(
@@ -106,7 +117,7 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | No
         dataset=planned.dataset,
         method=planned.method,
         seed=planned.seed,
-        configs=tuple(build_config(profile, planned, fixed, values) for values in grid),
+        member_configs=tuple(build_config(profile, planned, fixed, values) for values in grid),
         schedule=profile.schedule,
         protocol=planned.protocol,
         precision=profile.precision,
@@ -120,22 +131,21 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run | No
     )
 
 
-def find_chosen(
-    profile: Profile, root: str | Path, search: PlannedRun
-) -> Hyperparameters | Run | None:
+def find_chosen(profile: Profile, root: str | Path, search: PlannedRun) -> Hyperparameters:
     """Return the values that a search chose.
 
-    Returns:
-        None while it has no result, or where all members diverged; the search itself where its
-        record is of other settings.
+    Raises:
+        NotChosen: It has not, or a search that it needs itself has not.
     """
     run = resolve(profile, root, search)
-    if run is None or not run.path.exists():
-        return None
+    if not run.path.exists():
+        raise NotChosen
     record = results.read(run.path)
     if not run.is_recorded(record, compare_data=False):
-        return run
-    return record.chosen.grid if record.chosen else None
+        raise NotChosen(run)
+    if record.chosen is None:
+        raise NotChosen
+    return record.chosen.grid
 
 
 def _inherited(profile: Profile, planned: PlannedRun) -> list[PlannedRun]:
@@ -150,7 +160,7 @@ def _inherited(profile: Profile, planned: PlannedRun) -> list[PlannedRun]:
                 folder=other.folder or name,
                 seed=_first_seed(profile, other),
                 varied={},
-                protocol=SWITCHES[other.protocol or profile.protocol].protocol,
+                protocol=PROTOCOLS[other.protocol or profile.protocol].protocol,
             )
             searches.append(search)
     return searches
@@ -201,7 +211,7 @@ def build_config(
         profile: Has the method's hyperparameters.
         planned: The training.
         fixed: Hyperparameters of all members, instead of the profile's.
-        values: Those in which this member differs from the others.
+        values: Hyperparameters in which this member differs from the others.
 
     Raises:
         InputError: The paper has no β for the data set.
@@ -234,9 +244,9 @@ def build_method(
 
     Args:
         profile: Has the method's hyperparameters.
-        method: Its key.
-        protocol: Its hyperparameters replace the profile's.
-        values: They replace both.
+        method: Key of the method.
+        protocol: Has hyperparameters that replace the profile's.
+        values: Hyperparameters that replace both.
     """
     hyperparameters = _merged(profile, method, protocol, values)
     for name in ("grid", "default", *TRAINING_HYPERPARAMETERS):

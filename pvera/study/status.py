@@ -1,34 +1,39 @@
 """What has become of the jobs of a plan, from their files; data and weights are not read."""
 
+from typing import get_args
+
 import pandas as pd
 
-from pvera.study.jobs import ENDED, Job
+from pvera.study.jobs import ENDED, Job, State
 from pvera.study.plan import Plan
 from pvera.study.worker import DIVERGED_ADVICE, claimed, failure_file, failure_reason
 
-STATES = ["done", "diverged", "running", "failed", "missing", "different"]
+#: The columns of the table.
+STATES = list(get_args(State))
 
 
-def describe(plan: Plan, each: bool = False) -> str:
+def describe(plan: Plan, name_unfinished: bool = False) -> str:
     """Return the number of runs in each state, and why runs failed or diverged.
 
     Args:
         plan: Has the runs.
-        each: Name every run that is not done.
+        name_unfinished: Name every run that has no result.
     """
     states, lines = [], []
     for job in plan.jobs():
         state, reason = current_state(job)
         states.append((job.folder, state))
-        if reason or (each and state not in ENDED):
+        if reason or (name_unfinished and state not in ENDED):
             lines.append(": ".join(filter(None, [state, job.label, reason])))
+    if not states:
+        return "nothing can start yet"
     table = pd.DataFrame(states, columns=["experiment", "state"])
     counts = pd.crosstab(table.experiment, table.state, margins=True, margins_name="total")
     return "\n".join([counts.reindex(columns=STATES, fill_value=0).to_string(), *lines])
 
 
-def current_state(job: Job) -> tuple[str, str]:
-    """Return the state of a job (one of `STATES`), and its reason where it failed or diverged."""
+def current_state(job: Job) -> tuple[State, str]:
+    """Return the state of a job, and its reason where it failed or diverged."""
     state = job.state(compare_data=False)
     if state == "diverged":
         return state, DIVERGED_ADVICE

@@ -26,9 +26,9 @@ RUNNING, STOPPED, LIMIT, DIVERGED = "running", "stopped early", "epoch limit", "
 class History:
     """The training of one member."""
 
-    #: By name of `EpochNumbers`, one number per epoch.
+    #: One number per epoch, by name of `EpochNumbers`.
     curve: dict[str, list[float | None]] = field(default_factory=lambda: defaultdict(list))
-    #: Of the last improvement of the validation loss by more than the tolerance.
+    #: Validation loss and epoch of the last improvement by more than the tolerance.
     best_loss: float = inf
     best_epoch: int = -1
     #: The trained tensors at `best_epoch`.

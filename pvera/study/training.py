@@ -24,7 +24,7 @@ from pvera.adapters.base import Method, generator
 from pvera.data.inputs import Data
 from pvera.model import AdaptedModel
 from pvera.study.optimization import Step, adapter_parameters, make_optimizer, step
-from pvera.study.prediction import Features, Split, validate
+from pvera.study.prediction import DataOrFeatures, Features, validate
 from pvera.study.profiles import Schedule
 from pvera.study.protocol import Protocol
 from pvera.study.replay import Replay
@@ -44,7 +44,7 @@ class MethodConfig:
     adapter_lr: float
     head_lr: float
     beta: float
-    #: The hyperparameters in which it differs from the other members.
+    #: The searched values of this member by hyperparameter: one point of the grid.
     grid: dict = field(hash=False)
 
 
@@ -66,7 +66,7 @@ def fit(
         configs: One per member.
         schedule: Batch size, epochs, patience and weight decay.
         protocol: Loss, order of the images, and when members end.
-        seed: Of the order of the images.
+        seed: Seed of the order of the images.
 
     Returns:
         A history per member. One whose loss is no longer finite does not end the others.
@@ -92,7 +92,7 @@ def fit(
 
 def _splits(
     model: AdaptedModel, train: Data, validation: Data
-) -> tuple[Callable[..., Tensor], Split, Split]:
+) -> tuple[Callable[..., Tensor], DataOrFeatures, DataOrFeatures]:
     """Return the function that is trained, and both splits as it reads them."""
     if any(adapter_parameters(member) for member in model.members):
         return model, train, validation
@@ -122,7 +122,7 @@ def _make_step(
 
 def train_epoch(
     model: AdaptedModel,
-    data: Split,
+    data: DataOrFeatures,
     betas: list[float],
     take_step: Step,
     batch_size: int,
@@ -131,11 +131,11 @@ def train_epoch(
     """Train the active members on all of a split.
 
     Args:
-        model: Its active members train.
+        model: Has the active members, which train.
         data: Training set.
         betas: β of the active members.
         take_step: A step of all active members.
-        batch_size: Of all batches but the last.
+        batch_size: Size of all batches but the last.
         order: Shuffles the images, if any.
 
     Returns:

@@ -1,7 +1,7 @@
 """Workers: each takes the next job that is not done, locks it, executes it, and looks for more.
 
-Any number of them can work on one folder of results: on a laptop, one per GPU, or as the jobs of a
-SLURM array (`cluster`). A worker that is killed loses its lock, so its job is free again.
+Any number of them can work on one folder of results: on a laptop, one per GPU, or as a job array
+of SLURM (`cluster`). A worker that is killed loses its lock, so its job is free again.
 """
 
 import multiprocessing
@@ -72,7 +72,7 @@ def work(plan: Plan, device: str = "cpu") -> None:
     A job that fails leaves its traceback in `failure_file`, and all workers skip it.
 
     Args:
-        plan: Its jobs.
+        plan: Has the jobs.
         device: Where this worker computes.
     """
     if device == "cpu":
@@ -114,7 +114,7 @@ def work_together(plan: Plan, jobs: list[Job], workers: int, device: str) -> Non
 
     Args:
         plan: Has the jobs.
-        jobs: Those that are missing.
+        jobs: The jobs that are missing.
         workers: Number of processes, no more than there are runs; one alone works in this process.
         device: With "cuda", the processes take the machine's GPUs in turn.
 

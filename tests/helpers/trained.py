@@ -55,7 +55,7 @@ def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None
     frozen = backbones.load("tiny")
     for run in list_jobs(profile, experiment, root):
         task = tasks.find_task(run.dataset)
-        model = pvera.adapt(frozen.model, run.configs[0].method, task.classes, run.seed)
+        model = pvera.adapt(frozen.model, run.member_configs[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))
         model.unload()
         scores = np.random.default_rng(run.seed).dirichlet(np.ones(task.classes), IMAGES)

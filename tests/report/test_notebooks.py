@@ -142,6 +142,14 @@ def test_a_profile_shows_no_result_of_another(tmp_path, monkeypatch):
     assert "## Accuracy" in page.read_text()
 
 
+def test_a_report_without_notebooks_is_bad_input(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("options.ROOT", tmp_path)
+    message = scripts.refusal("report_pages", capsys)
+    assert message == f"error: no notebooks in {tmp_path}/analysis"
+    message = scripts.refusal("report_pages", capsys, "--profile", "my 1")
+    assert message.endswith("/figures/my 1: `bash run_all.sh 'my 1'` makes them")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-site: `bash run_report.sh` makes it")

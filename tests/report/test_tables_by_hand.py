@@ -15,7 +15,7 @@ from pvera.report import published
 from pvera.report.scores import score_frame
 from pvera.report.tables import ablations, calibration, protocol
 from pvera.study import results
-from pvera.study.protocol import SWITCHES
+from pvera.study.protocol import PROTOCOLS
 
 # Calibration
 
@@ -59,7 +59,7 @@ def test_geometric_means_by_hand():
 
 
 def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5):
-    rules = SWITCHES[switch].protocol
+    rules = PROTOCOLS[switch].protocol
     run = make_record(
         method,
         dataset,
@@ -79,7 +79,7 @@ def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5):
 def paired(switch, accuracies, method="lora", reference=0.5):
     """Return {switch: runs}: runs of `switch` and of its reference, one pair per accuracy."""
     pairs = [("digits", 0), ("digits", 1), ("vessels", 0), ("vessels", 1)]
-    corrected = SWITCHES[switch].reference
+    corrected = PROTOCOLS[switch].reference
     runs = {corrected: [], switch: []}
     for (dataset, seed), accuracy in zip(pairs, accuracies, strict=False):
         runs[corrected].append(record(corrected, method, dataset, seed, reference))

@@ -264,6 +264,13 @@ def test_unsuitable_input_is_one_line(tmp_path, capsys, monkeypatch):
             ), case
 
 
+def test_the_record_is_known_by_other_paths_too(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for adapter, file in (("a.safetensors", tmp_path / "a.json"), (tmp_path / "a.bin", "a.json")):
+        message = scripts.refusal("evaluate", capsys, adapter, "--metrics", file)
+        assert f"{file} is the record of the adapter" in message
+
+
 # Pictures without labels, wherever they lie and whatever their names and states
 
 

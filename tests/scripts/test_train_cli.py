@@ -231,8 +231,10 @@ def test_one_rate_replaces_grids_and_what_experiments_set(folder):
     profile = changed_profile(parse("", given))
     for experiment in ("beta", "benchmark"):
         runs = list_jobs(profile, experiment, folder)
-        rates = {rate for run in runs for m in run.configs for rate in (m.adapter_lr, m.head_lr)}
-        assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].configs)
+        rates = {
+            rate for run in runs for m in run.member_configs for rate in (m.adapter_lr, m.head_lr)
+        }
+        assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].member_configs)
 
 
 def test_the_paper_is_the_paper(capsys):
@@ -252,15 +254,15 @@ def test_analyses_are_those_that_the_profile_names(folder, monkeypatch):
         profile_with(folder, analyses=named)
         monkeypatch.setattr("sys.argv", ["analyse.py", *arguments(folder)])
         analyse.main()
-    assert [plan.experiments for plan in plans] == [tuple(ANALYSES), (), ("uncertainty",)]
+    assert [plan.names for plan in plans] == [tuple(ANALYSES), (), ("uncertainty",)]
 
 
 def test_without_analyses_there_is_nothing_to_do(folder, capsys):
     profile_with(folder, analyses={})
     found = scripts.outcome("analyse", capsys, *arguments(folder))
     assert found == (0, "small: 0 of 0 runs are there\n", "")
-    status, _, errors = scripts.outcome("analyse", capsys, *arguments(folder), "--status")
-    assert (status, errors) == (0, "")
+    found = scripts.outcome("analyse", capsys, *arguments(folder), "--status")
+    assert found == (0, "nothing can start yet\n", "")
 
 
 def test_analyses_are_of_images(folder, capsys):

@@ -39,8 +39,8 @@ def main(folder: Path) -> None:
         return ended.stdout
 
     slurm, status = ("--results", results, "--slurm", SITE), ("--results", results, "--status")
-    assert "2 jobs submitted" in train(*slurm)
-    assert "0 jobs submitted" in train(*slurm)
+    assert "2 workers submitted" in train(*slurm)
+    assert "0 workers submitted" in train(*slurm)
 
     cancelled = until(
         lambda: len(list(results.rglob("seed*.json"))) >= 2 and next(iter(running()), None)
@@ -48,14 +48,14 @@ def main(folder: Path) -> None:
     command("scancel", cancelled)
     until(lambda: cancelled not in running())
     train(*status)
-    assert "1 jobs submitted" in train(*slurm)
+    assert "1 workers submitted" in train(*slurm)
 
     timed_out = until(lambda: next(iter(running()), None))
     command("scancel", "--signal=USR2", timed_out)  # what SLURM sends before the time limit
     until(lambda: "Restarts=1" in command("scontrol", "show", "job", timed_out, quiet=True))
     print(f"{timed_out} was requeued by itself")
 
-    assert "0 jobs submitted" in train(*slurm, "--wait")
+    assert "0 workers submitted" in train(*slurm, "--wait")
     train(*status)
     print("\nSLURM now has", len(command("squeue", "--noheader", quiet=True).splitlines()), "jobs")
     train("--results", folder / "local", "--device", "cpu")

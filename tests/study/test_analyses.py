@@ -77,7 +77,7 @@ def test_without_pictures_no_pixels_are_kept(profile, root):
     (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
     with_pictures = results.read_arrays(run.path)
-    (run,) = list_jobs(profile.with_(pictures=False), "uncertainty", root)
+    (run,) = list_jobs(profile.replaced(pictures=False), "uncertainty", root)
     assert run.state() == "different"
     run.execute()
     stored = results.read_arrays(run.path)

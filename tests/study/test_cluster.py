@@ -150,7 +150,7 @@ def slurm(tmp_path_factory, monkeypatch):
 
 def plan_of(folder, *methods, **changes) -> Plan:
     kept = {name: PROFILE["methods"][name] for name in methods}
-    profile = Profile.read(folder / "small.yaml").with_(methods=kept, **changes)
+    profile = Profile.read(folder / "small.yaml").replaced(methods=kept, **changes)
     return Plan(profile, ("beta", "benchmark"), folder / "results")
 
 
@@ -172,7 +172,7 @@ def test_as_many_workers_as_there_are_runs_and_the_site_allows(slurm, plan):
     slurm.set("7", 2, "")
     assert submit(plan, workers=6) == 1 and "array" not in slurm.jobs["8"]["flags"]
     assert cluster.active(plan) == 6
-    other = Plan(plan.profile, plan.experiments, plan.root.with_name("other"))
+    other = Plan(plan.profile, plan.names, plan.root.with_name("other"))
     assert (
         submit(other, workers=2)
         == submit(Plan(plan.profile, ("benchmark",), plan.root), workers=2)
@@ -198,7 +198,7 @@ def test_site_reaches_sbatch(slurm, plan):
     }
     assert expected.items() <= job["flags"].items()
     assert "--cpus-per-task=6" in job["script"].splitlines()[-1], "srun is told as well"
-    submit(Plan(plan.profile, plan.experiments, plan.root.with_name("other")))
+    submit(Plan(plan.profile, plan.names, plan.root.with_name("other")))
     assert not {"partition", "account", "gpus-per-node"} & slurm.jobs["8"]["flags"].keys()
 
 
@@ -245,8 +245,8 @@ def test_states_follow_from_files(slurm, plan):
     ]
     assert counts[-1].split() == ["total", "1", "0", "0", "0", "4", "0"]
     other = Plan(
-        plan.profile.with_(schedule=plan.profile.schedule.with_(epochs=1)),
-        plan.experiments,
+        plan.profile.replaced(schedule=plan.profile.schedule.replaced(epochs=1)),
+        plan.names,
         plan.root,
     )
     assert states(other)["benchmark/linear/seed0"] == "different"

@@ -16,7 +16,7 @@ from pvera.study import jobs, results
 from pvera.study.jobs import Run
 from pvera.study.plan import ANALYSES, Plan, list_jobs
 from pvera.study.profiles import Profile, Schedule
-from pvera.study.protocol import CORRECTED, PUBLISHED, PUBLISHED_BETA, SWITCHES
+from pvera.study.protocol import CORRECTED, PROTOCOLS, PUBLISHED, PUBLISHED_BETA
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = {
@@ -53,7 +53,9 @@ def finish(run: Run, member: int | None = 0) -> None:
     """Write the record of a finished run that chose a member, or whose members all diverged."""
     config = json_value(run.known_config())
     chosen = (
-        None if member is None else {"member": member, "epoch": 1, "grid": run.configs[member].grid}
+        None
+        if member is None
+        else {"member": member, "epoch": 1, "grid": run.member_configs[member].grid}
     )
     record = {"schema": results.SCHEMA} | run.identity
     record |= {
@@ -88,47 +90,47 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
     ]
     for run in runs:
         assert (
-            [c.grid for c in run.configs] == [{}]
+            [c.grid for c in run.member_configs] == [{}]
             if run.method == "lora"
             else [{"learning_rate": rate} for rate in GRID["learning_rate"]]
         )
         assert run.protocol == CORRECTED and not run.keep
-        assert {c.beta for c in run.configs} == {1e-6 if run.method == "pvera" else 0.0}
+        assert {c.beta for c in run.member_configs} == {1e-6 if run.method == "pvera" else 0.0}
     (run,) = list_jobs(described, "some", tmp_path)
     assert (run.folder, run.method, run.dataset, run.seed) == ("some", "vera", "vessels", 5)
-    assert [c.adapter_lr for c in run.configs] == GRID["learning_rate"], (
+    assert [c.adapter_lr for c in run.member_configs] == GRID["learning_rate"], (
         "the grid comes after what is set"
     )
 
 
 def test_without_a_search_the_default_replaces_the_grid(tmp_path):
     fixed = profile(plain={"search": False})
-    for described, name in ((fixed, "plain"), (fixed.with_(fixed_grid=["tiny"]), "benchmark")):
+    for described, name in ((fixed, "plain"), (fixed.replaced(fixed_grid=["tiny"]), "benchmark")):
         for run in list_jobs(described, name, tmp_path):
-            assert [c.grid for c in run.configs] == [
+            assert [c.grid for c in run.member_configs] == [
                 {} if run.method == "lora" else {"learning_rate": 1e-2}
             ]
-    searched = list_jobs(profile(beta=SEARCH).with_(fixed_grid=["tiny"]), "beta", tmp_path)
+    searched = list_jobs(profile(beta=SEARCH).replaced(fixed_grid=["tiny"]), "beta", tmp_path)
     rates = [(beta, rate) for beta in (0.0, 1e-3) for rate in (1e-2, 3e-3)]
     for run in searched:
-        assert [(c.beta, c.adapter_lr) for c in run.configs] == rates, (
+        assert [(c.beta, c.adapter_lr) for c in run.member_configs] == rates, (
             "the experiment's own grid is searched"
         )
     assert len(searched) == 2
     with pytest.raises(InputError, match="^profile 'mine': methods.vera.default: is missing"):
-        list_jobs(fixed.with_(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
+        list_jobs(fixed.replaced(methods={"vera": {"grid": GRID}}), "plain", tmp_path)
     lora = {"alpha": 2.0, "grid": GRID, "default": {"rank": 16, "learning_rate": 1e-2}}
-    for run in list_jobs(fixed.with_(methods={"lora": lora}), "plain", tmp_path):
-        (member,) = run.configs
+    for run in list_jobs(fixed.replaced(methods={"lora": lora}), "plain", tmp_path):
+        (member,) = run.member_configs
         assert (member.method, member.adapter_lr) == (pvera.LoRA(rank=16, alpha=2.0), 1e-2)
         assert member.grid == lora["default"]
 
 
 @pytest.mark.parametrize("method, head_lr", [("linear", 1e-2), ("vera", 1e-4)])
 def test_a_searched_rate_is_the_heads_where_there_is_no_adapter(method, head_lr, tmp_path):
-    described = profile().with_(methods={method: {"grid": GRID}}, learning_rate=1e-4)
+    described = profile().replaced(methods={method: {"grid": GRID}}, learning_rate=1e-4)
     (run, *_) = list_jobs(described, "benchmark", tmp_path)
-    assert (run.configs[0].adapter_lr, run.configs[0].head_lr) == (1e-2, head_lr)
+    assert (run.member_configs[0].adapter_lr, run.member_configs[0].head_lr) == (1e-2, head_lr)
 
 
 def test_each_value_has_runs_of_its_own(tmp_path):
@@ -140,7 +142,7 @@ def test_each_value_has_runs_of_its_own(tmp_path):
     }
     runs = list_jobs(profile(sizes=varied), "sizes", tmp_path)
     assert keys(runs, "folder") == {("noise_0.3",), ("noise_1.0",)}
-    assert {(r.folder, c.method.sigma, c.beta) for r in runs for c in r.configs} == {
+    assert {(r.folder, c.method.sigma, c.beta) for r in runs for c in r.member_configs} == {
         ("noise_0.3", 0.3, 0.0),
         ("noise_1.0", 1.0, 0.0),
     }
@@ -157,13 +159,13 @@ def test_each_value_searches_and_chooses_for_itself(tmp_path):
     smaller, larger = list_jobs(described, "rank", tmp_path)
     assert (smaller.folder, larger.folder) == ("rank_4", "rank_8")
     for run in (smaller, larger):
-        assert {c.method.rank for c in run.configs} == {int(run.folder[-1])}
-        assert [c.grid for c in run.configs] == [
+        assert {c.method.rank for c in run.member_configs} == {int(run.folder[-1])}
+        assert [c.grid for c in run.member_configs] == [
             {"learning_rate": rate} for rate in GRID["learning_rate"]
         ]
     finish(larger, 1)
     (second,) = [run for run in list_jobs(described, "rank", tmp_path) if run.seed == 0]
-    assert second.folder == "rank_8" and [c.grid for c in second.configs] == [
+    assert second.folder == "rank_8" and [c.grid for c in second.member_configs] == [
         {"learning_rate": 1e-3}
     ]
 
@@ -177,12 +179,12 @@ def test_what_was_chosen_elsewhere_is_inherited(tmp_path):
     finish(second, None)
     listed = [run for run in list_jobs(described, "benchmark", tmp_path) if run.method == "pvera"]
     assert keys(listed, "dataset") == {("digits",)}, "a search that diverged ends what needs it"
-    assert {(c.beta, c.adapter_lr) for run in listed for c in run.configs} == {
+    assert {(c.beta, c.adapter_lr) for run in listed for c in run.member_configs} == {
         (1e-3, 1e-2),
         (1e-3, 1e-3),
     }
     listed = [run for run in list_jobs(described, "other", tmp_path) if run.method == "pvera"]
-    assert {(c.beta, c.adapter_lr) for run in listed for c in run.configs} == {
+    assert {(c.beta, c.adapter_lr) for run in listed for c in run.member_configs} == {
         (0.5, 1e-2),
         (0.5, 1e-3),
     }
@@ -194,7 +196,7 @@ def test_a_search_of_other_settings_runs_again_before_its_choice_is_used(by_inhe
     follower = {"methods": ["pvera"], "seeds": [0, 1], "choose": "first_seed"}
     if by_inherit:
         follower["inherit"] = ["beta"]
-    described = profile(beta=SEARCH, follower=follower).with_(datasets=["digits"])
+    described = profile(beta=SEARCH, follower=follower).replaced(datasets=["digits"])
     name = "beta" if by_inherit else "follower"
     (search,) = (run for run in list_jobs(described, name, tmp_path) if run.seed == 0)
     finish(search, 1)
@@ -202,7 +204,7 @@ def test_a_search_of_other_settings_runs_again_before_its_choice_is_used(by_inhe
         finish(list_jobs(described, "follower", tmp_path)[0])
     assert len(list_jobs(described, "follower", tmp_path)) == 2
 
-    shorter = described.with_(schedule=Schedule(epochs=1))
+    shorter = described.replaced(schedule=Schedule(epochs=1))
     plan = Plan(shorter, ("follower",), tmp_path)
     (again,) = plan.jobs()
     assert again.path == search.path and again.schedule.epochs == 1
@@ -231,13 +233,13 @@ def test_who_chooses_from_a_grid(chooser, tmp_path):
     assert seeds("vera") == searching
     for run in list_jobs(described, "mine", tmp_path):
         if run.seed == 1:
-            finish(run, len(run.configs) - 1)
+            finish(run, len(run.member_configs) - 1)
     assert seeds("vera") == [1, 0]
     second = next(
         r for r in list_jobs(described, "mine", tmp_path) if (r.method, r.seed) == ("vera", 0)
     )
-    assert [c.grid for c in second.configs][-1] == {"learning_rate": 1e-3}
-    assert len(second.configs) == (2 if chooser == "each_seed" else 1)
+    assert [c.grid for c in second.member_configs][-1] == {"learning_rate": 1e-3}
+    assert len(second.member_configs) == (2 if chooser == "each_seed" else 1)
 
 
 def test_the_published_beta_is_that_of_the_data_set(tmp_path):
@@ -248,8 +250,8 @@ def test_the_published_beta_is_that_of_the_data_set(tmp_path):
         InputError, match="^the paper has no β for digits: write a number instead of 'published'"
     ):
         list_jobs(described, "published", tmp_path)
-    for run in list_jobs(described.with_(datasets=["cifar", "dtd"]), "published", tmp_path):
-        assert run.protocol == PUBLISHED and {c.beta for c in run.configs} == {
+    for run in list_jobs(described.replaced(datasets=["cifar", "dtd"]), "published", tmp_path):
+        assert run.protocol == PUBLISHED and {c.beta for c in run.member_configs} == {
             PUBLISHED_BETA[run.dataset]
         }
 
@@ -278,10 +280,12 @@ def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
 
 
 def test_each_difference_of_the_protocols_stands_alone(tmp_path):
-    described = profile(protocol={"vary": {"protocol": list(SWITCHES)}, "search": False})
+    described = profile(protocol={"vary": {"protocol": list(PROTOCOLS)}, "search": False})
     listed = {(run.folder, run.method): run for run in list_jobs(described, "protocol", tmp_path)}
     assert {e for e, m in listed if m == "lora"} == {
-        f"protocol_{name}" for name, switch in SWITCHES.items() if switch.method in (None, "lora")
+        f"protocol_{name}"
+        for name, entry in PROTOCOLS.items()
+        if entry.only_method in (None, "lora")
     }
     corrected = listed["protocol_corrected", "lora"]
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
@@ -289,7 +293,7 @@ def test_each_difference_of_the_protocols_stands_alone(tmp_path):
         changes = {"name": run.protocol.name, name: getattr(PUBLISHED, name)}
         assert asdict(run.protocol) == asdict(CORRECTED) | changes
         assert run == replace(corrected, folder=run.folder, protocol=run.protocol)
-    assert listed["protocol_lora_same_draw", "lora"].configs[0].method == pvera.LoRA(
+    assert listed["protocol_lora_same_draw", "lora"].member_configs[0].method == pvera.LoRA(
         rank=4, same_draw=True
     )
 
@@ -298,8 +302,8 @@ def test_each_difference_of_the_protocols_stands_alone(tmp_path):
 
 
 def test_analyses_are_listed_when_their_adapters_are_there(tmp_path):
-    described = profile().with_(choose="first_seed")
-    for listing in (described, described.with_(experiments={})):
+    described = profile().replaced(choose="first_seed")
+    for listing in (described, described.replaced(experiments={})):
         assert not any(list_jobs(listing, name, tmp_path) for name in ANALYSES)
     first = next(
         run for run in list_jobs(described, "benchmark", tmp_path) if run.method == "pvera"
@@ -314,7 +318,7 @@ def test_analyses_are_listed_when_their_adapters_are_there(tmp_path):
     ]
     assert listed["latents"][0].trained == (first,)
     assert listed["out_of_distribution"][0].tested == ("digits", "vessels")
-    every = described.with_(out_of_distribution=["vessels", "digits"])
+    every = described.replaced(out_of_distribution=["vessels", "digits"])
     assert list_jobs(every, "out_of_distribution", tmp_path)[0].tested == ("vessels", "digits")
 
 
@@ -324,7 +328,7 @@ def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
     A data set with a diverged seed has none.
     """
     dropout = {"methods": ["lora", "vera"], "search": False, "set": {"dropout": 0.5}, "keep": True}
-    described = profile(dropped=dropout).with_(analyses={"predictors": ["benchmark", "dropped"]})
+    described = profile(dropped=dropout).replaced(analyses={"predictors": ["benchmark", "dropped"]})
     for run in [
         run for name in ("benchmark", "dropped") for run in list_jobs(described, name, tmp_path)
     ]:
@@ -345,7 +349,7 @@ def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
 
 
 def test_without_pictures_no_analysis_keeps_pixels(tmp_path):
-    described = profile().with_(pictures=False)
+    described = profile().replaced(pictures=False)
     for run in list_jobs(described, "benchmark", tmp_path):
         finish(run)
     assert list_jobs(described, "latents", tmp_path) == []
@@ -355,7 +359,7 @@ def test_without_pictures_no_analysis_keeps_pixels(tmp_path):
 
 
 def test_an_analysis_reads_the_experiments_that_the_profile_names(tmp_path):
-    described = profile(noisy={"methods": ["pvera"], "search": False, "keep": True}).with_(
+    described = profile(noisy={"methods": ["pvera"], "search": False, "keep": True}).replaced(
         analyses={"uncertainty": ["benchmark", "noisy"]}
     )
     for run in list_jobs(described, "noisy", tmp_path):
@@ -406,7 +410,7 @@ def test_committed_trainings_are_those_that_the_profile_lists(name, recorded):
     assert trainings - run_at.keys() == set()
     for path in trainings & run_at.keys():
         run, record = run_at[path], recorded(path)
-        assert [asdict(member) for member in run.configs] == record.config["members"], path
+        assert [asdict(member) for member in run.member_configs] == record.config["members"], path
         assert (run.protocol.name, results.config_hash(run.config())) == (
             record.protocol,
             record.config_hash,
@@ -481,13 +485,13 @@ def test_numbers_and_defaults(tmp_path):
 
 def test_every_change_is_checked(tmp_path):
     profile = Profile.read(write(tmp_path))
-    assert profile.with_(seeds=[3], data=None).seeds == [3]
+    assert profile.replaced(seeds=[3], data=None).seeds == [3]
     with pytest.raises(
         InputError, match="^seeds.0: Input should be greater than or equal to 0, not -1$"
     ):
-        profile.with_(seeds=[-1])
+        profile.replaced(seeds=[-1])
     with pytest.raises(InputError, match="^unknown data set 'mnist'; choose from "):
-        profile.with_(datasets=["mnist"])
+        profile.replaced(datasets=["mnist"])
 
 
 #: Changed key, its value, and the start of the message.
@@ -657,14 +661,14 @@ def test_a_base_gives_what_the_file_does_not_say(tmp_path):
 
     (tmp_path / "third.yaml").write_text("base: mine\nmethods: {pvera: null}\n")
     third = Profile.read(tmp_path / "third.yaml")
-    assert third == profile.with_(name="third", methods={"lora": {"rank": 4}, "vera": {}})
+    assert third == profile.replaced(name="third", methods={"lora": {"rank": 4}, "vera": {}})
 
 
 def test_experiments_may_name_what_a_selection_leaves_out(tmp_path):
     first = "{methods: [lora], datasets: [digits]}"
     experiments = f"{{a: {first}, b: {{datasets: [digits], inherit: [a]}}}}"
     whole = Profile.read(write(tmp_path, experiments=experiments))
-    selected = whole.with_(datasets=["vessels"], methods={"pvera": {}})
+    selected = whole.replaced(datasets=["vessels"], methods={"pvera": {}})
     based = Profile.read(derived(tmp_path, "datasets: [vessels]\nmethods: {lora: null}\n"))
     for described in (selected, based):
         assert not list_jobs(described, "a", tmp_path)

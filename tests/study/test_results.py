@@ -214,7 +214,7 @@ def test_what_a_run_needs_is_found_first(plan):
 
 def test_results_of_another_configuration_are_replaced_on_request_only(plan, folder):
     work(plan)
-    other = plan.profile.with_(schedule=plan.profile.schedule.with_(epochs=1))
+    other = plan.profile.replaced(schedule=plan.profile.schedule.replaced(epochs=1))
     with pytest.raises(
         InputError, match="^5 result files were made with another configuration, .*--replace"
     ):

@@ -19,7 +19,7 @@ import pvera
 from pvera import InputError, backbones
 from pvera.data import decoding, glue, inputs, store
 from pvera.data.image_splits import load_split
-from pvera.study import results
+from pvera.study import jobs, results
 from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile, Schedule
 from pvera.study.records import Choice
@@ -81,17 +81,17 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
 
 def with_rates(run, *rates: float):
     """`run` with one member per learning rate."""
-    (first, *_) = run.configs
+    (first, *_) = run.member_configs
     grids = [{"learning_rate": rate} for rate in rates]
     members = [
         replace(first, adapter_lr=r, head_lr=r, grid=grid)
         for r, grid in zip(rates, grids, strict=True)
     ]
-    return replace(run, configs=tuple(members))
+    return replace(run, member_configs=tuple(members))
 
 
 def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_profile, tmp_path):
-    run = list_jobs(small_profile.with_(methods={"lora": {}}), "benchmark", tmp_path)[0]
+    run = list_jobs(small_profile.replaced(methods={"lora": {}}), "benchmark", tmp_path)[0]
     with_rates(run, 1e30, 1e-3).execute()
     record = results.read(run.path)
     broken, healthy = record.members
@@ -116,13 +116,18 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
 
     They differ when each has a seed of its own.
     """
-    single = small_profile.with_(methods={"lora": {"rank": 4}}, seeds=[0])
+    single = small_profile.replaced(methods={"lora": {"rank": 4}}, seeds=[0])
     for name, equal in (("corrected", True), ("published", False)):
-        (run,) = list_jobs(single.with_(protocol=name), "benchmark", tmp_path / name)
-        run = replace(run, configs=run.configs * 2)
+        (run,) = list_jobs(single.replaced(protocol=name), "benchmark", tmp_path / name)
+        run = replace(run, member_configs=run.member_configs * 2)
         run.execute()
         a, b = (m.curve["validation_loss"] for m in results.read(run.path).members)
         assert (a == b) is equal
+
+
+def test_the_recorded_gpu_is_the_one_that_computed(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: f"name of {device}")
+    assert jobs.environment("cuda:1")["device"] == "name of cuda:1"
 
 
 # Hashes of data, kept in the store
@@ -146,7 +151,7 @@ def profile(tmp_path, monkeypatch):
 def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     root = tmp_path / "results"
     search = {"methods": ["pvera"], "grid": {"beta": [1e-4, 1e-2]}}
-    profile = profile.with_(
+    profile = profile.replaced(
         experiments={"beta": search, "benchmark": {"inherit": ["beta"], "keep": True}}
     )
     (search,) = list_jobs(profile, "beta", root)
@@ -180,7 +185,7 @@ def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
 def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(profile, tmp_path):
     """Data that stays loaded keeps the digest of what was read."""
     run, other = list_jobs(
-        profile.with_(methods={"linear": {}}, seeds=[0, 1]), "benchmark", tmp_path / "results"
+        profile.replaced(methods={"linear": {}}, seeds=[0, 1]), "benchmark", tmp_path / "results"
     )
     run.execute()
     image = tmp_path / "data/digits/images/test5.png"
@@ -240,7 +245,7 @@ def arguments(text_profile, *more) -> list:
 
 
 def test_from_the_profile_to_the_result_files(text_profile, encoder, text_folder, capsys):
-    text, root = Profile.read(text_profile).with_(seeds=[0]), text_profile.parent / "results"
+    text, root = Profile.read(text_profile).replaced(seeds=[0]), text_profile.parent / "results"
     for experiment in ("beta", "benchmark"):
         for run in list_jobs(text, experiment, root):
             run.execute()

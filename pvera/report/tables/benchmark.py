@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS, PAPER_METHODS
-from pvera.data.tasks import TASKS
+from pvera.data.tasks import CATEGORIES, TASKS
 from pvera.errors import InputError
 from pvera.report.captions import caption_source
 from pvera.report.published import BACKBONES, DATASETS, Published
@@ -25,7 +25,6 @@ from pvera.report.table import (
     grid_value,
     pivot_text,
 )
-from pvera.study.results import CATEGORIES
 
 #: The method that others are tested against.
 BASELINE = "pvera"

@@ -16,7 +16,7 @@ from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table, fixed, thousands, title
 from pvera.report.tables.benchmark import accuracies
 from pvera.report.tables.components import Components
-from pvera.study.cost_records import MEASURES, SIZES, method_of
+from pvera.study.cost_records import MEASURES, PAPER_PROFILE, method_of
 
 #: Column of counted multiply-adds -> its title.
 PASSES = {"inference": "GMAC", "sampled": "GMAC, sampled", "merged": "GMAC, merged"}
@@ -89,7 +89,7 @@ def paper_points(costs: pd.DataFrame, paper: Published) -> pd.DataFrame:
         weighted by the shares of its choices, as in Figure 3.
     """
     accuracy = paper.accuracies("dinov2_b").mean(axis=1)
-    return _points(costs, SIZES, "dinov2_b", accuracy, paper.configurations())
+    return _points(costs, PAPER_PROFILE, "dinov2_b", accuracy, paper.configurations())
 
 
 def run_points(costs: pd.DataFrame, records: Records) -> pd.DataFrame:

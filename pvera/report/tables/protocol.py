@@ -4,7 +4,7 @@ A pair is two runs of the same data set, method and seed that differ in one swit
 and nothing else. Its difference is the switched run minus the corrected one.
 `own_draws` changes nothing but the random numbers of a run without a grid, so its
 differences measure chance. `joint_stop` has no effect on such a run, so both runs
-of its pairs search the full grid (`protocol.Switch`).
+of its pairs search the full grid (`protocol.ProtocolEntry`).
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from pvera.report.captions import caption_source
 from pvera.report.scores import chosen_member
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.table import NOTHING, Table, fixed, pivot_text, signed, title
-from pvera.study.protocol import REFERENCES, SWITCHES
+from pvera.study.protocol import PROTOCOLS, REFERENCES
 from pvera.uncertainty import t_interval
 
 #: The switch that changes random numbers alone.
@@ -65,12 +65,12 @@ def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
         InputError: A switch lacks the runs of its reference.
     """
     settings: dict[Setting, dict[str, list[dict]]] = {}
-    for switch in SWITCHES:
+    for switch in PROTOCOLS:
         for setting, records in files.read(f"protocol_{switch}").items():
             settings.setdefault(setting, {})[switch] = records
     for setting, runs in settings.items():
         for switch in runs:
-            reference = SWITCHES[switch].reference
+            reference = PROTOCOLS[switch].reference
             if reference not in runs:
                 raise InputError(
                     f"{files.root}/{setting.profile}: effects of protocol_{switch} need the runs "
@@ -90,7 +90,7 @@ def differences(runs: Runs) -> pd.DataFrame:
     pairs = {}
     for switch, switched in values.items():
         if switch not in REFERENCES:
-            corrected = values[SWITCHES[switch].reference]
+            corrected = values[PROTOCOLS[switch].reference]
             # Pairs of which both runs are there.
             shared = switched.index[switched.index.isin(corrected.index)]
             pairs[switch] = (switched - corrected).loc[shared]
@@ -137,7 +137,7 @@ def _effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFrame) -
     """Return a row of `summary`.
 
     Args:
-        switch: A key of `SWITCHES`.
+        switch: A key of `PROTOCOLS`.
         metric: A key of `METRICS`.
         part: The pairs of the switch.
         noise: The pairs of `NOISE` that have the same methods.
@@ -154,7 +154,7 @@ def _effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFrame) -
         variance = (chance**2).mean() / (len(values) * len(methods))
         bound = t.ppf(0.975, len(chance)) * np.sqrt(variance)
 
-    comparable = metric != "validation_loss" or not SWITCHES[switch].protocol.softmax_in_loss
+    comparable = metric != "validation_loss" or not PROTOCOLS[switch].protocol.softmax_in_loss
     beyond = comparable and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
     return {
         "switch": switch,
@@ -191,7 +191,7 @@ def switches_table(runs: Runs) -> Table:
     cells = pivot_text(data, "switch", "metric", _cell).rename(columns=titles)
     counts = data.groupby("switch")["methods"].first()
     # A switch concerns one method, or all that ran.
-    methods = [SWITCHES[name].method or f"{counts[name]} methods" for name in cells.index]
+    methods = [PROTOCOLS[name].only_method or f"{counts[name]} methods" for name in cells.index]
     cells.insert(0, "Methods", [title(method) for method in methods])
     caption = (
         "Effect of each switch alone: the run with the official code's setting of it minus the "

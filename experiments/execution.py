@@ -1,0 +1,89 @@
+"""The jobs of a plan as the options ask: listed, submitted to SLURM, or executed here."""
+
+from argparse import Namespace
+
+import torch
+from options import DEVICE
+
+from pvera.data.inputs import prepare
+from pvera.errors import InputError
+from pvera.files import require_writable
+from pvera.study.checked import load_yaml
+from pvera.study.jobs import Job, State
+from pvera.study.plan import Plan, unfinished
+from pvera.study.status import describe
+from pvera.study.worker import DIVERGED_ADVICE, cores, work_together
+
+
+def carry_out(plan: Plan, options: Namespace) -> dict[Job, State]:
+    """List, submit or execute the jobs of a plan, as the options ask.
+
+    Returns:
+        The state of each job afterwards; none for listings and for jobs that were submitted.
+    """
+    if options.status or options.list:
+        print(describe(plan, name_unfinished=options.list))
+        return {}
+    states = find_states(plan, options)
+    missing = unfinished(states)
+    if options.slurm:
+        submit(plan, options)
+        if not options.wait:
+            return {}
+    elif missing:
+        execute(plan, missing, options)
+    if missing:
+        # What was computed has let more start.
+        states = plan.states(plan.jobs(), compare_data=False)
+    return states
+
+
+def find_states(plan: Plan, options: Namespace) -> dict[Job, State]:
+    """Find the states of a plan's jobs, and print how many are done.
+
+    Data and weights are compared only where something is to be computed, may be replaced, or is of
+    the user's own pictures, which may have changed.
+    """
+    jobs = plan.jobs()
+    states = plan.states(jobs, compare_data=False)
+    if unfinished(states) or options.replace or options.data_set:
+        states = plan.states(jobs)
+    done = len(jobs) - len(unfinished(states))
+    print(f"{plan.profile.name}: {done} of {len(jobs)} runs are there", flush=True)
+    return states
+
+
+def submit(plan: Plan, options: Namespace) -> None:
+    """Submit workers to SLURM; with --wait, return when they have ended."""
+    from pvera.study import cluster
+
+    site = cluster.Site.build(load_yaml(options.slurm), options.slurm)
+    count = cluster.submit(plan, site)
+    print(f"{plan.profile.name}: {count} workers submitted", flush=True)
+    if options.wait:
+        cluster.wait(plan)
+
+
+def execute(plan: Plan, missing: list[Job], options: Namespace) -> None:
+    """Execute jobs on this machine."""
+    require_writable(plan.root)
+    prepare(missing)
+    device = options.device or DEVICE
+    default = {"cpu": cores(), "cuda": torch.cuda.device_count()}.get(device, 1)
+    work_together(plan, missing, options.workers or default, device)
+
+
+def report_diverged(states: dict[Job, State]) -> None:
+    """Name trainings whose members all diverged.
+
+    Raises:
+        InputError: No other run has come out.
+    """
+    diverged = [job for job, state in states.items() if state == "diverged"]
+    if not diverged:
+        return
+    count = f"{len(diverged)} of {len(states)} runs diverged"
+    line = f"{count}, the first is {diverged[0].label}: {DIVERGED_ADVICE}"
+    if "done" not in states.values():
+        raise InputError(line)
+    print(line)
