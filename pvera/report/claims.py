@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.report import analyses, contrasts
+from pvera.report import analysis_results, contrasts
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.table import NOTHING, Table, interval
@@ -38,7 +38,7 @@ def load_position(files: ResultFiles) -> Results:
 
 def load_samples(files: ResultFiles) -> Results:
     """Return the samples of adapters, with the predictions of one pass."""
-    return files.read("uncertainty", analyses.load_uncertainty)
+    return files.read("uncertainty", analysis_results.load_uncertainty)
 
 
 def load_out_of_distribution(files: ResultFiles) -> Results:
@@ -49,7 +49,7 @@ def load_out_of_distribution(files: ResultFiles) -> Results:
 
 def load_focus(files: ResultFiles) -> Results:
     """Return how well latents find the object in an image."""
-    return files.read("focus", analyses.load_analyses)
+    return files.read("focus", analysis_results.load_analyses)
 
 
 def load_text(files: ResultFiles) -> Results:

@@ -12,7 +12,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from pvera.report import claims, contrasts, published, verdicts
-from pvera.report.analyses import Example, Uncertainty
+from pvera.report.analysis_results import Example, Uncertainty
 from pvera.report.plots import forests
 from pvera.report.plots import uncertainty as plots
 from pvera.report.settings import ResultFiles

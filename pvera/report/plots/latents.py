@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
-from pvera.report.analyses import Analysis
+from pvera.report.analysis_results import AnalysisResult
 from pvera.report.plots import COLUMN, note, picture
 from pvera.report.plots.violins import STARS, bracket, stars, violins
 from pvera.report.table import title
@@ -92,7 +92,7 @@ class PictureRows(NamedTuple):
     scale: dict[str, Any]
 
 
-def maps(latents: Sequence[Analysis]) -> Figure:
+def maps(latents: Sequence[AnalysisResult]) -> Figure:
     """Draw a column per image; below it each method's latent, a cell per patch.
 
     PVeRA has its mean, two samples, and both minus the mean.

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pvera.data.tasks import class_name
-from pvera.report.analyses import Example
+from pvera.report.analysis_results import Example
 from pvera.report.plots import (
     COLUMN,
     DATASET,

@@ -10,7 +10,7 @@ from pvera import uncertainty
 from pvera.study import results
 
 #: The record and the arrays of an analysis of an adapter.
-Analysis: TypeAlias = tuple[dict, dict[str, np.ndarray]]
+AnalysisResult: TypeAlias = tuple[dict, dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Uncertainty(NamedTuple):
     examples: list[Example]
 
 
-def load_analyses(root: Path, profile: str, experiment: str) -> list[Analysis]:
+def load_analyses(root: Path, profile: str, experiment: str) -> list[AnalysisResult]:
     """Load records and arrays of an analysis of adapters, sorted by path.
 
     Returns:
