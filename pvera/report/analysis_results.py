@@ -92,12 +92,12 @@ def load_uncertainty(
         by_count = estimates(arrays)
         single_pass = arrays["single_confidence"].astype(np.float64)
         single_correct = arrays["single_predicted"] == arrays["labels"]
-        shown = examples(record["dataset"], arrays, by_count[max(by_count)])
+        shown = read_examples(record["dataset"], arrays, by_count[max(by_count)])
         adapters.append(Uncertainty(record, by_count, single_pass, single_correct, shown))
     return adapters
 
 
-def examples(
+def read_examples(
     dataset: str, arrays: dict[str, np.ndarray], estimates: uncertainty.Estimates
 ) -> list[Example]:
     """Return the example images of an analysis; none where its profile keeps no pictures."""

@@ -251,7 +251,7 @@ TOPICS = {
 SCOPES = {"seeds": "Fixed tasks", "tasks": "Random tasks"}
 
 
-def tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
+def claim_tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
     """Judge the claims of a notebook; return a table for each setting with results."""
     topic = TOPICS[notebook]
     built = {}

@@ -29,13 +29,13 @@ class Page:
     #: The result files.
     files: ResultFiles
     #: Names of the profiles that have a column on the page of claims.
-    claimed: list[str]
+    claim_profiles: list[str]
     #: Folder of the paper's printed numbers.
     published: Path
     #: Folder of the tables.
-    tables: Path
+    table_folder: Path
     #: Folder of the figures.
-    figures: Path
+    figure_folder: Path
 
     @classmethod
     def here(cls) -> "Page":
@@ -47,13 +47,18 @@ class Page:
         matplotlib.rcParams.update(plots.DEFAULTS)
         folders = [Path.cwd(), *Path.cwd().parents]
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
-        results, figures = root / "results", root / "figures"
+        results = root / "results"
 
         name = os.environ.get("PVERA_PROFILE", "")
         report = {"profiles": [name], "claims": [name]} if name else read_report(root)
         files = ResultFiles(results, read_profiles(root, report["profiles"]))
-        tables = results / name / "tables"
-        return cls(files, report["claims"], results / "published", tables, figures / name)
+        return cls(
+            files,
+            report["claims"],
+            published=results / "published",
+            table_folder=results / name / "tables",
+            figure_folder=root / "figures" / name,
+        )
 
     @cached_property
     def paper(self) -> Published:
@@ -74,11 +79,11 @@ class Page:
         command = f"python experiments/{script}.py --profile {profile} {options}".strip()
         self.say(f"No results yet: `{command}` makes them, if the profile lists them.")
 
-    def introduce(self, parts: Mapping[Setting, Any], script: str = "train") -> None:
+    def introduce(self, by_setting: Mapping[Setting, Any], script: str = "train") -> None:
         """Describe the runs of each setting; without any, name the script that makes them."""
-        for setting, results in parts.items():
+        for setting, results in by_setting.items():
             self.say(f"*{setting.title}.* {caption_source(results)}")
-        if not parts:
+        if not by_setting:
             self.missing(script)
 
     def show(self, table: Table, setting: Setting | None = None, source: bool = False) -> None:
@@ -92,12 +97,12 @@ class Page:
         if setting:
             caption = f"{setting.title}: {table.caption}"
             table = replace(table, name=setting.named(table.name), caption=caption)
-        table.write(self.tables)
+        table.write(self.table_folder)
         self.say(table.markdown(source))
 
-    def show_each(self, parts: Mapping[Setting, Any], build: Callable[[Any], Table]) -> None:
+    def show_each(self, by_setting: Mapping[Setting, Any], build: Callable[[Any], Table]) -> None:
         """Build a table of the results of each setting and show it."""
-        for setting, results in parts.items():
+        for setting, results in by_setting.items():
             self.show(build(results), setting)
 
     def draw(
@@ -117,21 +122,21 @@ class Page:
                 figure.legends[0].set_title(setting.title, FontProperties(size=8))
             else:
                 figure.suptitle(setting.title, fontsize=8)
-        path, *_ = plots.save(figure, self.figures, name)
+        path, *_ = plots.save(figure, self.figure_folder, name)
         display.display(display.Image(path, width=width))
 
     def draw_each(
         self,
-        parts: Mapping[Setting, Any],
+        by_setting: Mapping[Setting, Any],
         build: Callable[[Any], Figure],
         name: str,
         **options: Any,
     ) -> None:
         """Build a figure of the results of each setting and show it; options: of `draw`."""
-        for setting, results in parts.items():
+        for setting, results in by_setting.items():
             self.draw(build(results), name, setting, **options)
 
     def show_claims(self, notebook: str) -> None:
         """Show the judged claims of a notebook, a table per setting."""
-        for setting, table in claims.tables(self.files, notebook).items():
+        for setting, table in claims.claim_tables(self.files, notebook).items():
             self.show(table, setting)

@@ -238,13 +238,13 @@ def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
 # Text
 
 #: Key of a backbone or text encoder -> its title.
-BACKBONES = backbones.TITLES | text_encoders.TITLES
+ENCODER_TITLES = backbones.TITLES | text_encoders.TITLES
 
 
 def title(key: Any) -> str:
     """Return the title of a method, data set or backbone, or any other key as text."""
     known = METHODS.get(key) or TASKS.get(key)
-    return known.title if known else BACKBONES.get(key, str(key))
+    return known.title if known else ENCODER_TITLES.get(key, str(key))
 
 
 def listed(values: pd.Series, form: str) -> str:

@@ -147,7 +147,7 @@ def test_claims_about_components(root):
     rows = pd.concat(
         table.data
         for notebook in ("components", "calibration")
-        for table in claims.tables(result_files(root), notebook).values()
+        for table in claims.claim_tables(result_files(root), notebook).values()
     ).set_index("claim")
     more = rows.loc["PVeRA is more accurate than VeRA"]
     assert more["difference"] == pytest.approx(7.5) and more["scale"] == "2 data sets, 2 seeds"

@@ -121,11 +121,11 @@ def _class(example: Example, label: int) -> str:
     return text if len(text) <= 16 else f"{text[:15]}…"
 
 
-def examples(images: Sequence[Example]) -> Figure:
+def draw_examples(images: Sequence[Example]) -> Figure:
     """Draw the appendix's figure: images with their classes and intervals, the correct ones first.
 
     Args:
-        images: Of `tables.uncertainty.examples`.
+        images: Of `tables.uncertainty.first_seed_examples`.
     """
     figure, axes = panels(len(images), 6, 1.1 * min(6, len(images)), 1.6, 0.4)
     by_correct = sorted(images, key=lambda example: not example.correct)

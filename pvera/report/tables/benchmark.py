@@ -13,7 +13,7 @@ from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.captions import caption_source
-from pvera.report.published import BACKBONES, DATASETS, Published
+from pvera.report.published import DATASETS, PAPER_BACKBONES, Published
 from pvera.report.scores import Records, mean_over_seeds, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import (
@@ -256,7 +256,7 @@ def main_paper_table(records: Records, paper: Published) -> Table:
     datasets = scores.index.unique("dataset")
     shared = [name for name in DATASETS if name in datasets]
     same_data = bool(shared) and not any("data_differs" in record for record in records)
-    by_cell = same_data and records[0]["backbone"] in BACKBONES
+    by_cell = same_data and records[0]["backbone"] in PAPER_BACKBONES
     backbone = records[0]["backbone"] if by_cell else "dinov2_b"
 
     # Ours may have data sets that the paper lacks.
@@ -312,7 +312,7 @@ def _comparison_notes(backbone: str, shared: Sequence[str], by_cell: bool) -> st
     notes = (
         "Mean rank: over data sets, 1 is best. Bold: best. Underlined: second best. The paper's "
         "averages are computed from its cells. The paper's numbers are those of "
-        f"{BACKBONES[backbone]} on {count} data sets{same}."
+        f"{PAPER_BACKBONES[backbone]} on {count} data sets{same}."
     )
     if not by_cell:
         notes += (

@@ -82,9 +82,9 @@ def shown_adapters(analysed: Sequence[AnalysisResult]) -> list[AnalysisResult]:
     for record, _ in analysed:
         first.setdefault(record["category"], record["dataset"])
     return [
-        result
-        for result in analysed
-        if result[0]["seed"] == seed and result[0]["dataset"] in first.values()
+        (record, arrays)
+        for record, arrays in analysed
+        if record["seed"] == seed and record["dataset"] in first.values()
     ]
 
 

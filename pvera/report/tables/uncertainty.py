@@ -39,7 +39,7 @@ def ordered(adapters: Adapters) -> list[Uncertainty]:
     return sorted(adapters, key=lambda adapter: dataset_order(adapter.record))
 
 
-def examples(adapters: Adapters) -> list[Example]:
+def first_seed_examples(adapters: Adapters) -> list[Example]:
     """Return the example images of the first seed: of a data set one correct and one incorrect."""
     seed = min(adapter.record["seed"] for adapter in adapters)
     first = [adapter for adapter in ordered(adapters) if adapter.record["seed"] == seed]
