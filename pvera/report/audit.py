@@ -22,8 +22,9 @@ from pvera.data.glue import GLUE
 from pvera.data.tasks import TASKS
 from pvera.report.published import DETAILED_TABLES, PAPER_BACKBONES, SEEDS, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
-from pvera.report.table import escape, listed, markdown_table, title
+from pvera.report.table import markdown_table
 from pvera.report.tables.benchmark import averages
+from pvera.report.text import escape, listed, title
 from pvera.study.results import CATEGORIES
 
 #: Half a unit of the last printed digit of an accuracy.

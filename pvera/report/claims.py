@@ -12,11 +12,12 @@ from pvera.adapters import PAPER_METHODS
 from pvera.report import analysis_results, contrasts
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
-from pvera.report.table import NOTHING, Table, interval
+from pvera.report.table import Table
 from pvera.report.tables import ablations, components, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as samples
 from pvera.report.tables.components import Components
+from pvera.report.text import NOTHING, interval
 from pvera.report.verdicts import PAIRED, RULE, Claim, Judgement, Measure, judge
 
 #: What claims compare, by setting.

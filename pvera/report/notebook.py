@@ -12,8 +12,9 @@ from IPython import display
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
-from pvera.report import claims, plots
+from pvera.report import claims
 from pvera.report.captions import caption_source
+from pvera.report.plots import base
 from pvera.report.published import Published, load
 from pvera.report.settings import ResultFiles, Setting, read_profiles, read_report
 from pvera.report.table import Table
@@ -44,7 +45,7 @@ class Page:
         Folders lie in the nearest folder above the notebook that holds pyproject.toml. Sets
         matplotlib's defaults.
         """
-        matplotlib.rcParams.update(plots.DEFAULTS)
+        matplotlib.rcParams.update(base.DEFAULTS)
         folders = [Path.cwd(), *Path.cwd().parents]
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
         results = root / "results"
@@ -122,7 +123,7 @@ class Page:
                 figure.legends[0].set_title(setting.title, FontProperties(size=8))
             else:
                 figure.suptitle(setting.title, fontsize=8)
-        path, *_ = plots.save(figure, self.figure_folder, name)
+        path, *_ = base.save(figure, self.figure_folder, name)
         display.display(display.Image(path, width=width))
 
     def draw_each(

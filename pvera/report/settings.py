@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pvera.report.scores import by_backbone
-from pvera.report.table import title
+from pvera.report.text import title
 from pvera.study import results
 from pvera.study.checked import load_yaml
 from pvera.study.profiles import Profile

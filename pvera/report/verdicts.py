@@ -18,7 +18,7 @@ import pandas as pd
 
 from pvera.data.tasks import SAME_IMAGES
 from pvera.report.statistics import Effect, Interval, effect_of, smallest_effect
-from pvera.report.table import fixed, signed
+from pvera.report.text import fixed, signed
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"

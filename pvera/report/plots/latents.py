@@ -16,10 +16,10 @@ from matplotlib.ticker import MaxNLocator
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
 from pvera.report.analysis_results import AnalysisResult
-from pvera.report.plots import COLUMN, note, picture
+from pvera.report.plots.base import COLUMN, note, picture
 from pvera.report.plots.violins import STARS, bracket, stars, violins
-from pvera.report.table import title
 from pvera.report.tables.out_of_distribution import MEAN_AND_NORM
+from pvera.report.text import title
 
 #: The colour of data sets that a model was not trained on.
 OTHER = "#BBBBBB"

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.cost import GIGA
-from pvera.report.plots import (
+from pvera.report.plots.base import (
     COLUMN,
     PAGE,
     PVERA_MEAN,

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from pvera.data.tasks import class_name
 from pvera.report.analysis_results import Example
-from pvera.report.plots import (
+from pvera.report.plots.base import (
     COLUMN,
     DATASET,
     add_legend,
@@ -25,8 +25,8 @@ from pvera.report.plots import (
     picture,
 )
 from pvera.report.plots.violins import STARS, bracket, stars, violins
-from pvera.report.table import signed, title
 from pvera.report.tables.uncertainty import ALL, split_by_correct
+from pvera.report.text import signed, title
 
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can
 #: tell them.

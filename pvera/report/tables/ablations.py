@@ -14,7 +14,8 @@ from pvera.report.captions import caption_source
 from pvera.report.scores import Records, score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import over_datasets
-from pvera.report.table import Column, Table, format_frame, interval, thousands
+from pvera.report.table import Column, Table, format_frame
+from pvera.report.text import interval, thousands
 from pvera.report.verdicts import Untestable
 from pvera.study import results
 

@@ -16,15 +16,8 @@ from pvera.report.captions import caption_source
 from pvera.report.published import DATASETS, PAPER_BACKBONES, Published
 from pvera.report.scores import Records, mean_over_seeds, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value
-from pvera.report.table import (
-    STAR,
-    Column,
-    Table,
-    fixed,
-    format_frame,
-    grid_value,
-    pivot_text,
-)
+from pvera.report.table import Column, Table, format_frame, pivot_text
+from pvera.report.text import STAR, fixed, grid_value
 from pvera.study.results import CATEGORIES
 
 #: The method that others are tested against.

@@ -13,9 +13,10 @@ from pvera.errors import InputError
 from pvera.report.published import Published
 from pvera.report.scores import Records, score_frame
 from pvera.report.statistics import half_width_over_seeds, mean_interval
-from pvera.report.table import Column, Table, fixed, thousands, title
+from pvera.report.table import Column, Table
 from pvera.report.tables.benchmark import accuracies
 from pvera.report.tables.components import Components
+from pvera.report.text import fixed, thousands, title
 from pvera.study.cost_records import MEASURES, SIZES, method_of
 
 #: Column of counted multiply-adds -> its title.

@@ -12,7 +12,8 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.analysis_results import AnalysisResult
 from pvera.report.captions import caption_source
-from pvera.report.table import Column, Table, fixed, title
+from pvera.report.table import Column, Table
+from pvera.report.text import fixed, title
 from pvera.report.verdicts import Untestable
 
 #: The column of x A on the frozen backbone.

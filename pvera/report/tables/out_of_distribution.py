@@ -9,7 +9,8 @@ from pvera.adapters import METHODS
 from pvera.report.analysis_results import AnalysisResult, load_analyses
 from pvera.report.captions import caption_source
 from pvera.report.statistics import LEVEL, rank_sum
-from pvera.report.table import Column, Table, fixed, title
+from pvera.report.table import Column, Table
+from pvera.report.text import fixed, title
 from pvera.report.verdicts import Untestable
 from pvera.study.analyses import from_steps
 

@@ -18,7 +18,8 @@ from pvera.errors import InputError
 from pvera.report.captions import caption_source
 from pvera.report.scores import chosen_member
 from pvera.report.settings import ResultFiles, Setting
-from pvera.report.table import NOTHING, Table, fixed, pivot_text, signed, title
+from pvera.report.table import Table, pivot_text
+from pvera.report.text import NOTHING, fixed, signed, title
 from pvera.study.protocol import REFERENCES, SWITCHES
 from pvera.uncertainty import t_interval
 

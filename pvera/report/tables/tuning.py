@@ -6,8 +6,9 @@ import pandas as pd
 
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, score_frame
-from pvera.report.table import Column, Table, grid_value, pivot_text
+from pvera.report.table import Column, Table, pivot_text
 from pvera.report.tables.components import Components
+from pvera.report.text import grid_value
 
 #: Hyperparameter of one method, and experiment that searches it -> its row among the choices.
 OWN = {"alpha": "α of VeRA", "beta": "β of PVeRA"}

@@ -16,7 +16,8 @@ from pvera.report.captions import caption_source
 from pvera.report.published import Published
 from pvera.report.scores import dataset_order
 from pvera.report.statistics import half_width_over_seeds, mean_interval, rank_sum
-from pvera.report.table import Column, Table, fixed, interval, signed, title
+from pvera.report.table import Column, Table
+from pvera.report.text import fixed, interval, signed, title
 
 ALL = "All data sets"
 #: The numbers of samples of the paper's figure.
