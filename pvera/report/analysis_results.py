@@ -20,7 +20,7 @@ class Example:
     dataset: str
     #: (size, size, 3) uint8.
     pixels: np.ndarray
-    #: Its class.
+    #: The class of the image.
     label: int
     #: The class that most samples predict.
     predicted: int

@@ -52,7 +52,7 @@ class Finding(NamedTuple):
     place: str
     #: The thing.
     printed: str
-    #: Its value according to other printed numbers.
+    #: The value of the thing according to other printed numbers.
     recomputed: str
     #: One of `VERDICTS`.
     verdict: str

@@ -22,7 +22,7 @@ class Contrast:
     first: str
     #: Key of the one that is subtracted.
     second: str
-    #: In figures and on pages.
+    #: The words for it in figures and on pages.
     label: str
     #: The claim that it lies above zero, where that is judged.
     claim: str = ""

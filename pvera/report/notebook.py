@@ -92,7 +92,7 @@ class Page:
 
         Args:
             table: The table.
-            setting: Its title begins the caption, and its suffix ends the name of the files.
+            setting: The setting, whose title begins the caption and whose suffix ends file names.
             source: Show the runs behind the table too.
         """
         if setting:
@@ -113,9 +113,9 @@ class Page:
 
         Args:
             figure: The figure.
-            name: Of the files.
-            setting: Its title stands above the figure's legend, or above the figure.
-            width: In pixels.
+            name: The name of the files.
+            setting: The setting, whose title stands above the legend, or else above the figure.
+            width: The width in pixels.
         """
         if setting:
             name = setting.named(name)

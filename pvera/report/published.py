@@ -57,7 +57,7 @@ class Published:
         """Return a detailed table, or the main table.
 
         Args:
-            backbone: That of a detailed table; without one, the main table.
+            backbone: The backbone of a detailed table; without one, the main table is meant.
             column: The column with the values.
 
         Returns:

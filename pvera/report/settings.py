@@ -23,9 +23,9 @@ class Setting:
     profile: str
     #: Key of the backbone, such as "dinov2_b".
     backbone: str
-    #: In captions and figures.
+    #: The words for it in captions and figures.
     title: str
-    #: Of file names; empty in a report of one setting.
+    #: The end of file names; empty in a report of one setting.
     suffix: str
 
     def named(self, name: str) -> str:

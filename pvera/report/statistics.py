@@ -195,7 +195,7 @@ def mean_interval(
         half_width: `half_width_over_units` or `half_width_over_seeds`.
 
     Returns:
-        Its "mean", "low" and "high".
+        The keys "mean", "low" and "high".
     """
     values = values.dropna(how="all")
     mean = values.mean(axis=1).mean()

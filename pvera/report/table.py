@@ -20,7 +20,7 @@ UPRIGHT = 8
 class Column:
     """How a column of a frame is shown."""
 
-    #: Its title, or a group of columns and the title within it.
+    #: The title of the column, or a group of columns and the title within it.
     title: str | tuple[str, str]
     #: The decimals of its numbers, or a function from a row to its text.
     format: int | Callable[[pd.Series], str]

@@ -51,7 +51,7 @@ class Style(NamedTuple):
     title: str
     #: Colour-blind readers can tell the methods' colours.
     colour: str
-    #: For grey print.
+    #: The marker tells methods apart in grey print.
     marker: str
 
 
@@ -69,10 +69,10 @@ def panels(
     Args:
         n: The number of axes.
         columns: The most axes in a row.
-        width: Of the figure, in inches.
-        height: Of a row, in inches.
-        extra: For what stands around the rows, in inches.
-        options: Of `Figure.subplots`.
+        width: The width of the figure, in inches.
+        height: The height of a row, in inches.
+        extra: The height of what stands around the rows, in inches.
+        options: Options of `Figure.subplots`.
     """
     columns = min(n, columns)
     rows = -(-n // columns)

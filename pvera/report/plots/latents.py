@@ -33,7 +33,7 @@ def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: s
 
     Args:
         values: A row per image, of `tables.out_of_distribution.image_values`.
-        comparisons: Of the same adapters, of one seed.
+        comparisons: The comparisons of the same adapters, of one seed.
         kind: A key of `MEAN_AND_NORM`.
     """
     methods = list(values["method"].unique())
@@ -86,7 +86,7 @@ class PictureRows(NamedTuple):
 
     #: Label of a row -> a picture per column.
     rows: dict[str, np.ndarray]
-    #: Of the labels.
+    #: The colour of the labels.
     colour: str
     #: Options of `Axes.imshow`; without any there is no colour bar.
     scale: dict[str, Any]
@@ -126,7 +126,7 @@ def _latent_rows(method: str, mean: np.ndarray, samples: np.ndarray) -> list[Pic
     the mean have one that is centred at zero.
 
     Args:
-        method: Its key.
+        method: The key of the method.
         mean: (images, height, width).
         samples: (samples, images, height, width); there may be none.
     """

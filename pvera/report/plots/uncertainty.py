@@ -41,8 +41,8 @@ def correct_and_incorrect(
     """Draw violins of correct and incorrect images for each number of samples, on one scale.
 
     Args:
-        images: Of `tables.uncertainty.predictive_sds` or `interval_widths`.
-        comparison: Their `compare_correct`.
+        images: A frame of `tables.uncertainty.predictive_sds` or `interval_widths`.
+        comparison: The `compare_correct` of these images.
         label: What the values are.
         definition: When an image counts as correct.
     """
@@ -125,7 +125,7 @@ def draw_examples(images: Sequence[Example]) -> Figure:
     """Draw the appendix's figure: images with their classes and intervals, the correct ones first.
 
     Args:
-        images: Of `tables.uncertainty.first_seed_examples`.
+        images: The images of `tables.uncertainty.first_seed_examples`.
     """
     figure, axes = panels(len(images), 6, 1.1 * min(6, len(images)), 1.6, 0.4)
     by_correct = sorted(images, key=lambda example: not example.correct)

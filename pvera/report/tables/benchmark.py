@@ -68,7 +68,7 @@ def comparisons(
 
     Args:
         records: The runs.
-        metric: Of mean and standard deviation (%), as in `score_frame`.
+        metric: The score of which mean and standard deviation (%) are, as in `score_frame`.
 
     Returns:
         Columns dataset, category, method, seeds, mean, std, p_value,

@@ -101,8 +101,8 @@ def contrast_frames(
     """Return the differences of contrasts (points) in the shape that `plots.base.forest` draws.
 
     Args:
-        components: Of one setting.
-        keys: Of `CONTRASTS`; those without runs are left out.
+        components: The components of one setting.
+        keys: Keys of `CONTRASTS`; those without runs are left out.
 
     Returns:
         Label -> rows data sets, then `MEAN`; columns mean, low, high and seed<k>.

@@ -136,7 +136,7 @@ def leads_on_learned_tasks(scores: pd.DataFrame, others: Sequence[str]) -> dict[
     """Return PVeRA's leads (points of the reported score) on `learned_tasks`.
 
     Args:
-        scores: As there.
+        scores: Scores as `learned_tasks` takes them.
         others: The other methods.
     """
     return leads(learned_tasks(scores).dropna(axis=1, how="all"), others=others)

@@ -76,7 +76,7 @@ def focus(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
     """Return the mean AUROC over images of each adapter.
 
     Args:
-        analyses: Of experiment focus. x A is that of PVeRA; VeRA's differs in its
+        analyses: The results of experiment focus. x A is that of PVeRA; VeRA's differs in its
             random numbers alone.
 
     Returns:

@@ -37,12 +37,12 @@ RecordsBySwitch = Mapping[str, list[dict]]
 class Metric:
     """A number that a switch may change."""
 
-    #: In captions.
+    #: The name of the number in captions.
     title: str
     unit: str
     #: From a record to its value.
     value: Callable[[dict], float]
-    #: Of its effects.
+    #: The decimals of its effects.
     decimals: int = 2
 
 
@@ -185,7 +185,7 @@ def switches_table(records: RecordsBySwitch) -> Table:
     """Build the table of mean effects of each switch on each metric.
 
     Args:
-        records: Those of one setting of `load`.
+        records: The records of one setting of `load`.
     """
     data = summary(differences(records))
     titles = {name: f"{metric.title} ({metric.unit})" for name, metric in METRICS.items()}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from pvera.errors import InputError
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, score_frame
 from pvera.report.table import Column, Table, pivot_text
@@ -18,7 +19,7 @@ def choices_table(components: Components, own: Mapping[str, list[dict]]) -> Tabl
     """Build the table of what seed 0 chose: learning rates, then hyperparameters of a method's own.
 
     Args:
-        components: Of one setting.
+        components: The components of one setting.
         own: Hyperparameter -> the records of its search.
     """
     searches = [
@@ -49,7 +50,22 @@ def choices_table(components: Components, own: Mapping[str, list[dict]]) -> Tabl
 
 
 def tunings_table(equal: Records, paper: Records) -> Table:
-    """Build the table of averages and ranks of the methods under equal and the paper's tuning."""
+    """Build the table of averages and ranks of the methods under equal and the paper's tuning.
+
+    Args:
+        equal: The runs with equal tuning.
+        paper: The runs with the paper's. Data sets that one of the two lacks do not count.
+
+    Raises:
+        InputError: The two share no data set.
+    """
+    # An average over other data sets would be no comparison.
+    shared = {record["dataset"] for record in equal} & {record["dataset"] for record in paper}
+    if not shared:
+        raise InputError("there is no data set with runs of both tunings")
+    equal = [record for record in equal if record["dataset"] in shared]
+    paper = [record for record in paper if record["dataset"] in shared]
+
     statistics = {}
     for heading, records in (("Equal tuning", equal), ("The paper's tuning", paper)):
         accuracies = 100 * score_frame(records)

@@ -101,7 +101,7 @@ def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
     """Compare the values of correct and incorrect images, with `SHOWN_COUNTS`.
 
     Args:
-        images: Of `predictive_sds` or `interval_widths`.
+        images: A frame of `predictive_sds` or `interval_widths`.
 
     Returns:
         A row per number of samples and group, all data sets or one: right
