@@ -184,6 +184,11 @@ def test_equal_and_the_papers_tuning_rank_by_average(root):
     assert data["Equal tuning Rank"].tolist() == [5, 4, 3, 2, 1]
     assert data["The paper's tuning Rank"].tolist() == [1, 2, 3, 4, 5]
 
+    # A data set of one tuning alone does not count.
+    more = [run | {"dataset": "dmlab"} for run in reverse]
+    again = tuning.tunings_table([*runs, *more], reverse).data.set_index("method")
+    pd.testing.assert_frame_equal(again, data)
+
 
 def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
     names = pd.Index(["eurosat", "dsprites_loc", "dsprites_ori", "cifar"], name="dataset")

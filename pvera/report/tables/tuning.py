@@ -55,17 +55,8 @@ def tunings_table(equal: Records, paper: Records) -> Table:
     Args:
         equal: The runs with equal tuning.
         paper: The runs with the paper's. Data sets that one of the two lacks do not count.
-
-    Raises:
-        InputError: The two share no data set.
     """
-    # An average over other data sets would be no comparison.
-    shared = {record["dataset"] for record in equal} & {record["dataset"] for record in paper}
-    if not shared:
-        raise InputError("there is no data set with runs of both tunings")
-    equal = [record for record in equal if record["dataset"] in shared]
-    paper = [record for record in paper if record["dataset"] in shared]
-
+    equal, paper = _on_shared_datasets(equal, paper)
     statistics = {}
     for heading, records in (("Equal tuning", equal), ("The paper's tuning", paper)):
         accuracies = 100 * score_frame(records)
@@ -90,3 +81,15 @@ def tunings_table(equal: Records, paper: Records) -> Table:
     data = data.rename_axis("method").reset_index()
     source = f"{caption_source(equal)} The paper's tuning: {caption_source(paper)}"
     return Table("paper_tuning", caption, panel, columns, data, source, notes=notes)
+
+
+def _on_shared_datasets(equal: Records, paper: Records) -> tuple[Records, Records]:
+    """Return the runs on data sets that both have; InputError where they share none."""
+    # An average over other data sets would be no comparison.
+    shared = {record["dataset"] for record in equal} & {record["dataset"] for record in paper}
+    if not shared:
+        raise InputError("there is no data set with runs of both tunings")
+    return (
+        [record for record in equal if record["dataset"] in shared],
+        [record for record in paper if record["dataset"] in shared],
+    )
