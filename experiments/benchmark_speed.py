@@ -21,7 +21,7 @@ import copy
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -52,8 +52,7 @@ from pvera import (
 from pvera.adapters import Method
 from pvera.errors import import_extra, run_script
 from pvera.features import input_shape, pooled
-from pvera.files import require_writable
-from pvera.report.table import update_csv
+from pvera.files import require_writable, write_atomically
 from pvera.study import optimization, prediction
 from pvera.study.jobs import environment
 from pvera.study.profiles import PRECISIONS
@@ -118,6 +117,24 @@ def main() -> None:
                 row = {column: machine[column] for column in MACHINE} | name | measured
                 update_csv(path, pd.DataFrame([row], columns=COLUMNS), NAME, float_format="%.6g")
     print(pd.read_csv(path)[[*NAME, "ratio", "low", "high"]].to_string(index=False))
+
+
+def update_csv(file: Path, rows: pd.DataFrame, key: Sequence[str], **options: Any) -> pd.DataFrame:
+    """Write rows to a CSV file instead of those with the same `key`; others stay.
+
+    Args:
+        file: The CSV file, which need not exist.
+        rows: The new rows.
+        key: The columns that identify a row.
+        options: Of `pandas.DataFrame.to_csv`.
+
+    Returns:
+        All rows of the file.
+    """
+    if file.exists():
+        rows = pd.concat([pd.read_csv(file), rows]).drop_duplicates(key, keep="last")
+    write_atomically(file, rows.to_csv(index=False, **options))
+    return rows
 
 
 @dataclass(frozen=True)

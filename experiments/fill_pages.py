@@ -22,8 +22,9 @@ from pvera.files import write_atomically
 from pvera.report import audit, claims
 from pvera.report.contrasts import CONTRASTS, Contrast
 from pvera.report.settings import read_profiles, read_report
-from pvera.report.table import NOTHING, fixed, markdown_table, title
+from pvera.report.table import markdown_table
 from pvera.report.tables.components import MEAN, component_titles, method_of
+from pvera.report.text import NOTHING, fixed, title
 from pvera.report.verdicts import CONTRADICTED, SUPPORTED
 from pvera.study.profiles import Profile
 
@@ -38,7 +39,7 @@ POINTS = "Points of accuracy"
 
 #: The contrasts whose claims are judged, and those of the front page.
 JUDGED = [contrast for contrast in CONTRASTS.values() if contrast.claim]
-MAIN = JUDGED[:3]
+MAIN = [CONTRASTS[key] for key in ("pvera", "noise", "latent_dropout")]
 
 
 def main() -> None:
@@ -50,10 +51,10 @@ def main() -> None:
 
 def filled(page: str) -> str:
     """Return the page with each marked table made from the results."""
-    return MARK.sub(lambda mark: f"{mark[1]}\n{table(mark[2])}\n\n{mark[3]}", page)
+    return MARK.sub(lambda match: f"{match[1]}\n{content_of(match[2])}\n\n{match[3]}", page)
 
 
-def table(name: str) -> str:
+def content_of(name: str) -> str:
     """Return the text between the marks of `name`; results that are missing are named."""
     try:
         text = VIEWS[name]() if name in VIEWS else (ROOT / name).read_text()
@@ -96,12 +97,15 @@ def printed(name: str) -> dict[str, dict[str, str]]:
     return {label: dict(zip(header, cells, strict=True)) for label, *cells in rows}
 
 
-def contains(row: pd.Series, interval: str, tie: float) -> bool:
-    """Return whether an interval, the columns <interval>low and <interval>high, contains a tie."""
-    return bool(row[f"{interval}low"] <= tie <= row[f"{interval}high"])
+def contains(row: pd.Series, interval: str, tied_value: float) -> bool:
+    """Return whether the interval from <interval>low to <interval>high contains the value of a tie.
+
+    It is zero for a difference and one for a ratio.
+    """
+    return bool(row[f"{interval}low"] <= tied_value <= row[f"{interval}high"])
 
 
-def is_level(profile: Profile, component: str) -> bool:
+def is_tie(profile: Profile, component: str) -> bool:
     """Return whether the interval over seeds of PVeRA minus a component contains zero."""
     rows = numbers(f"differences_{profile.name}")
     label = f"PVeRA − {component_titles(profile)[component]}"
@@ -111,11 +115,11 @@ def is_level(profile: Profile, component: str) -> bool:
 # Writing tables
 
 
-def marked(text: str, is_best: bool = False, level: bool = False) -> str:
-    """Return a cell, bold where it is the best, with ≈ where it is level with PVeRA's."""
+def marked(text: str, is_best: bool = False, tie: bool = False) -> str:
+    """Return a cell, bold where it is the best, with ≈ where it is a tie with PVeRA's."""
     if is_best:
         text = f"**{text}**"
-    return f"{text} ≈" if level else text
+    return f"{text} ≈" if tie else text
 
 
 def by_profile(corner: str, rows: dict[str, T], cell: Callable[[Profile, T], str]) -> str:
@@ -152,7 +156,7 @@ def methods() -> str:
             text = NOT_RUN
             if name in means:
                 text = fixed(means[name], 1)
-                text = marked(text, means[name] == means.max(), is_level(profile, name))
+                text = marked(text, means[name] == means.max(), is_tie(profile, name))
             row.append(text)
         rows.append(row)
     return markdown_table(header, rows, "l" + "c" * (len(header) - 1))
@@ -200,7 +204,7 @@ def effect_text(effect: str, verdicts: str) -> str:
 def lead(profile: Profile, method: str) -> str:
     """Return PVeRA minus another method with its interval over seeds."""
     row = printed(f"differences_{profile.name}").get(f"PVeRA − {title(method)}")
-    return marked(row[MEAN], level=is_level(profile, method)) if row else NOT_RUN
+    return marked(row[MEAN], tie=is_tie(profile, method)) if row else NOT_RUN
 
 
 def calibration_error(profile: Profile, method: str) -> str:
@@ -209,25 +213,25 @@ def calibration_error(profile: Profile, method: str) -> str:
     if method not in rows.index:
         return NOT_RUN
     row = rows.loc[method]
-    is_tie = method != "pvera" and contains(row, "ace_ratio_", 1)
+    tie = method != "pvera" and contains(row, "ace_ratio_", 1)
     is_best = row["ace_mean"] == rows["ace_mean"].min()
-    return marked(fixed(100 * row["ace_mean"], 1), is_best, is_tie)
+    return marked(fixed(100 * row["ace_mean"], 1), is_best, tie)
 
 
 def official() -> str:
     """Return PVeRA − VeRA under both protocols."""
     (claim,) = claims.TOPICS["protocol"].claims
     header = ["PVeRA − VeRA, points"]
-    corrected = ["Corrected protocol, equal tuning"]
-    official = ["Official protocol, the paper's tuning"]
+    corrected_row = ["Corrected protocol, equal tuning"]
+    official_row = ["Official protocol, the paper's tuning"]
     for profile in compared_profiles():
         if not (TABLES / f"claims_protocol_{profile.name}.md").exists():
             continue
         header.append(heading(profile))
-        corrected.append(difference(profile, CONTRASTS["pvera"]).strip("*"))
+        corrected_row.append(difference(profile, CONTRASTS["pvera"]).strip("*"))
         cells = printed(f"claims_protocol_{profile.name}")[claim.text]
-        official.append(effect_text(cells["Effect"], cells["Fixed tasks"]))
-    return markdown_table(header, [corrected, official], "l" + "c" * (len(header) - 1))
+        official_row.append(effect_text(cells["Effect"], cells["Fixed tasks"]))
+    return markdown_table(header, [corrected_row, official_row], "l" + "c" * (len(header) - 1))
 
 
 def contradictions() -> str:

@@ -80,7 +80,7 @@ def write_notebook(executed: Path, folder: Path, code: bool = False) -> None:
 
     Args:
         executed: The notebook.
-        folder: Of the page.
+        folder: The folder of the page.
         code: Show code cells too.
     """
     name = executed.stem

@@ -10,7 +10,10 @@ How to add to it, each in one place and one cell of a notebook:
 - An **analysis** of adapters: the study makes it (docs/extending.md); here it is a table, whose
   results the cell reads by `page.read("my_analysis", load=load_analyses)`.
 
-From below: `scores` and `table` (frames of numbers, and how they are written), `settings` (result
-files by profile and backbone), `statistics`, `verdicts` and `contrasts`, `tables`, `plots`, and
-`notebook`, which the notebooks in analysis/ use.
+A *component* is what tables of differences compare: a method, or a variant of VeRA or PVeRA that a
+profile names, such as "no_kl".
+
+From below: `text`, `scores` and `table` (frames of numbers, and how they are written), `settings`
+(result files by profile and backbone), `statistics`, `verdicts` and `contrasts`, `tables`, `plots`,
+and `notebook`, which the notebooks in analysis/ use.
 """

@@ -20,10 +20,11 @@ from pvera import backbones, cost
 from pvera.adapters import PVeRA, VeRA
 from pvera.data.glue import GLUE
 from pvera.data.tasks import CATEGORIES, TASKS
-from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
+from pvera.report.published import DETAILED_TABLES, PAPER_BACKBONES, SEEDS, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
-from pvera.report.table import escape, listed, markdown_table, title
+from pvera.report.table import markdown_table
 from pvera.report.tables.benchmark import averages
+from pvera.report.text import escape, listed, title
 
 #: Half a unit of the last printed digit of an accuracy.
 HALF = 0.05
@@ -37,8 +38,10 @@ CONTRADICTS = "does not follow"
 UNCHECKED = "not checkable"
 VERDICTS = (FOLLOWS, ROUNDING, OPEN, CONTRADICTS, UNCHECKED)
 
-#: Backbone -> its detailed table.
-DETAILED = {backbone: f"{TABLES[backbone]} ({name})" for backbone, name in BACKBONES.items()}
+#: Backbone -> its detailed table and its title: "Table 6 (ViT-B/14)".
+DETAILED_TITLES = {
+    backbone: f"{DETAILED_TABLES[backbone]} ({name})" for backbone, name in PAPER_BACKBONES.items()
+}
 
 
 class Finding(NamedTuple):
@@ -48,7 +51,7 @@ class Finding(NamedTuple):
     place: str
     #: The thing.
     printed: str
-    #: Its value according to other printed numbers.
+    #: The value of the thing according to other printed numbers.
     recomputed: str
     #: One of `VERDICTS`.
     verdict: str
@@ -57,7 +60,7 @@ class Finding(NamedTuple):
 Findings = Iterator[Finding]
 
 
-def near(printed: float, value: float, half: float, slack: float) -> str:
+def judge_number(printed: float, value: float, half: float, slack: float) -> str:
     """Return the verdict on a printed number.
 
     Args:
@@ -72,7 +75,7 @@ def near(printed: float, value: float, half: float, slack: float) -> str:
     return ROUNDING if distance <= half + slack else CONTRADICTS
 
 
-def above(difference: float, slack: float) -> str:
+def judge_lead(difference: float, slack: float) -> str:
     """Return the verdict on a difference that the paper calls positive.
 
     Args:
@@ -84,17 +87,17 @@ def above(difference: float, slack: float) -> str:
     return ROUNDING if difference > -slack - EPSILON else CONTRADICTS
 
 
-def agree(same: bool, verdict: str = FOLLOWS) -> str:
+def judge_agreement(same: bool, verdict: str = FOLLOWS) -> str:
     """Return `verdict` on two things that agree."""
     return verdict if same else CONTRADICTS
 
 
-def exact(place: str, printed: object, recomputed: object) -> Finding:
+def equality_finding(place: str, printed: object, recomputed: object) -> Finding:
     """Return the finding on two things that must be equal."""
-    return Finding(place, str(printed), str(recomputed), agree(printed == recomputed))
+    return Finding(place, str(printed), str(recomputed), judge_agreement(printed == recomputed))
 
 
-def cell(table: str, row: Any) -> str:
+def place_of(table: str, row: Any) -> str:
     """Return the name of the cell of a row with a method and a data set."""
     return f"{table}, {title(row.method)} on {title(row.dataset)}"
 
@@ -107,26 +110,28 @@ def check_cells(paper: Published) -> Findings:
     detailed = paper.detailed[paper.detailed["backbone"] == "dinov2_b"]
     pairs = paper.main.merge(detailed, on=["method", "dataset"], suffixes=("", "_detailed"))
     for row in pairs.itertuples():
-        verdict = near(row.accuracy, row.accuracy_detailed, 0, 2 * HALF)
+        verdict = judge_number(row.accuracy, row.accuracy_detailed, 0, 2 * HALF)
         if verdict == ROUNDING:
             # It contradicts where no count of correct answers prints as both.
             images = SEEDS * TASKS[row.dataset].test_images
             least, most = plausible_counts(row.accuracy, images)
             least_detailed, most_detailed = plausible_counts(row.accuracy_detailed, images)
             overlap = max(least, least_detailed) <= min(most, most_detailed)
-            verdict = agree(overlap, ROUNDING)
+            verdict = judge_agreement(overlap, ROUNDING)
         recomputed = f"{row.accuracy_detailed:.1f} in Table 6"
-        yield Finding(cell("Table 1", row), f"{row.accuracy:.1f}", recomputed, verdict)
+        yield Finding(place_of("Table 1", row), f"{row.accuracy:.1f}", recomputed, verdict)
 
 
-def means(paper: Published) -> pd.DataFrame:
+def detailed_averages(paper: Published) -> pd.DataFrame:
     """Return the averages of the detailed tables.
 
     Returns:
         Rows (backbone, method); columns "average" and each category.
     """
     category = {name: task.category for name, task in TASKS.items()}
-    tables = {backbone: averages(paper.accuracies(backbone), category) for backbone in BACKBONES}
+    tables = {
+        backbone: averages(paper.accuracies(backbone), category) for backbone in PAPER_BACKBONES
+    }
     return pd.concat(tables, names=["backbone", "method"]).dropna()
 
 
@@ -135,16 +140,16 @@ def check_averages(paper: Published) -> Findings:
 
     Those of the main table follow from its cells, those of the text from the detailed tables.
     """
-    detailed = means(paper)["average"]
+    detailed = detailed_averages(paper)["average"]
     main = paper.accuracies().mean(axis=1)
     for row in paper.averages.itertuples():
         other = detailed[row.backbone, row.method]
         value = other if row.source == "text" else main[row.method]
         recomputed = f"{value:.2f}"
         if recomputed != f"{other:.2f}":
-            recomputed += f" ({other:.2f} from {TABLES[row.backbone]})"
-        place = f"{row.source}, average of {title(row.method)}, {BACKBONES[row.backbone]}"
-        verdict = near(row.average, value, HALF, HALF)
+            recomputed += f" ({other:.2f} from {DETAILED_TABLES[row.backbone]})"
+        place = f"{row.source}, average of {title(row.method)}, {PAPER_BACKBONES[row.backbone]}"
+        verdict = judge_number(row.average, value, HALF, HALF)
         yield Finding(place, f"{row.average:.1f}", recomputed, verdict)
 
 
@@ -162,51 +167,53 @@ def check_order(paper: Published) -> Findings:
 
 def leads(paper: Published) -> dict[str, float]:
     """Return how far PVeRA's average lies above the best other one, by backbone."""
-    average = means(paper)["average"]
+    average = detailed_averages(paper)["average"]
     return {
         backbone: average[backbone, "pvera"] - average[backbone].drop("pvera").max()
-        for backbone in BACKBONES
+        for backbone in PAPER_BACKBONES
     }
 
 
 def check_highest(paper: Published) -> Findings:
     """Yield whether PVeRA has the highest average on each backbone."""
-    average = means(paper)["average"]
+    average = detailed_averages(paper)["average"]
     for backbone, lead in leads(paper).items():
         others = average[backbone].drop("pvera")
         recomputed = (
             f"PVeRA {average[backbone, 'pvera']:.2f}, "
             f"best other {title(others.idxmax())} {others.max():.2f}"
         )
-        place = f"text, highest average, {BACKBONES[backbone]}"
-        yield Finding(place, "PVeRA", recomputed, above(lead, 2 * HALF))
+        place = f"text, highest average, {PAPER_BACKBONES[backbone]}"
+        yield Finding(place, "PVeRA", recomputed, judge_lead(lead, 2 * HALF))
 
 
 def check_second(paper: Published) -> Findings:
     """Yield whether the methods that the text calls second best are."""
-    average = means(paper)["average"]
+    average = detailed_averages(paper)["average"]
     for quote, backbone in (("second_s", "dinov2_s"), ("second_l", "dinov2_l")):
         quoted = paper.quote(quote)
         others = average[backbone].drop("pvera")
         named = [key for key in others.index if title(key) in quoted.split(" and ")]
         behind = others.max() - others
         tied_as_printed = set(behind.index[behind <= HALF + EPSILON])
-        verdict = above(-behind[named].max(), 2 * HALF)
+        verdict = judge_lead(-behind[named].max(), 2 * HALF)
         if tied_as_printed == set(named):
             verdict = FOLLOWS
         recomputed = listed(others.nlargest(3), "{:.2f}")
-        yield Finding(f"text, second best, {BACKBONES[backbone]}", quoted, recomputed, verdict)
+        yield Finding(
+            f"text, second best, {PAPER_BACKBONES[backbone]}", quoted, recomputed, verdict
+        )
 
 
 def check_leads(paper: Published) -> Findings:
     """Yield whether PVeRA's lead is the largest on ViT-S and the smallest on ViT-L."""
     lead = leads(paper)
-    recomputed = ", ".join(f"{BACKBONES[key]} {value:.2f}" for key, value in lead.items())
+    recomputed = ", ".join(f"{PAPER_BACKBONES[key]} {value:.2f}" for key, value in lead.items())
     for quote, backbone, sign in (("gap_s", "dinov2_s", 1), ("gap_l", "dinov2_l", -1)):
         others = [value for key, value in lead.items() if key != backbone]
         least = min(sign * (lead[backbone] - other) for other in others)
-        place = f"text, lead of PVeRA, {BACKBONES[backbone]}"
-        yield Finding(place, paper.quote(quote), recomputed, above(least, 4 * HALF))
+        place = f"text, lead of PVeRA, {PAPER_BACKBONES[backbone]}"
+        yield Finding(place, paper.quote(quote), recomputed, judge_lead(least, 4 * HALF))
 
 
 def check_linear(paper: Published) -> Findings:
@@ -219,13 +226,13 @@ def check_linear(paper: Published) -> Findings:
         f"above Bottleneck on {bottleneck}, above AdaptFormer on {adaptformer} "
         f"of {natural.shape[1]} data sets"
     )
-    verdict = agree(bottleneck > 0 and adaptformer > 0)
+    verdict = judge_agreement(bottleneck > 0 and adaptformer > 0)
     place = "text, linear probing on natural images"
     yield Finding(place, paper.quote("linear_natural"), recomputed, verdict)
 
-    lowest = means(paper).loc["dinov2_b"][list(CATEGORIES[1:])].idxmin()
+    lowest = detailed_averages(paper).loc["dinov2_b"][list(CATEGORIES[1:])].idxmin()
     each = ", ".join(f"{title(method)} ({category})" for category, method in lowest.items())
-    verdict = agree(set(lowest) == {"linear"})
+    verdict = judge_agreement(set(lowest) == {"linear"})
     place = "text, linear probing under a larger shift"
     yield Finding(place, paper.quote("linear_shift"), f"lowest average: {each}", verdict)
 
@@ -235,7 +242,7 @@ def check_wins(paper: Published) -> Finding:
     ranks = paper.accuracies().rank(ascending=False, method="min")
     wins = ranks.eq(1).sum(axis=1).sort_values(ascending=False, kind="stable")
     quoted = paper.quote("best_of_dora")
-    verdict = agree(int(quoted) == wins["dora"])
+    verdict = judge_agreement(int(quoted) == wins["dora"])
     return Finding("text, data sets on which DoRA is best", quoted, listed(wins, "{}"), verdict)
 
 
@@ -281,7 +288,7 @@ def stars(paper: Published) -> pd.DataFrame:
 
 def _with_answers(paper: Published) -> pd.DataFrame:
     """Return the accuracies of both kinds of tables, with their answers n."""
-    detailed = paper.detailed.assign(table=paper.detailed["backbone"].map(DETAILED))
+    detailed = paper.detailed.assign(table=paper.detailed["backbone"].map(DETAILED_TITLES))
     language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
     rows = pd.concat([detailed, language.assign(table="Table 5")], ignore_index=True)
 
@@ -295,7 +302,7 @@ def check_stars(paper: Published) -> Findings:
     """Yield the findings on the stars of the detailed tables and of the language table."""
     expected = {None: "star or none", True: "star", False: "no star"}
     for row in stars(paper).itertuples():
-        place = cell(row.table, row)
+        place = place_of(row.table, row)
         printed = f"{row.accuracy:.1f}{'*' if row.star else ''} (PVeRA {row.reference:.1f})"
         if np.isnan(row.n):
             yield Finding(place, printed, "–", UNCHECKED)
@@ -304,12 +311,12 @@ def check_stars(paper: Published) -> Findings:
         # Below 1e-99 digits depend on the platform.
         texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in (row.low, row.high)]
         recomputed = f"{expected[row.earned]}: p {' to '.join(dict.fromkeys(texts))}"
-        verdict = OPEN if row.earned is None else agree(row.earned == row.star)
+        verdict = OPEN if row.earned is None else judge_agreement(row.earned == row.star)
         yield Finding(place, printed, recomputed, verdict)
 
     tables = (paper.detailed, paper.language)
     of_pvera = sum(table.loc[table["method"] == "pvera", "star"].sum() for table in tables)
-    yield exact("stars of PVeRA itself", of_pvera, 0)
+    yield equality_finding("stars of PVeRA itself", of_pvera, 0)
 
 
 def check_spreads(paper: Published) -> Findings:
@@ -319,9 +326,9 @@ def check_spreads(paper: Published) -> Findings:
         # The largest spread has as many values at 100 as the total allows, and the rest in one.
         extremes = [min(100, max(0, total - 100 * seed)) for seed in range(SEEDS)]
         largest = float(np.std(extremes, ddof=1))
-        verdict = agree(row.std <= largest + 2 * HALF)
+        verdict = judge_agreement(row.std <= largest + 2 * HALF)
         printed = f"{row.accuracy:.1f} ± {row.std:.1f}"
-        place = cell(DETAILED[row.backbone], row)
+        place = place_of(DETAILED_TITLES[row.backbone], row)
         yield Finding(place, printed, f"at most {largest:.1f}", verdict)
 
 
@@ -340,14 +347,14 @@ def check_grid(paper: Published) -> Findings:
         if counts is not None:
             recomputed = ", ".join(f"{count}/{total}" for count in counts)
         printed = ", ".join(f"{percent} %" for percent in rows["percent"])
-        verdict = agree(counts is not None)
+        verdict = judge_agreement(counts is not None)
         yield Finding(f"Table 4, {title(method)}", printed, recomputed, verdict)
 
     for method, quote in (("lora", "lora_rank"), ("vera", "vera_learning_rate")):
         rows = paper.grid[paper.grid["method"] == method]
         most = rows.loc[rows["percent"].idxmax(), "value"]
         place = f"text, most chosen value of {title(method)}"
-        yield exact(place, paper.quote(quote), f"{most:g}")
+        yield equality_finding(place, paper.quote(quote), f"{most:g}")
 
 
 def _counts(percents: pd.Series, total: int) -> tuple[int, ...] | None:
@@ -384,15 +391,15 @@ def check_sizes(paper: Published) -> Findings:
     vit = backbones.shapes("dinov2_b")
     for row in paper.rank.itertuples():
         counted = cost.trained_parameters(vit, PVeRA(rank=row.rank))
-        yield exact(f"Table 2, r = {row.rank}", row.parameters, counted)
+        yield equality_finding(f"Table 2, r = {row.rank}", row.parameters, counted)
     for row in paper.position.itertuples():
         counted = cost.trained_parameters(vit, PVeRA(targets=row.targets))
-        yield exact(f"Table 3, {row.targets.upper()}", row.parameters, counted)
+        yield equality_finding(f"Table 3, {row.targets.upper()}", row.parameters, counted)
 
     times = adapter_sizes(paper)["times"].drop(["pvera", "linear"])
     recomputed = f"times PVeRA's: {listed(times, '{:.1f}')}"
     # "Orders of magnitude", in the plural, count from 10^1.5.
-    verdict = agree((np.log10(times) >= 1.5).mean() > 1 / 2)
+    verdict = judge_agreement((np.log10(times) >= 1.5).mean() > 1 / 2)
     place = "text, PVeRA against most other adapters"
     yield Finding(place, paper.quote("size"), recomputed, verdict)
 
@@ -406,7 +413,7 @@ def check_costs(paper: Published) -> Findings:
         base = counted.backbone_multiply_adds
         percent = 100 * ((counted.sampled or counted.inference) - base) / base
         recomputed = f"{percent:.2f} % of {base / cost.GIGA:.2f} G multiply-adds"
-        verdict = near(printed, percent, HALF, 0)
+        verdict = judge_number(printed, percent, HALF, 0)
         yield Finding(f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, verdict)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pvera.report.scores import reached_max_epochs, record_of
-from pvera.report.table import title
+from pvera.report.text import title
 
 #: More data sets than these are counted, not named.
 LISTED = 6

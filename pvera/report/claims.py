@@ -9,14 +9,15 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.report import analyses, contrasts
+from pvera.report import analysis_results, contrasts
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
-from pvera.report.table import NOTHING, Table, interval
+from pvera.report.table import Table
 from pvera.report.tables import ablations, components, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as samples
 from pvera.report.tables.components import Components
+from pvera.report.text import NOTHING, interval
 from pvera.report.verdicts import PAIRED, RULE, Claim, Judgement, Measure, judge
 
 #: What claims compare, by setting.
@@ -38,7 +39,7 @@ def load_position(files: ResultFiles) -> Results:
 
 def load_samples(files: ResultFiles) -> Results:
     """Return the samples of adapters, with the predictions of one pass."""
-    return files.read("uncertainty", analyses.load_uncertainty)
+    return files.read("uncertainty", analysis_results.load_uncertainty)
 
 
 def load_out_of_distribution(files: ResultFiles) -> Results:
@@ -49,7 +50,7 @@ def load_out_of_distribution(files: ResultFiles) -> Results:
 
 def load_focus(files: ResultFiles) -> Results:
     """Return how well latents find the object in an image."""
-    return files.read("focus", analyses.load_analyses)
+    return files.read("focus", analysis_results.load_analyses)
 
 
 def load_text(files: ResultFiles) -> Results:
@@ -251,7 +252,7 @@ TOPICS = {
 SCOPES = {"seeds": "Fixed tasks", "tasks": "Random tasks"}
 
 
-def tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
+def claim_tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
     """Judge the claims of a notebook; return a table for each setting with results."""
     topic = TOPICS[notebook]
     built = {}

@@ -1,7 +1,7 @@
 """Contrasts: the scores of one component minus those of another, paired by data set and seed.
 
-A component is a method, or a variant of VeRA or PVeRA that the profile names. Scores are a frame
-with rows (category, dataset, seed) and a column per component.
+`pvera.report` says what a component is. Scores are a frame with rows (category, dataset, seed) and
+a column per component.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from pvera.report.table import title
+from pvera.report.text import title
 from pvera.report.verdicts import Untestable
 
 
@@ -22,7 +22,7 @@ class Contrast:
     first: str
     #: Key of the one that is subtracted.
     second: str
-    #: In figures and on pages.
+    #: The words for it in figures and on pages.
     label: str
     #: The claim that it lies above zero, where that is judged.
     claim: str = ""

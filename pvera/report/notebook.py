@@ -12,8 +12,9 @@ from IPython import display
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
-from pvera.report import claims, plots
+from pvera.report import claims
 from pvera.report.captions import caption_source
+from pvera.report.plots import base
 from pvera.report.published import Published, load
 from pvera.report.settings import ResultFiles, Setting, read_profiles, read_report
 from pvera.report.table import Table
@@ -29,13 +30,13 @@ class Page:
     #: The result files.
     files: ResultFiles
     #: Names of the profiles that have a column on the page of claims.
-    claimed: list[str]
+    claim_profiles: list[str]
     #: Folder of the paper's printed numbers.
     published: Path
     #: Folder of the tables.
-    tables: Path
+    table_folder: Path
     #: Folder of the figures.
-    figures: Path
+    figure_folder: Path
 
     @classmethod
     def here(cls) -> "Page":
@@ -44,16 +45,21 @@ class Page:
         Folders lie in the nearest folder above the notebook that holds pyproject.toml. Sets
         matplotlib's defaults.
         """
-        matplotlib.rcParams.update(plots.DEFAULTS)
+        matplotlib.rcParams.update(base.DEFAULTS)
         folders = [Path.cwd(), *Path.cwd().parents]
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
-        results, figures = root / "results", root / "figures"
+        results = root / "results"
 
         name = os.environ.get("PVERA_PROFILE", "")
         report = {"profiles": [name], "claims": [name]} if name else read_report(root)
         files = ResultFiles(results, read_profiles(root, report["profiles"]))
-        tables = results / name / "tables"
-        return cls(files, report["claims"], results / "published", tables, figures / name)
+        return cls(
+            files,
+            report["claims"],
+            published=results / "published",
+            table_folder=results / name / "tables",
+            figure_folder=root / "figures" / name,
+        )
 
     @cached_property
     def paper(self) -> Published:
@@ -74,11 +80,11 @@ class Page:
         command = f"python experiments/{script}.py --profile {profile} {options}".strip()
         self.say(f"No results yet: `{command}` makes them, if the profile lists them.")
 
-    def introduce(self, parts: Mapping[Setting, Any], script: str = "train") -> None:
+    def introduce(self, by_setting: Mapping[Setting, Any], script: str = "train") -> None:
         """Describe the runs of each setting; without any, name the script that makes them."""
-        for setting, results in parts.items():
+        for setting, results in by_setting.items():
             self.say(f"*{setting.title}.* {caption_source(results)}")
-        if not parts:
+        if not by_setting:
             self.missing(script)
 
     def show(self, table: Table, setting: Setting | None = None, source: bool = False) -> None:
@@ -86,18 +92,18 @@ class Page:
 
         Args:
             table: The table.
-            setting: Its title begins the caption, and its suffix ends the name of the files.
+            setting: The setting, whose title begins the caption and whose suffix ends file names.
             source: Show the runs behind the table too.
         """
         if setting:
             caption = f"{setting.title}: {table.caption}"
             table = replace(table, name=setting.named(table.name), caption=caption)
-        table.write(self.tables)
+        table.write(self.table_folder)
         self.say(table.markdown(source))
 
-    def show_each(self, parts: Mapping[Setting, Any], build: Callable[[Any], Table]) -> None:
+    def show_each(self, by_setting: Mapping[Setting, Any], build: Callable[[Any], Table]) -> None:
         """Build a table of the results of each setting and show it."""
-        for setting, results in parts.items():
+        for setting, results in by_setting.items():
             self.show(build(results), setting)
 
     def draw(
@@ -107,9 +113,9 @@ class Page:
 
         Args:
             figure: The figure.
-            name: Of the files.
-            setting: Its title stands above the figure's legend, or above the figure.
-            width: In pixels.
+            name: The name of the files.
+            setting: The setting, whose title stands above the legend, or else above the figure.
+            width: The width in pixels.
         """
         if setting:
             name = setting.named(name)
@@ -117,21 +123,21 @@ class Page:
                 figure.legends[0].set_title(setting.title, FontProperties(size=8))
             else:
                 figure.suptitle(setting.title, fontsize=8)
-        path, *_ = plots.save(figure, self.figures, name)
+        path, *_ = base.save(figure, self.figure_folder, name)
         display.display(display.Image(path, width=width))
 
     def draw_each(
         self,
-        parts: Mapping[Setting, Any],
+        by_setting: Mapping[Setting, Any],
         build: Callable[[Any], Figure],
         name: str,
         **options: Any,
     ) -> None:
         """Build a figure of the results of each setting and show it; options: of `draw`."""
-        for setting, results in parts.items():
+        for setting, results in by_setting.items():
             self.draw(build(results), name, setting, **options)
 
     def show_claims(self, notebook: str) -> None:
         """Show the judged claims of a notebook, a table per setting."""
-        for setting, table in claims.tables(self.files, notebook).items():
+        for setting, table in claims.claim_tables(self.files, notebook).items():
             self.show(table, setting)

@@ -20,9 +20,10 @@ TEXT = dict.fromkeys(
 )
 #: The data sets of VTAB-1k, in the paper's order.
 DATASETS = [name for name, task in TASKS.items() if task.suite == "vtab"]
-BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "ViT-L/14"}
+#: The backbones of the paper.
+PAPER_BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "ViT-L/14"}
 #: Backbone -> its detailed table.
-TABLES = {"dinov2_b": "Table 6", "dinov2_s": "Table 7", "dinov2_l": "Table 8"}
+DETAILED_TABLES = {"dinov2_b": "Table 6", "dinov2_s": "Table 7", "dinov2_l": "Table 8"}
 #: Seeds behind each accuracy of the detailed tables.
 SEEDS = 3
 
@@ -56,7 +57,7 @@ class Published:
         """Return a detailed table, or the main table.
 
         Args:
-            backbone: That of a detailed table; without one, the main table.
+            backbone: The backbone of a detailed table; without one, the main table is meant.
             column: The column with the values.
 
         Returns:

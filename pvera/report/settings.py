@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pvera.report.scores import by_backbone
-from pvera.report.table import title
+from pvera.report.text import title
 from pvera.study import results
 from pvera.study.checked import load_yaml
 from pvera.study.profiles import Profile
@@ -23,9 +23,9 @@ class Setting:
     profile: str
     #: Key of the backbone, such as "dinov2_b".
     backbone: str
-    #: In captions and figures.
+    #: The words for it in captions and figures.
     title: str
-    #: Of file names; empty in a report of one setting.
+    #: The end of file names; empty in a report of one setting.
     suffix: str
 
     def named(self, name: str) -> str:

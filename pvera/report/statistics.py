@@ -47,15 +47,15 @@ class Interval(NamedTuple):
     bounds_of_smallest: tuple[float, float]
 
 
-class SmallestEffect(NamedTuple):
-    """The smallest of several mean paired differences.
+class Effect(NamedTuple):
+    """One of several mean paired differences, most often the smallest.
 
     Differences form an array (units, seeds); most often a unit is a data set.
     """
 
-    #: The comparison with the smallest mean.
+    #: The comparison.
     name: str
-    #: Its mean over units, after averaging each unit over its seeds.
+    #: The mean of its differences over units, after averaging each unit over its seeds.
     mean: float
     #: Interval for a random sample of units.
     over_units: Interval
@@ -73,23 +73,32 @@ class SmallestEffect(NamedTuple):
 HalfWidth = Callable[[np.ndarray, float], float]
 
 
-def smallest_effect(comparisons: Mapping[str, np.ndarray], name: str = "") -> SmallestEffect:
-    """Return the smallest mean of several comparisons; all are positive where it is.
+def smallest_effect(comparisons: Mapping[str, np.ndarray]) -> Effect:
+    """Return the `effect_of` the comparison with the smallest mean; all are positive where it is.
+
+    Args:
+        comparisons: As in `effect_of`.
+    """
+    means = _means(_without_empty_units(comparisons))
+    return effect_of(comparisons, min(means, key=means.__getitem__))
+
+
+def effect_of(comparisons: Mapping[str, np.ndarray], name: str) -> Effect:
+    """Return the mean of the comparison `name`, with its intervals among all comparisons.
 
     Args:
         comparisons: Name -> differences (units, seeds), NaN where one of a pair is missing. A unit
             without any pair does not count.
-        name: The comparison whose mean and intervals these are, instead of the smallest.
+        name: The comparison.
 
     Returns:
         The effect; bounds are NaN where a comparison has fewer than two units, or seeds.
     """
-    complete = {name: d[~np.isnan(d).all(axis=1)] for name, d in comparisons.items()}
-    means = {name: float(np.nanmean(d, axis=1).mean()) for name, d in complete.items()}
-    name = name or min(means, key=means.__getitem__)
+    complete = _without_empty_units(comparisons)
+    means = _means(complete)
     differences = complete[name]
     detectable = minimum_detectable_effect(differences) if len(complete) == 1 else float("nan")
-    return SmallestEffect(
+    return Effect(
         name,
         means[name],
         over_units=_interval(complete, means, name, half_width_over_units),
@@ -98,6 +107,15 @@ def smallest_effect(comparisons: Mapping[str, np.ndarray], name: str = "") -> Sm
         units=len(differences),
         seeds=int((~np.isnan(differences)).any(axis=0).sum()),
     )
+
+
+def _without_empty_units(comparisons: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: d[~np.isnan(d).all(axis=1)] for name, d in comparisons.items()}
+
+
+def _means(comparisons: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return the mean over units of their means over seeds, by name of the comparison."""
+    return {name: float(np.nanmean(d, axis=1).mean()) for name, d in comparisons.items()}
 
 
 def _interval(
@@ -177,7 +195,7 @@ def mean_interval(
         half_width: `half_width_over_units` or `half_width_over_seeds`.
 
     Returns:
-        Its "mean", "low" and "high".
+        The keys "mean", "low" and "high".
     """
     values = values.dropna(how="all")
     mean = values.mean(axis=1).mean()

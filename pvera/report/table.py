@@ -1,24 +1,15 @@
 """The one table type: frames and a column specification, written as Markdown, CSV and LaTeX."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from pvera import backbones, text_encoders
-from pvera.adapters import METHODS
-from pvera.data.tasks import TASKS
 from pvera.files import write_atomically
+from pvera.report.text import NOTHING, STAR, fixed, latex_text, signed, title
 
-#: An empty cell.
-NOTHING = "–"
-#: A star in Markdown.
-STAR = r"\*"
 #: What `marks` returns -> how Markdown shows it.
 MARKED = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}
 #: In LaTeX the titles of more columns than these are rotated.
@@ -29,7 +20,7 @@ UPRIGHT = 8
 class Column:
     """How a column of a frame is shown."""
 
-    #: Its title, or a group of columns and the title within it.
+    #: The title of the column, or a group of columns and the title within it.
     title: str | tuple[str, str]
     #: The decimals of its numbers, or a function from a row to its text.
     format: int | Callable[[pd.Series], str]
@@ -110,7 +101,11 @@ class Table:
         parts = ["% needs the packages booktabs and graphicx\n"]
         described = " ".join(filter(None, (self.caption, self.notes, self.source)))
         for heading, frame in self.printed_panels().items():
-            style = frame.style.format(_latex).format_index(_latex).format_index(_latex, axis=1)
+            style = (
+                frame.style.format(latex_text)
+                .format_index(latex_text)
+                .format_index(latex_text, axis=1)
+            )
             if len(frame.columns) > UPRIGHT:
                 lowest = frame.columns.nlevels - 1
                 style.map_index(lambda _: "rotatebox:{90}--rwrap;", axis=1, level=lowest)
@@ -123,7 +118,7 @@ class Table:
                 hrules=True,
                 environment="table*",
                 position_float="centering",
-                caption=_latex(f"{heading}. {described}" if heading else described),
+                caption=latex_text(f"{heading}. {described}" if heading else described),
                 label=f"tab:{self.name}:{letter}" if letter else f"tab:{self.name}",
             )
             parts.append(panel)
@@ -157,24 +152,6 @@ def _markdown_panel(frame: pd.DataFrame) -> str:
     return markdown_table(["", *header], rows, "l" + "c" * len(header))
 
 
-def update_csv(file: Path, rows: pd.DataFrame, key: Sequence[str], **options: Any) -> pd.DataFrame:
-    """Write rows to a CSV file instead of those with the same `key`; others stay.
-
-    Args:
-        file: The CSV file, which need not exist.
-        rows: The new rows.
-        key: The columns that identify a row.
-        options: Of `pandas.DataFrame.to_csv`.
-
-    Returns:
-        All rows of the file.
-    """
-    if file.exists():
-        rows = pd.concat([pd.read_csv(file), rows]).drop_duplicates(key, keep="last")
-    write_atomically(file, rows.to_csv(index=False, **options))
-    return rows
-
-
 def format_frame(frame: pd.DataFrame, columns: Mapping[str, Column]) -> pd.DataFrame:
     """Return the columns that a frame has, as Markdown under their titles."""
     shown = {name: column for name, column in columns.items() if name in frame}
@@ -198,11 +175,6 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], align: 
     """
     rules = [RULES[letter] for letter in align or "l" * len(header)]
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, rules, *rows])
-
-
-def escape(text: str) -> str:
-    """Return text with Markdown's special characters escaped."""
-    return re.sub(r"([*|_^])", r"\\\1", text)
 
 
 def pivot_text(
@@ -233,76 +205,3 @@ def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
     printed = [float(f"{round(value, 9):.{decimals}f}") for value in values]
     ranks = pd.Series(printed, dtype=float).rank(ascending=False, method="min")
     return ranks.map({1: "best", 2: "second"}).fillna("").tolist()
-
-
-# Text
-
-#: Key of a backbone or text encoder -> its title.
-BACKBONES = backbones.TITLES | text_encoders.TITLES
-
-
-def title(key: Any) -> str:
-    """Return the title of a method, data set or backbone, or any other key as text."""
-    known = METHODS.get(key) or TASKS.get(key)
-    return known.title if known else BACKBONES.get(key, str(key))
-
-
-def listed(values: pd.Series, form: str) -> str:
-    """List values by their keys' titles: "LoRA 1.5, VeRA 2.0"."""
-    return ", ".join(f"{title(key)} {form.format(value)}" for key, value in values.items())
-
-
-def fixed(value: float, decimals: int) -> str:
-    """Format a number with a true minus sign; zero has no sign, and NaN is an empty cell."""
-    if np.isnan(value):
-        return NOTHING
-    # Sums in another order, equal but for the last bits, print the same.
-    text = f"{round(value, 9):.{decimals}f}"
-    is_zero = not text.strip("-0.")
-    return text.lstrip("-") if is_zero else text.replace("-", "−")
-
-
-def signed(value: float, decimals: int) -> str:
-    """Format a number with its sign; zero has none."""
-    text = fixed(value, decimals)
-    return f"+{text}" if value > 0 and text.strip("0.") else text
-
-
-def thousands(value: float) -> str:
-    """Format a count as the paper does: 30 720."""
-    return NOTHING if np.isnan(value) else f"{value:,.0f}".replace(",", " ")
-
-
-def interval(value: float | None, low: float, high: float, decimals: int = 1) -> str:
-    """Format `value [low, high]`, or what there is of it."""
-    parts = [] if value is None else [fixed(value, decimals)]
-    if not np.isnan([low, high]).any():
-        parts.append(f"[{fixed(low, decimals)}, {fixed(high, decimals)}]")
-    return " ".join(parts) or NOTHING
-
-
-def grid_value(value: Any) -> str:
-    """Format a hyperparameter: 64, 0.001, "qv"."""
-    return value if isinstance(value, str) else f"{value:g}"
-
-
-LATEX = str.maketrans(
-    {
-        **{character: f"\\{character}" for character in "%_&#"},
-        "±": r"$\pm$",
-        "–": "--",
-        "−": "$-$",
-        "×": r"$\times$",
-        "β": r"$\beta$",
-        "<": "$<$",
-        "*": "$^*$",
-    }
-)
-
-
-def _latex(text: str) -> str:
-    """Return Markdown as LaTeX: marks, code, stars and signs."""
-    text = re.sub(r"\*\*(.*?)\*\*", r"\\textbf{\1}", text)
-    text = re.sub("<ins>(.*?)</ins>", r"\\underline{\1}", text)
-    text = re.sub("`(.*?)`", r"\\texttt{\1}", text)
-    return text.replace(STAR, "*").translate(LATEX)

@@ -1,6 +1,12 @@
 """Verdicts on claims, by intervals of paired differences.
 
-An interval over seeds is for fixed tasks, one over data sets for random tasks.
+The words:
+
+- Fixed tasks: these data sets and no others; the interval is over seeds.
+- Random tasks: these data sets as a random sample of tasks; the interval is over them.
+- Seeds: the columns of differences; trainings that differ in their random numbers alone.
+- Units: the rows of differences; data sets, or models, or seeds where a claim pools all images.
+- Margin: effects within ± this count as zero; a claim without one is never "equivalent".
 """
 
 from collections.abc import Callable
@@ -11,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from pvera.data.tasks import SAME_IMAGES
-from pvera.report.statistics import Interval, SmallestEffect, smallest_effect
-from pvera.report.table import fixed, signed
+from pvera.report.statistics import Effect, Interval, effect_of, smallest_effect
+from pvera.report.text import fixed, signed
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -26,8 +32,9 @@ RULE = (
     "Fixed tasks: over seeds, on these data sets. Random tasks: if these data sets were a random "
     "sample of tasks, where those of the same images count as one. An effect above zero speaks for "
     "the claim: it is supported where the interval lies above zero, and contradicted where it lies "
-    "below. Where the interval contains zero, two variants are equivalent if it lies within ±1 "
-    "point, and otherwise the claim is inconclusive. Where several comparisons decide, such as the "
+    "below. Where the interval contains zero, the claim is inconclusive; but for the claims that "
+    "PVeRA is more accurate than VeRA with latent dropout, by learning σ, or by the KL term, the "
+    "two are equivalent if it lies within ±1 point. Where several comparisons decide, such as the "
     "highest of eight, the interval is that of the closest one; the claim is supported where all "
     "intervals lie above zero, and contradicted where one lies below zero after correction for "
     "their number. Test images stay; docs/design.md says what others would add."
@@ -75,7 +82,8 @@ class Claim:
     #: The sample, and so the verdicts: "data sets", on fixed and on random tasks; "models", one of
     #: each data set, on random tasks alone; "seeds", on fixed tasks alone.
     units: Literal["data sets", "models", "seeds"] = "data sets"
-    #: Two variants are equivalent where the interval contains zero and lies within ± this.
+    #: Two variants are equivalent where the interval contains zero and lies within ± this; without
+    #: a margin they never are.
     margin: float = 0
     #: Whether it stands on the page of claims, or in its notebook alone.
     is_main: bool = True
@@ -101,7 +109,7 @@ class Judgement:
     tasks_verdict: str | None = None
     tasks_low: float = np.nan
     tasks_high: float = np.nan
-    #: Of the random tasks.
+    #: On random tasks, see `statistics.minimum_detectable_effect`.
     minimum_detectable_effect: float = np.nan
 
 
@@ -123,7 +131,7 @@ def judge(claim: Claim, results: Any) -> Judgement:
 
 def _judge_over_seeds(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judgement:
     """Judge by the sample of seeds; there is no other spread."""
-    # Seeds are the sample, so they are the rows.
+    # After the transpose a unit is a seed.
     effect = smallest_effect({name: frame.T.to_numpy() for name, frame in frames.items()})
     scopes = _verdict("seeds", claim, effect.over_units)
     return _judgement(claim, effect, _count(effect.units, "seeds"), scopes)
@@ -134,7 +142,7 @@ def _judge_over_datasets(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judge
     effect = smallest_effect({name: frame.to_numpy() for name, frame in frames.items()})
     # Of the same comparison, even if pooling makes another one the smallest.
     units = {name: pooled(frame).to_numpy() for name, frame in frames.items()}
-    sample = smallest_effect(units, effect.name)
+    sample = effect_of(units, effect.name)
     scopes = {}
     if claim.units == "data sets" and frames[effect.name].columns.name == "seed":
         scopes = _verdict("seeds", claim, effect.over_seeds)
@@ -146,7 +154,7 @@ def _judge_over_datasets(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judge
 
 def _judgement(
     claim: Claim,
-    effect: SmallestEffect,
+    effect: Effect,
     scale: str,
     scopes: dict[str, Any],
     detectable: float = np.nan,

@@ -160,11 +160,11 @@ def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
         arrays[name] = np.stack([getattr(each, name) for each in estimates]).astype(kind)
     if analysis.settings["pictures"]:
         most = estimates[counts.index(max(counts))]
-        arrays |= examples(test, scores, most)
+        arrays |= pick_examples(test, scores, most)
     return arrays
 
 
-def examples(
+def pick_examples(
     test: ImageData, scores: np.ndarray, estimates: uncertainty.Estimates
 ) -> dict[str, np.ndarray]:
     """Return pixels and scores of a correct and of an incorrect prediction, if there are any.

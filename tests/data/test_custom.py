@@ -20,7 +20,7 @@ from tiny import refused
 from pvera import InputError
 from pvera.data import custom, picture_folders, split_files, store, tasks
 from pvera.data.split_files import FILE_OF
-from pvera.report import analyses
+from pvera.report import analysis_results
 from pvera.report.tables import benchmark, uncertainty
 from pvera.study import results
 
@@ -428,7 +428,7 @@ def test_analyses_and_tables_take_own_pictures(pictures, copy, tmp_path, in_proc
     for script in ("train", "analyse"):
         scripts.execute(script, *options(tmp_path, *names))
     root = tmp_path / "results"
-    runs = uncertainty.ordered(analyses.load_uncertainty(root, "own"))
+    runs = uncertainty.ordered(analysis_results.load_uncertainty(root, "own"))
     assert [run.record["dataset"] for run in runs] == ["again", "photos"]
     assert results.load_runs(root, "own", "latents") and results.load_runs(
         root, "own", "out_of_distribution"

@@ -131,7 +131,7 @@ def test_a_planted_change_is_found_where_it_is(plant, found):
 )
 def test_what_rounding_can_move(verdict, near, above):
     """A printed 71.4 is precise to ± 0.05; rounding moves the recomputed number by 0.1."""
-    assert audit.near(71.4, near, 0.05, 0.1) == audit.above(above, 0.1) == verdict
+    assert audit.judge_number(71.4, near, 0.05, 0.1) == audit.judge_lead(above, 0.1) == verdict
 
 
 def test_the_stars_of_table_8_follow_if_dora_and_lora_exchange_theirs():

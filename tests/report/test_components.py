@@ -12,7 +12,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from pvera.report import claims, contrasts, published, verdicts
-from pvera.report.analyses import Example, Uncertainty
+from pvera.report.analysis_results import Example, Uncertainty
 from pvera.report.plots import forests
 from pvera.report.plots import uncertainty as plots
 from pvera.report.settings import ResultFiles
@@ -147,7 +147,7 @@ def test_claims_about_components(root):
     rows = pd.concat(
         table.data
         for notebook in ("components", "calibration")
-        for table in claims.tables(result_files(root), notebook).values()
+        for table in claims.claim_tables(result_files(root), notebook).values()
     ).set_index("claim")
     more = rows.loc["PVeRA is more accurate than VeRA"]
     assert more["difference"] == pytest.approx(7.5) and more["scale"] == "2 data sets, 2 seeds"
@@ -183,6 +183,11 @@ def test_equal_and_the_papers_tuning_rank_by_average(root):
     data = tuning.tunings_table(runs, reverse).data.set_index("method")
     assert data["Equal tuning Rank"].tolist() == [5, 4, 3, 2, 1]
     assert data["The paper's tuning Rank"].tolist() == [1, 2, 3, 4, 5]
+
+    # A data set of one tuning alone does not count.
+    more = [run | {"dataset": "dmlab"} for run in reverse]
+    again = tuning.tunings_table([*runs, *more], reverse).data.set_index("method")
+    pd.testing.assert_frame_equal(again, data)
 
 
 def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():

@@ -21,8 +21,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.metrics import accuracy_score
 
-from pvera.report import claims, plots, published, runs
+from pvera.report import claims, published, run_list
 from pvera.report.notebook import Page
+from pvera.report.plots import base
 from pvera.report.settings import ResultFiles, read_profiles, read_report
 from pvera.report.table import Table
 from pvera.report.tables import out_of_distribution, uncertainty
@@ -33,7 +34,7 @@ RESULTS = ROOT / "results"
 COMMITTED = RESULTS / "tables"
 FIGURES = ROOT / "figures"
 NUMBER = re.compile(r"[+−-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-SAVE = plots.save
+SAVE = base.save
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "analysis").glob("*.ipynb"))
 
 
@@ -100,8 +101,8 @@ def test_every_table_and_figure_follows_from_the_results(name, tmp_path, monkeyp
     monkeypatch.setattr(Table, "write", lambda table, folder: tables.append(table))
     said: list[str] = []
     monkeypatch.setattr(Page, "say", lambda page, text: said.append(text))
-    monkeypatch.setattr(plots, "save", partial(save_and_compare, tmp_path))
-    monkeypatch.setattr(runs, "write", lambda files, path: None)
+    monkeypatch.setattr(base, "save", partial(save_and_compare, tmp_path))
+    monkeypatch.setattr(run_list, "write", lambda files, path: None)
     monkeypatch.delenv("PVERA_PROFILE", raising=False)
     monkeypatch.chdir(ROOT / "analysis")
     execute(name)
@@ -162,7 +163,7 @@ def test_the_main_claims_have_a_page_with_links_to_their_notebooks(monkeypatch):
 
 def test_runs_csv_follows_from_the_records_and_gives_the_averages_of_the_main_table():
     profiles = read_profiles(ROOT, read_report(ROOT)["profiles"])
-    frame = runs.frame(ResultFiles(RESULTS, profiles))
+    frame = run_list.frame(ResultFiles(RESULTS, profiles))
     new = frame.to_csv(index=False, float_format="%.6g")
     same(new, (RESULTS / "runs.csv").read_text(), "runs.csv")
     (code,) = re.findall(r"```python\n(.*?)```", (RESULTS / "README.md").read_text(), re.DOTALL)

@@ -26,7 +26,7 @@ from pvera.report.statistics import (
     rank_sum,
     smallest_effect,
 )
-from pvera.report.table import title
+from pvera.report.text import title
 from pvera.report.verdicts import (
     CONTRADICTED,
     EQUIVALENT,

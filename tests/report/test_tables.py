@@ -18,10 +18,11 @@ from pvera.report import published
 from pvera.report.captions import caption_source
 from pvera.report.plots.violins import stars
 from pvera.report.scores import reached_max_epochs
-from pvera.report.table import fixed, grid_value, marks, signed
+from pvera.report.table import marks
 from pvera.report.tables import benchmark as tables
 from pvera.report.tables import cost as cost_tables
 from pvera.report.tables.components import Components
+from pvera.report.text import fixed, grid_value, signed
 from pvera.study import cost_records
 
 NAN = np.nan

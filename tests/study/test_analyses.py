@@ -18,7 +18,7 @@ from pvera.adapters.base import derive
 from pvera.data import suite
 from pvera.data.image_splits import ImageData, load_split
 from pvera.errors import InputError
-from pvera.report.analyses import load_uncertainty
+from pvera.report.analysis_results import load_uncertainty
 from pvera.study import analyses, plan, prediction, predictors, results
 from pvera.study.plan import list_jobs
 

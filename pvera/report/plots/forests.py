@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pvera.report.plots import (
+from pvera.report.plots.base import (
     DATASET,
     PAGE,
     PVERA,
@@ -19,8 +19,8 @@ from pvera.report.plots import (
     note,
     panels,
 )
-from pvera.report.table import title
 from pvera.report.tables.components import MEAN
+from pvera.report.text import title
 
 #: The mean's marker is a stroke, which hides no interval.
 STROKE = Style("", "black", "|")

@@ -15,11 +15,11 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
-from pvera.report.analyses import Analysis
-from pvera.report.plots import COLUMN, note, picture
+from pvera.report.analysis_results import AnalysisResult
+from pvera.report.plots.base import COLUMN, note, picture
 from pvera.report.plots.violins import STARS, bracket, stars, violins
-from pvera.report.table import title
 from pvera.report.tables.out_of_distribution import MEAN_AND_NORM
+from pvera.report.text import title
 
 #: The colour of data sets that a model was not trained on.
 OTHER = "#BBBBBB"
@@ -33,7 +33,7 @@ def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: s
 
     Args:
         values: A row per image, of `tables.out_of_distribution.image_values`.
-        comparisons: Of the same adapters, of one seed.
+        comparisons: The comparisons of the same adapters, of one seed.
         kind: A key of `MEAN_AND_NORM`.
     """
     methods = list(values["method"].unique())
@@ -86,13 +86,13 @@ class PictureRows(NamedTuple):
 
     #: Label of a row -> a picture per column.
     rows: dict[str, np.ndarray]
-    #: Of the labels.
+    #: The colour of the labels.
     colour: str
     #: Options of `Axes.imshow`; without any there is no colour bar.
     scale: dict[str, Any]
 
 
-def maps(latents: Sequence[Analysis]) -> Figure:
+def maps(latents: Sequence[AnalysisResult]) -> Figure:
     """Draw a column per image; below it each method's latent, a cell per patch.
 
     PVeRA has its mean, two samples, and both minus the mean.
@@ -126,7 +126,7 @@ def _latent_rows(method: str, mean: np.ndarray, samples: np.ndarray) -> list[Pic
     the mean have one that is centred at zero.
 
     Args:
-        method: Its key.
+        method: The key of the method.
         mean: (images, height, width).
         samples: (samples, images, height, width); there may be none.
     """

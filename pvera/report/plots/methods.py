@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.cost import GIGA
-from pvera.report.plots import (
+from pvera.report.plots.base import (
     COLUMN,
     PAGE,
     PVERA_MEAN,
@@ -67,7 +67,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
     """Draw the accuracy (%) of each method against its costs, in four panels.
 
     Args:
-        points: Of `tables.cost.paper_points` or `run_points`.
+        points: A frame of `tables.cost.paper_points` or `run_points`.
     """
     figure, axes = panels(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
     for ax, panel in zip(axes, COSTS, strict=True):
@@ -128,7 +128,7 @@ def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, look: Look) -> None
             stroke), and of the merged model (hollow), NaN for a method that cannot
             be merged.
         accuracy: The height of the line.
-        look: Of the method.
+        look: The looks of the method.
     """
     # A single cost is both, and has no line.
     training, merged = costs[0], costs[-1]
@@ -163,7 +163,7 @@ def calibration(errors: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the geometric means of ACE and of ECE side by side.
 
     Args:
-        errors: Of `calibration.calibration_errors`.
+        errors: The frames of `calibration.calibration_errors`.
     """
     methods = max(len(frame) for frame in errors.values())
     figure, axes = panels(len(errors), 2, COLUMN, 0.17 * methods, 0.8, sharey=True)

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pvera.data.tasks import class_name
-from pvera.report.analyses import Example
-from pvera.report.plots import (
+from pvera.report.analysis_results import Example
+from pvera.report.plots.base import (
     COLUMN,
     DATASET,
     add_legend,
@@ -25,8 +25,8 @@ from pvera.report.plots import (
     picture,
 )
 from pvera.report.plots.violins import STARS, bracket, stars, violins
-from pvera.report.table import signed, title
 from pvera.report.tables.uncertainty import ALL, split_by_correct
+from pvera.report.text import signed, title
 
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can
 #: tell them.
@@ -41,8 +41,8 @@ def correct_and_incorrect(
     """Draw violins of correct and incorrect images for each number of samples, on one scale.
 
     Args:
-        images: Of `tables.uncertainty.predictive_sds` or `interval_widths`.
-        comparison: Their `compare_correct`.
+        images: A frame of `tables.uncertainty.predictive_sds` or `interval_widths`.
+        comparison: The `compare_correct` of these images.
         label: What the values are.
         definition: When an image counts as correct.
     """
@@ -121,11 +121,11 @@ def _class(example: Example, label: int) -> str:
     return text if len(text) <= 16 else f"{text[:15]}…"
 
 
-def examples(images: Sequence[Example]) -> Figure:
+def draw_examples(images: Sequence[Example]) -> Figure:
     """Draw the appendix's figure: images with their classes and intervals, the correct ones first.
 
     Args:
-        images: Of `tables.uncertainty.examples`.
+        images: The images of `tables.uncertainty.first_seed_examples`.
     """
     figure, axes = panels(len(images), 6, 1.1 * min(6, len(images)), 1.6, 0.4)
     by_correct = sorted(images, key=lambda example: not example.correct)

@@ -14,7 +14,8 @@ from pvera.report.captions import caption_source
 from pvera.report.scores import Records, score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import over_datasets
-from pvera.report.table import Column, Table, format_frame, interval, thousands
+from pvera.report.table import Column, Table, format_frame
+from pvera.report.text import interval, thousands
 from pvera.report.verdicts import Untestable
 from pvera.study import results
 
@@ -69,7 +70,7 @@ def losses(records: Records, hyperparameter: str) -> pd.DataFrame:
     return pd.concat(columns, axis=1, sort=False)
 
 
-def above(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
+def differences_to(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
     """Return how far the `losses` of each value lie above those of `reference`.
 
     Returns:
@@ -164,7 +165,7 @@ def ablation_data(
     pairs = counterparts(ours, hyperparameter)
     published = {value: printed for printed, value in pairs.items()}
     theirs = paper.reindex([published.get(value) for value in ours])
-    differences = above(ours, pairs.get(paper["loss"].idxmin()))
+    differences = differences_to(ours, pairs.get(paper["loss"].idxmin()))
     # Means over data sets, then over seeds, of the pairs that have every value.
     means = ours.dropna().groupby(level="seed").mean().mean()
     parameters = {

@@ -13,18 +13,11 @@ from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data.tasks import CATEGORIES, TASKS
 from pvera.errors import InputError
 from pvera.report.captions import caption_source
-from pvera.report.published import BACKBONES, DATASETS, Published
+from pvera.report.published import DATASETS, PAPER_BACKBONES, Published
 from pvera.report.scores import Records, mean_over_seeds, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value
-from pvera.report.table import (
-    STAR,
-    Column,
-    Table,
-    fixed,
-    format_frame,
-    grid_value,
-    pivot_text,
-)
+from pvera.report.table import Column, Table, format_frame, pivot_text
+from pvera.report.text import STAR, fixed, grid_value
 
 #: The method that others are tested against.
 BASELINE = "pvera"
@@ -74,7 +67,7 @@ def comparisons(
 
     Args:
         records: The runs.
-        metric: Of mean and standard deviation (%), as in `score_frame`.
+        metric: The score of which mean and standard deviation (%) are, as in `score_frame`.
 
     Returns:
         Columns dataset, category, method, seeds, mean, std, p_value,
@@ -255,7 +248,7 @@ def main_paper_table(records: Records, paper: Published) -> Table:
     datasets = scores.index.unique("dataset")
     shared = [name for name in DATASETS if name in datasets]
     same_data = bool(shared) and not any("data_differs" in record for record in records)
-    by_cell = same_data and records[0]["backbone"] in BACKBONES
+    by_cell = same_data and records[0]["backbone"] in PAPER_BACKBONES
     backbone = records[0]["backbone"] if by_cell else "dinov2_b"
 
     # Ours may have data sets that the paper lacks.
@@ -311,7 +304,7 @@ def _comparison_notes(backbone: str, shared: Sequence[str], by_cell: bool) -> st
     notes = (
         "Mean rank: over data sets, 1 is best. Bold: best. Underlined: second best. The paper's "
         "averages are computed from its cells. The paper's numbers are those of "
-        f"{BACKBONES[backbone]} on {count} data sets{same}."
+        f"{PAPER_BACKBONES[backbone]} on {count} data sets{same}."
     )
     if not by_cell:
         notes += (

@@ -11,8 +11,9 @@ from pvera import metrics
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, complete, mean_over_seeds, score_frame
 from pvera.report.statistics import over_datasets
-from pvera.report.table import Column, Table, interval
+from pvera.report.table import Column, Table
 from pvera.report.tables.benchmark import BASELINE
+from pvera.report.text import interval
 
 COLUMNS = {
     "ace_mean": Column("ACE", 1, best="min"),

@@ -14,17 +14,10 @@ from pvera.report.contrasts import CONTRASTS, all_paired
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import half_width_over_seeds, mean_interval
-from pvera.report.table import (
-    Column,
-    Table,
-    fixed,
-    interval,
-    pivot_text,
-    signed,
-    title,
-)
+from pvera.report.table import Column, Table, pivot_text
 from pvera.report.tables.benchmark import mean_and_std
 from pvera.report.tables.screening import left_out_datasets
+from pvera.report.text import fixed, interval, signed, title
 from pvera.report.verdicts import pooled
 from pvera.study.profiles import Profile
 
@@ -105,11 +98,11 @@ def load(files: ResultFiles) -> dict[Setting, Components]:
 def contrast_frames(
     components: Components, keys: Iterable[str] = CONTRASTS
 ) -> dict[str, pd.DataFrame]:
-    """Return the differences of contrasts (points) in the shape that `plots.forest` draws.
+    """Return the differences of contrasts (points) in the shape that `plots.base.forest` draws.
 
     Args:
-        components: Of one setting.
-        keys: Of `CONTRASTS`; those without runs are left out.
+        components: The components of one setting.
+        keys: Keys of `CONTRASTS`; those without runs are left out.
 
     Returns:
         Label -> rows data sets, then `MEAN`; columns mean, low, high and seed<k>.

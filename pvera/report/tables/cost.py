@@ -13,9 +13,10 @@ from pvera.errors import InputError
 from pvera.report.published import Published
 from pvera.report.scores import Records, score_frame
 from pvera.report.statistics import half_width_over_seeds, mean_interval
-from pvera.report.table import Column, Table, fixed, thousands, title
+from pvera.report.table import Column, Table
 from pvera.report.tables.benchmark import accuracies
 from pvera.report.tables.components import Components
+from pvera.report.text import fixed, thousands, title
 from pvera.study.cost_records import MEASURES, PAPER_PROFILE, method_of
 
 #: Column of counted multiply-adds -> its title.
@@ -26,7 +27,7 @@ def cost_table(costs: pd.DataFrame) -> Table:
     """Build the table of every configuration of every grid, a panel per profile and backbone.
 
     Args:
-        costs: Of `cost_records.load_costs`.
+        costs: The frame of `cost_records.load_costs`.
     """
     panels = {}
     for (profile, backbone), part in costs.groupby(["profile", "backbone"], sort=False):
@@ -112,7 +113,7 @@ def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.D
     """Return the trainable parameters of each method beside its average accuracy.
 
     Args:
-        costs: Of `cost_records.load_costs`.
+        costs: The frame of `cost_records.load_costs`.
         components: The runs of one setting.
 
     Returns:
@@ -145,7 +146,7 @@ def _points(
     Args:
         costs: Counted costs of configurations.
         profile: The profile whose grids they are.
-        backbone: Its key.
+        backbone: The key of the backbone.
         accuracy: Method -> average (%).
         chosen: Method -> configurations, each with its weight.
     """

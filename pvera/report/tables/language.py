@@ -12,8 +12,9 @@ from pvera.report.captions import caption_source
 from pvera.report.contrasts import leads
 from pvera.report.scores import Records, largest_class, score_frame
 from pvera.report.statistics import half_width_over_seeds
-from pvera.report.table import MARKED, Table, fixed, marks, pivot_text
+from pvera.report.table import MARKED, Table, marks, pivot_text
 from pvera.report.tables.benchmark import comparisons, mean_and_std
+from pvera.report.text import fixed
 from pvera.report.verdicts import Untestable
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
@@ -135,7 +136,7 @@ def leads_on_learned_tasks(scores: pd.DataFrame, others: Sequence[str]) -> dict[
     """Return PVeRA's leads (points of the reported score) on `learned_tasks`.
 
     Args:
-        scores: As there.
+        scores: Scores as `learned_tasks` takes them.
         others: The other methods.
     """
     return leads(learned_tasks(scores).dropna(axis=1, how="all"), others=others)

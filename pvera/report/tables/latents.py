@@ -10,16 +10,17 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.report.analyses import Analysis
+from pvera.report.analysis_results import AnalysisResult
 from pvera.report.captions import caption_source
-from pvera.report.table import Column, Table, fixed, title
+from pvera.report.table import Column, Table
+from pvera.report.text import fixed, title
 from pvera.report.verdicts import Untestable
 
 #: The column of x A on the frozen backbone.
 FROZEN = "frozen"
 
 
-def latents_table(latents: Sequence[Analysis]) -> Table:
+def latents_table(latents: Sequence[AnalysisResult]) -> Table:
     """Build the table of samples and their mean over the patches, one row per adapter."""
     rows = []
     for record, arrays in latents:
@@ -71,11 +72,11 @@ def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
     return {"spread": distance / mean.std(), "correlation": np.mean(correlations)}
 
 
-def focus(analyses: Sequence[Analysis]) -> pd.DataFrame:
+def focus(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
     """Return the mean AUROC over images of each adapter.
 
     Args:
-        analyses: Of experiment focus. x A is that of PVeRA; VeRA's differs in its
+        analyses: The results of experiment focus. x A is that of PVeRA; VeRA's differs in its
             random numbers alone.
 
     Returns:
@@ -92,7 +93,7 @@ def focus(analyses: Sequence[Analysis]) -> pd.DataFrame:
     return pd.DataFrame(rows).pivot(index=["dataset", "seed"], columns="method", values="auroc")
 
 
-def focus_table(analyses: Sequence[Analysis]) -> Table:
+def focus_table(analyses: Sequence[AnalysisResult]) -> Table:
     """Build the table of `focus`: a row per data set, mean over seeds."""
     data = focus(analyses)
     means = data.groupby(level="dataset").mean()
@@ -112,7 +113,7 @@ def focus_table(analyses: Sequence[Analysis]) -> Table:
     return Table("focus", caption, means.rename(title), columns, data.reset_index(), notes=notes)
 
 
-def auroc_differences(analyses: Sequence[Analysis]) -> pd.Series:
+def auroc_differences(analyses: Sequence[AnalysisResult]) -> pd.Series:
     """Return PVeRA's AUROC above VeRA's."""
     data = focus(analyses)
     if not {"pvera", "vera"} <= set(data):

@@ -6,10 +6,11 @@ from pathlib import Path
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.report.analyses import Analysis, load_analyses
+from pvera.report.analysis_results import AnalysisResult, load_analyses
 from pvera.report.captions import caption_source
 from pvera.report.statistics import LEVEL, rank_sum
-from pvera.report.table import Column, Table, fixed, title
+from pvera.report.table import Column, Table
+from pvera.report.text import fixed, title
 from pvera.report.verdicts import Untestable
 from pvera.study.analyses import from_steps
 
@@ -19,7 +20,7 @@ MEAN_AND_NORM = {"mean": "mean value", "norm": "norm"}
 
 def load_values(
     root: Path, profile: str, experiment: str = "out_of_distribution"
-) -> list[Analysis]:
+) -> list[AnalysisResult]:
     """Load the analyses, with PVeRA first, as in the paper's figure.
 
     Returns:
@@ -30,14 +31,14 @@ def load_values(
         values = {name.removesuffix("_steps"): from_steps(steps) for name, steps in arrays.items()}
         loaded.append((record, values))
 
-    def order(analysed: Analysis) -> tuple[bool, int]:
+    def order(analysed: AnalysisResult) -> tuple[bool, int]:
         record, _ = analysed
         return record["method"] != "pvera", record["config"]["tested"].index(record["dataset"])
 
     return sorted(loaded, key=order)
 
 
-def comparisons(runs: Sequence[Analysis]) -> pd.DataFrame:
+def comparisons(analysed: Sequence[AnalysisResult]) -> pd.DataFrame:
     """Compare the values in and out of distribution.
 
     Returns:
@@ -47,7 +48,7 @@ def comparisons(runs: Sequence[Analysis]) -> pd.DataFrame:
         by high values.
     """
     rows = []
-    for record, arrays in runs:
+    for record, arrays in analysed:
         for other in record["config"]["tested"]:
             if other == record["dataset"]:
                 continue
@@ -71,28 +72,32 @@ def comparisons(runs: Sequence[Analysis]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def shown_adapters(runs: Sequence[Analysis]) -> list[Analysis]:
+def shown_adapters(analysed: Sequence[AnalysisResult]) -> list[AnalysisResult]:
     """Return the adapters of the first seed on the first data set of each category.
 
     The paper shows three. Other seeds have other random matrices, and so other
     values.
     """
-    seed = min(record["seed"] for record, _ in runs)
+    seed = min(record["seed"] for record, _ in analysed)
     first: dict[str, str] = {}
-    for record, _ in runs:
+    for record, _ in analysed:
         first.setdefault(record["category"], record["dataset"])
-    return [run for run in runs if run[0]["seed"] == seed and run[0]["dataset"] in first.values()]
+    return [
+        (record, arrays)
+        for record, arrays in analysed
+        if record["seed"] == seed and record["dataset"] in first.values()
+    ]
 
 
-def image_values(runs: Sequence[Analysis], kind: str) -> pd.DataFrame:
+def image_values(analysed: Sequence[AnalysisResult], kind: str) -> pd.DataFrame:
     """Return the values of adapters on the data sets of all of them.
 
     Returns:
         A row per image: method, model, tested, value.
     """
-    datasets = dict.fromkeys(record["dataset"] for record, _ in runs)
+    datasets = dict.fromkeys(record["dataset"] for record, _ in analysed)
     frames = []
-    for record, arrays in runs:
+    for record, arrays in analysed:
         for tested in datasets:
             frame = pd.DataFrame({"value": arrays[f"{tested}_{kind}"]})
             frames.append(
@@ -112,9 +117,9 @@ COLUMNS = {
 }
 
 
-def out_of_distribution_table(runs: Sequence[Analysis]) -> Table:
+def out_of_distribution_table(analysed: Sequence[AnalysisResult]) -> Table:
     """Build the table of `comparisons`, a panel per method and kind."""
-    data = comparisons(runs)
+    data = comparisons(analysed)
     panels = {}
     for (method, kind), part in data.groupby(["method", "kind"], sort=False):
         panels[f"{title(method)}, {MEAN_AND_NORM[kind]}"] = _panel(part).rename(title)
@@ -128,7 +133,7 @@ def out_of_distribution_table(runs: Sequence[Analysis]) -> Table:
         "comparisons, of all seeds and other data sets, in which the values in distribution are "
         f"lower by a one-sided rank-sum test (p < {LEVEL}, uncorrected)."
     )
-    source = caption_source(runs)
+    source = caption_source(analysed)
     return Table("out_of_distribution", caption, panels, COLUMNS, data, source, notes=notes)
 
 

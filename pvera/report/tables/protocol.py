@@ -18,7 +18,8 @@ from pvera.errors import InputError
 from pvera.report.captions import caption_source
 from pvera.report.scores import chosen_member
 from pvera.report.settings import ResultFiles, Setting
-from pvera.report.table import NOTHING, Table, fixed, pivot_text, signed, title
+from pvera.report.table import Table, pivot_text
+from pvera.report.text import NOTHING, fixed, signed, title
 from pvera.study.protocol import PROTOCOLS, REFERENCES
 from pvera.uncertainty import t_interval
 
@@ -28,20 +29,20 @@ NOISE = "own_draws"
 #: What two runs of a pair share.
 PAIR = ["backbone", "dataset", "method", "seed"]
 
-#: Switch -> records.
-Runs = Mapping[str, list[dict]]
+#: Switch -> the records of its runs.
+RecordsBySwitch = Mapping[str, list[dict]]
 
 
 @dataclass(frozen=True)
 class Metric:
     """A number that a switch may change."""
 
-    #: In captions.
+    #: The name of the number in captions.
     title: str
     unit: str
     #: From a record to its value.
     value: Callable[[dict], float]
-    #: Of its effects.
+    #: The decimals of its effects.
     decimals: int = 2
 
 
@@ -79,14 +80,14 @@ def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
     return settings
 
 
-def differences(runs: Runs) -> pd.DataFrame:
+def differences(records: RecordsBySwitch) -> pd.DataFrame:
     """Return the differences of pairs.
 
     Returns:
         One row per pair: switch, method, dataset, seed, and the difference in each
         of `METRICS`, NaN where one of the two runs diverged.
     """
-    values = {switch: _values(records) for switch, records in runs.items()}
+    values = {switch: _values(runs) for switch, runs in records.items()}
     pairs = {}
     for switch, switched in values.items():
         if switch not in REFERENCES:
@@ -180,13 +181,13 @@ def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
     return groups.agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
 
 
-def switches_table(runs: Runs) -> Table:
+def switches_table(records: RecordsBySwitch) -> Table:
     """Build the table of mean effects of each switch on each metric.
 
     Args:
-        runs: Of one setting of `load`.
+        records: The records of one setting of `load`.
     """
-    data = summary(differences(runs))
+    data = summary(differences(records))
     titles = {name: f"{metric.title} ({metric.unit})" for name, metric in METRICS.items()}
     cells = pivot_text(data, "switch", "metric", _cell).rename(columns=titles)
     counts = data.groupby("switch")["methods"].first()
@@ -207,7 +208,7 @@ def switches_table(runs: Runs) -> Table:
         "each hyperparameter."
     )
     panel = cells.rename("`{}`".format)
-    source = caption_source(record for records in runs.values() for record in records)
+    source = caption_source(record for runs in records.values() for record in runs)
     return Table("protocol", caption, panel, data=data, source=source, notes=notes)
 
 

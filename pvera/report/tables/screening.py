@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from pvera.report.scores import Records, largest_class, score_frame
-from pvera.report.table import Column, Table, title
+from pvera.report.table import Column, Table
+from pvera.report.text import title
 from pvera.study import results
 
 #: The methods that say whether a data set can tell methods apart.

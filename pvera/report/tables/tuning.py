@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from pvera.errors import InputError
 from pvera.report.captions import caption_source
 from pvera.report.scores import Records, score_frame
-from pvera.report.table import Column, Table, grid_value, pivot_text
+from pvera.report.table import Column, Table, pivot_text
 from pvera.report.tables.components import Components
+from pvera.report.text import grid_value
 
 #: Hyperparameter of one method, and experiment that searches it -> its row among the choices.
 OWN = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
@@ -17,7 +19,7 @@ def choices_table(components: Components, own: Mapping[str, list[dict]]) -> Tabl
     """Build the table of what seed 0 chose: learning rates, then hyperparameters of a method's own.
 
     Args:
-        components: Of one setting.
+        components: The components of one setting.
         own: Hyperparameter -> the records of its search.
     """
     searches = [
@@ -48,7 +50,13 @@ def choices_table(components: Components, own: Mapping[str, list[dict]]) -> Tabl
 
 
 def tunings_table(equal: Records, paper: Records) -> Table:
-    """Build the table of averages and ranks of the methods under equal and the paper's tuning."""
+    """Build the table of averages and ranks of the methods under equal and the paper's tuning.
+
+    Args:
+        equal: The runs with equal tuning.
+        paper: The runs with the paper's. Data sets that one of the two lacks do not count.
+    """
+    equal, paper = _on_shared_datasets(equal, paper)
     statistics = {}
     for heading, records in (("Equal tuning", equal), ("The paper's tuning", paper)):
         accuracies = 100 * score_frame(records)
@@ -73,3 +81,15 @@ def tunings_table(equal: Records, paper: Records) -> Table:
     data = data.rename_axis("method").reset_index()
     source = f"{caption_source(equal)} The paper's tuning: {caption_source(paper)}"
     return Table("paper_tuning", caption, panel, columns, data, source, notes=notes)
+
+
+def _on_shared_datasets(equal: Records, paper: Records) -> tuple[Records, Records]:
+    """Return the runs on data sets that both have; InputError where they share none."""
+    # An average over other data sets would be no comparison.
+    shared = {record["dataset"] for record in equal} & {record["dataset"] for record in paper}
+    if not shared:
+        raise InputError("there is no data set with runs of both tunings")
+    return (
+        [record for record in equal if record["dataset"] in shared],
+        [record for record in paper if record["dataset"] in shared],
+    )

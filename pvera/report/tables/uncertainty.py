@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 
 from pvera.metrics import auroc
-from pvera.report.analyses import Analysis, Example, Uncertainty
+from pvera.report.analysis_results import AnalysisResult, Example, Uncertainty
 from pvera.report.captions import caption_source
 from pvera.report.published import Published
 from pvera.report.scores import dataset_order
 from pvera.report.statistics import half_width_over_seeds, mean_interval, rank_sum
-from pvera.report.table import Column, Table, fixed, interval, signed, title
+from pvera.report.table import Column, Table
+from pvera.report.text import fixed, interval, signed, title
 
 ALL = "All data sets"
 #: The numbers of samples of the paper's figure.
@@ -30,35 +31,36 @@ ONCE_PER_SEED = "An image counts once per seed, so the values are not independen
 #: Column -> its name in CSV files.
 CSV_NAMES = {"samples": "draws"}
 
-Runs = Sequence[Uncertainty]
+#: The samples of each adapter.
+Adapters = Sequence[Uncertainty]
 
 
-def ordered(runs: Runs) -> list[Uncertainty]:
-    """Sort the runs in the order of data sets."""
-    return sorted(runs, key=lambda run: dataset_order(run.record))
+def ordered(adapters: Adapters) -> list[Uncertainty]:
+    """Sort the adapters in the order of data sets."""
+    return sorted(adapters, key=lambda adapter: dataset_order(adapter.record))
 
 
-def examples(runs: Runs) -> list[Example]:
+def first_seed_examples(adapters: Adapters) -> list[Example]:
     """Return the example images of the first seed: of a data set one correct and one incorrect."""
-    seed = min(run.record["seed"] for run in runs)
-    first = [run for run in ordered(runs) if run.record["seed"] == seed]
-    return [example for run in first for example in run.examples]
+    seed = min(adapter.record["seed"] for adapter in adapters)
+    first = [adapter for adapter in ordered(adapters) if adapter.record["seed"] == seed]
+    return [example for adapter in first for example in adapter.examples]
 
 
 # Standard deviations of the scores, widths of the intervals
 
 
-def predictive_sds(runs: Runs) -> pd.DataFrame:
+def predictive_sds(adapters: Adapters) -> pd.DataFrame:
     """Return the predictive standard deviation of each image.
 
     Returns:
         A row per image, adapter and number of samples: dataset, seed,
         value, and correct: whether most samples are.
     """
-    return _image_values(runs, "sd", "most_are_correct")
+    return _image_values(adapters, "sd", "most_are_correct")
 
 
-def interval_widths(runs: Runs) -> pd.DataFrame:
+def interval_widths(adapters: Adapters) -> pd.DataFrame:
     """Return the width of the 95 % interval of each image's mean score.
 
     Returns:
@@ -66,17 +68,17 @@ def interval_widths(runs: Runs) -> pd.DataFrame:
         value, and correct: whether the class that most samples predict is the
         label.
     """
-    return _image_values(runs, "width", "predicts_label")
+    return _image_values(adapters, "width", "predicts_label")
 
 
-def _image_values(runs: Runs, value: str, correct: str) -> pd.DataFrame:
+def _image_values(adapters: Adapters, value: str, correct: str) -> pd.DataFrame:
     frames = []
-    for run in ordered(runs):
-        for k, estimates in run.estimates.items():
+    for adapter in ordered(adapters):
+        for k, estimates in adapter.estimates.items():
             columns = {
                 "samples": k,
-                "dataset": run.record["dataset"],
-                "seed": run.record["seed"],
+                "dataset": adapter.record["dataset"],
+                "seed": adapter.record["seed"],
                 "value": getattr(estimates, value),
                 "correct": getattr(estimates, correct),
             }
@@ -99,7 +101,7 @@ def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
     """Compare the values of correct and incorrect images, with `SHOWN_COUNTS`.
 
     Args:
-        images: Of `predictive_sds` or `interval_widths`.
+        images: A frame of `predictive_sds` or `interval_widths`.
 
     Returns:
         A row per number of samples and group, all data sets or one: right
@@ -147,9 +149,9 @@ def _panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {f"{k} samples": part.set_index("group") for k, part in data.groupby("samples")}
 
 
-def predictive_sds_table(runs: Runs) -> Table:
+def predictive_sds_table(adapters: Adapters) -> Table:
     """Build the table behind the paper's violins."""
-    data = compare_correct(predictive_sds(runs))
+    data = compare_correct(predictive_sds(adapters))
     caption = (
         "Mean standard deviation of the highest softmax score over the samples, for correct and "
         "incorrect images."
@@ -161,13 +163,13 @@ def predictive_sds_table(runs: Runs) -> Table:
         f"0 is no effect. {ONCE_PER_SEED}"
     )
     numbers = data.drop(columns="by_seed").rename(columns=CSV_NAMES)
-    source = caption_source(runs)
+    source = caption_source(adapters)
     return Table("uncertainty", caption, _panels(data), COMPARISON, numbers, source, notes=notes)
 
 
-def interval_widths_table(runs: Runs, paper: Published) -> Table:
+def interval_widths_table(adapters: Adapters, paper: Published) -> Table:
     """Build the table of interval widths: here and in the paper, and per data set."""
-    data = compare_correct(interval_widths(runs))
+    data = compare_correct(interval_widths(adapters))
     right, wrong = (float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect"))
     published = pd.DataFrame({"right": [right], "wrong": [wrong]}, ["Paper"])
     here = data[data["group"] == ALL].set_index("samples")[["right", "wrong"]]
@@ -191,14 +193,14 @@ def interval_widths_table(runs: Runs, paper: Published) -> Table:
         .assign(published_right=right, published_wrong=wrong)
     )
     return Table(
-        "intervals", caption, panels, COMPARISON, numbers, caption_source(runs), notes=notes
+        "intervals", caption, panels, COMPARISON, numbers, caption_source(adapters), notes=notes
     )
 
 
 # Detecting incorrect predictions
 
 
-def detection(runs: Runs) -> pd.DataFrame:
+def detection(adapters: Adapters) -> pd.DataFrame:
     """Compute the AUROC with which `SAMPLES` samples, and one pass, find incorrect predictions.
 
     Each is judged on its own predictions: the class that most samples predict, or
@@ -210,32 +212,32 @@ def detection(runs: Runs) -> pd.DataFrame:
         minus the score of one pass.
     """
     rows = []
-    for run in runs:
-        estimates = run.estimates[SAMPLES]
+    for adapter in adapters:
+        estimates = adapter.estimates[SAMPLES]
         incorrect = ~estimates.predicts_label
         row = {
-            "dataset": run.record["dataset"],
-            "seed": run.record["seed"],
+            "dataset": adapter.record["dataset"],
+            "seed": adapter.record["seed"],
             "error": 100 * incorrect.mean(),
             "sd": auroc(estimates.sd, incorrect),
-            "single": auroc(1 - run.single_pass, ~run.single_correct),
+            "single": auroc(1 - adapter.single_pass, ~adapter.single_correct),
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def auroc_gain(runs: Runs) -> pd.Series:
+def auroc_gain(adapters: Adapters) -> pd.Series:
     """Return how far the AUROC of the samples lies above that of one pass."""
-    aurocs = detection(runs).set_index(["dataset", "seed"])
+    aurocs = detection(adapters).set_index(["dataset", "seed"])
     return aurocs["sd"] - aurocs["single"]
 
 
-def log_width_ratios(runs: Runs) -> pd.Series:
+def log_width_ratios(adapters: Adapters) -> pd.Series:
     """Return the logarithms of mean interval widths of incorrect minus correct predictions.
 
     The paper compares these means over all images (Appendix C).
     """
-    images = interval_widths(runs).query("samples == @SAMPLES").assign(dataset=ALL)
+    images = interval_widths(adapters).query("samples == @SAMPLES").assign(dataset=ALL)
     means = images.groupby(["dataset", "seed", "correct"])["value"].mean().unstack()
     # A column of its own if no prediction, or every one, is correct.
     means = means.reindex(columns=[True, False])
@@ -245,7 +247,7 @@ def log_width_ratios(runs: Runs) -> pd.Series:
 # Task by task
 
 
-def by_task(runs: Runs) -> pd.DataFrame:
+def by_task(adapters: Adapters) -> pd.DataFrame:
     """Return how well the predictive standard deviation of `SAMPLES` samples finds errors.
 
     Returns:
@@ -254,7 +256,7 @@ def by_task(runs: Runs) -> pd.DataFrame:
         of errors, mean over seeds with its 95 % interval.
     """
     tasks = {}
-    for name, part in detection(runs).groupby("dataset"):
+    for name, part in detection(adapters).groupby("dataset"):
         # One data set with its seeds, (1, seeds).
         seeds = part.set_index("seed")["sd"].to_frame().T
         task = {"error": part["error"].mean(), "seeds": len(part)}
@@ -297,7 +299,7 @@ PREDICTORS = {
 PREDICTOR_SCORES = ["accuracy", "nll", "ece", "auroc", "auroc_spread"]
 
 
-def predictors(analysed: Mapping[str, Sequence[Analysis]]) -> pd.DataFrame:
+def predictors(analysed: Mapping[str, Sequence[AnalysisResult]]) -> pd.DataFrame:
     """Return the scores of each predictor, mean over seeds.
 
     Args:

@@ -10,7 +10,7 @@ from pvera import uncertainty
 from pvera.study import results
 
 #: The record and the arrays of an analysis of an adapter.
-Analysis: TypeAlias = tuple[dict, dict[str, np.ndarray]]
+AnalysisResult: TypeAlias = tuple[dict, dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Example:
     dataset: str
     #: (size, size, 3) uint8.
     pixels: np.ndarray
-    #: Its class.
+    #: The class of the image.
     label: int
     #: The class that most samples predict.
     predicted: int
@@ -55,7 +55,7 @@ class Uncertainty(NamedTuple):
     examples: list[Example]
 
 
-def load_analyses(root: Path, profile: str, experiment: str) -> list[Analysis]:
+def load_analyses(root: Path, profile: str, experiment: str) -> list[AnalysisResult]:
     """Load records and arrays of an analysis of adapters, sorted by path.
 
     Returns:
@@ -92,12 +92,12 @@ def load_uncertainty(
         by_count = estimates(arrays)
         single_pass = arrays["single_confidence"].astype(np.float64)
         single_correct = arrays["single_predicted"] == arrays["labels"]
-        shown = examples(record["dataset"], arrays, by_count[max(by_count)])
+        shown = read_examples(record["dataset"], arrays, by_count[max(by_count)])
         adapters.append(Uncertainty(record, by_count, single_pass, single_correct, shown))
     return adapters
 
 
-def examples(
+def read_examples(
     dataset: str, arrays: dict[str, np.ndarray], estimates: uncertainty.Estimates
 ) -> list[Example]:
     """Return the example images of an analysis; none where its profile keeps no pictures."""

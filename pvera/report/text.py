@@ -1,0 +1,90 @@
+"""The texts of tables and figures: titles of keys, numbers, and Markdown's characters."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pvera import backbones, text_encoders
+from pvera.adapters import METHODS
+from pvera.data.tasks import TASKS
+
+#: An empty cell.
+NOTHING = "–"
+#: A star in Markdown.
+STAR = r"\*"
+#: Key of a backbone or text encoder -> its title.
+ENCODER_TITLES = backbones.TITLES | text_encoders.TITLES
+
+
+def title(key: Any) -> str:
+    """Return the title of a method, data set or backbone, or any other key as text."""
+    known = METHODS.get(key) or TASKS.get(key)
+    return known.title if known else ENCODER_TITLES.get(key, str(key))
+
+
+def listed(values: pd.Series, form: str) -> str:
+    """List values by their keys' titles: "LoRA 1.5, VeRA 2.0"."""
+    return ", ".join(f"{title(key)} {form.format(value)}" for key, value in values.items())
+
+
+def fixed(value: float, decimals: int) -> str:
+    """Format a number with a true minus sign; zero has no sign, and NaN is an empty cell."""
+    if np.isnan(value):
+        return NOTHING
+    # Sums in another order, equal but for the last bits, print the same.
+    text = f"{round(value, 9):.{decimals}f}"
+    is_zero = not text.strip("-0.")
+    return text.lstrip("-") if is_zero else text.replace("-", "−")
+
+
+def signed(value: float, decimals: int) -> str:
+    """Format a number with its sign; zero has none."""
+    text = fixed(value, decimals)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def thousands(value: float) -> str:
+    """Format a count as the paper does: 30 720."""
+    return NOTHING if np.isnan(value) else f"{value:,.0f}".replace(",", " ")
+
+
+def interval(value: float | None, low: float, high: float, decimals: int = 1) -> str:
+    """Format `value [low, high]`, or what there is of it."""
+    parts = [] if value is None else [fixed(value, decimals)]
+    if not np.isnan([low, high]).any():
+        parts.append(f"[{fixed(low, decimals)}, {fixed(high, decimals)}]")
+    return " ".join(parts) or NOTHING
+
+
+def grid_value(value: Any) -> str:
+    """Format a hyperparameter: 64, 0.001, "qv"."""
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def escape(text: str) -> str:
+    """Return text with Markdown's special characters escaped."""
+    return re.sub(r"([*|_^])", r"\\\1", text)
+
+
+LATEX = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "%_&#"},
+        "±": r"$\pm$",
+        "–": "--",
+        "−": "$-$",
+        "×": r"$\times$",
+        "β": r"$\beta$",
+        "<": "$<$",
+        "*": "$^*$",
+    }
+)
+
+
+def latex_text(text: str) -> str:
+    """Return Markdown as LaTeX: marks, code, stars and signs."""
+    text = re.sub(r"\*\*(.*?)\*\*", r"\\textbf{\1}", text)
+    text = re.sub("<ins>(.*?)</ins>", r"\\underline{\1}", text)
+    text = re.sub("`(.*?)`", r"\\texttt{\1}", text)
+    return text.replace(STAR, "*").translate(LATEX)
