@@ -38,7 +38,7 @@ def transcribed(adapter, method, x, y, noise):
         method.kl == "sum"
     ):  # Eq. 9 with the divergence of an r-dimensional normal, averaged over tokens
         kl = sum(D.sum(-1).mean() for D in divergences) / 2
-    else:  # as in the published program
+    else:  # as in the official code
         kl = sum(D.mean() for D in divergences) / len(divergences)
     return torch.stack(new, 2), kl
 

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
+LINKING = [*PAGES, *(ROOT / name for name in ("PROTOCOL.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 #: The design stays as it was written, with a link to a page that docs/synthetic.md replaces.
@@ -36,7 +37,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for target in LINK.findall(text) + re.findall(r'(?:href|src)="([^"]+)"', text):

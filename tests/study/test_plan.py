@@ -270,7 +270,7 @@ POWERS = {
 
 
 def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
-    """Against the divisors of the KL term in the published program."""
+    """Against the divisors of the KL term in the official code."""
     expected = {name: 1 / 10**power for power, names in POWERS.items() for name in names.split()}
     assert (
         expected == PUBLISHED_BETA
