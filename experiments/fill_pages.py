@@ -143,7 +143,9 @@ def methods() -> str:
     for profile in compared_profiles():
         components = pd.read_csv(TABLES / f"components_{profile.name}.csv")
         shown = components[components["component"].isin([*PAPER_METHODS, "latent_dropout"])]
-        accuracies.append(shown.groupby("component")["mean"].mean())
+        # (components, data sets); of one that lacks a data set there is no average.
+        means = shown.pivot(index="component", columns="dataset", values="mean")
+        accuracies.append(means.mean(axis=1, skipna=False))
         seeds = _range(shown["runs"].min(), shown["runs"].max())
         datasets = shown["dataset"].nunique()
         header.append(f"{heading(profile)}: {datasets} data sets, {seeds} seeds")

@@ -34,7 +34,7 @@ def caption_source(results: Iterable) -> str:
     is_training = "members" in first
     missing = diverged = expected = 0
     if is_training:
-        runs = {(record["method"], record["dataset"], record["seed"]) for record in records}
+        runs = {(*_group(record), record["dataset"], record["seed"]) for record in records}
         expected = _expected(records)
         missing = expected - len(runs)
         diverged = sum(not record["test"] for record in records)
@@ -82,11 +82,16 @@ def _data(records: list[dict]) -> list[str]:
     return phrases
 
 
+def _group(record: dict) -> tuple[str, str]:
+    """Return what has the same seeds on each of its data sets: a method in an experiment."""
+    return record["experiment"], record["method"]
+
+
 def _expected(records: list[dict]) -> int:
-    """Return the number of runs where each method has all its seeds on all its data sets."""
-    seeds: dict[str, set[int]] = {}
-    datasets: dict[str, set[str]] = {}
+    """Return the number of runs where each group has all its seeds on all its data sets."""
+    seeds: dict[tuple, set[int]] = {}
+    datasets: dict[tuple, set[str]] = {}
     for record in records:
-        seeds.setdefault(record["method"], set()).add(record["seed"])
-        datasets.setdefault(record["method"], set()).add(record["dataset"])
-    return sum(len(seeds[method]) * len(datasets[method]) for method in seeds)
+        seeds.setdefault(_group(record), set()).add(record["seed"])
+        datasets.setdefault(_group(record), set()).add(record["dataset"])
+    return sum(len(seeds[group]) * len(datasets[group]) for group in seeds)

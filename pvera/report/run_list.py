@@ -7,6 +7,7 @@ import pandas as pd
 from pvera.files import write_atomically
 from pvera.report.scores import chosen_member
 from pvera.report.settings import ResultFiles
+from pvera.report.text import grid_value
 from pvera.study import results
 
 METRICS = ("accuracy", "ece", "ace", "nll", "brier")
@@ -45,7 +46,7 @@ def _choice(record: dict) -> dict:
     member = chosen_member(record)
     grid = record["chosen"]["grid"]
     # Target projections are no number; the experiment's name tells them.
-    values = [f"{name}={value:g}" for name, value in grid.items() if name != "targets"]
+    values = [f"{name}={grid_value(value)}" for name, value in grid.items() if name != "targets"]
     return {
         "chosen": ", ".join(values),
         "adapter_parameters": member["adapter_parameters"],

@@ -59,8 +59,8 @@ def interval(value: float | None, low: float, high: float, decimals: int = 1) ->
 
 
 def grid_value(value: Any) -> str:
-    """Format a hyperparameter: 64, 0.001, "qv"."""
-    return value if isinstance(value, str) else f"{value:g}"
+    """Format a hyperparameter: 64, 0.001, "qv", None."""
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 def escape(text: str) -> str:

@@ -43,6 +43,7 @@ def printed(root):
     return cell.outputs[0].text
 
 
+@pytest.mark.slow
 def test_a_copy_is_executed_again_when_its_results_or_its_tables_change(root):
     source = (root / "analysis/prints.ipynb").read_bytes()
     execute(root)

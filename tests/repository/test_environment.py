@@ -175,6 +175,7 @@ print(pvera.__file__)
 """
 
 
+@pytest.mark.slow
 def test_what_pip_installs_is_the_library_and_works_alone(tmp_path):
     assert installed_packages() == ["pvera", "pvera.adapters", "pvera.peft"]
     for package in installed_packages():

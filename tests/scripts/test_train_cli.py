@@ -21,6 +21,7 @@ from pvera.data import vtab
 from pvera.study.plan import ANALYSES, list_jobs
 
 
+@pytest.mark.slow
 def test_workers_take_weights_and_few_images(folder):
     """Two worker processes; the script itself runs in this one."""
     state = backbones.load("tiny", pretrained=False).model.state_dict()
@@ -62,6 +63,7 @@ def test_a_killed_call_resumes_and_ends_with_the_results_of_one_worker(folder):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_ctrl_c_ends_at_once_with_130(folder):

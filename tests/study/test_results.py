@@ -319,6 +319,7 @@ def test_what_another_worker_failed_at_meanwhile_is_not_executed(plan, monkeypat
     assert executed == [first]
 
 
+@pytest.mark.slow
 def test_failures_in_several_processes_are_named(plan, folder):
     for image in (folder / "data/vessels/images").glob("*.png"):
         image.write_bytes(b"no image")

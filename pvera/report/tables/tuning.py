@@ -30,8 +30,10 @@ def choices_table(components: Components, own: Mapping[str, list[dict]]) -> Tabl
     # A row per search of a data set; other seeds inherit the choice of seed 0.
     rows = []
     for heading, key, records in searches:
+        first_seed = min(record["seed"] for record in records)
         for record in records:
-            if record["seed"] == 0 and record["chosen"] and key in record["chosen"]["grid"]:
+            is_search = record["seed"] == first_seed and record["chosen"]
+            if is_search and key in record["chosen"]["grid"]:
                 tried = [member["grid"][key] for member in record["members"]]
                 chosen = record["chosen"]["grid"][key]
                 is_lowest, is_highest = chosen == min(tried), chosen == max(tried)
