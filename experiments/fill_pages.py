@@ -39,7 +39,7 @@ POINTS = "Points of accuracy"
 
 #: The contrasts whose claims are judged, and those of the front page.
 JUDGED = [contrast for contrast in CONTRASTS.values() if contrast.claim]
-MAIN = [CONTRASTS[key] for key in ("pvera", "noise", "latent_dropout")]
+MAIN = [CONTRASTS[key] for key in ("pvera_over_vera", "noise", "pvera_over_dropout")]
 
 
 def main() -> None:
@@ -230,7 +230,7 @@ def official() -> str:
         if not (TABLES / f"claims_protocol_{profile.name}.md").exists():
             continue
         header.append(heading(profile))
-        corrected_row.append(difference(profile, CONTRASTS["pvera"]).strip("*"))
+        corrected_row.append(difference(profile, CONTRASTS["pvera_over_vera"]).strip("*"))
         cells = printed(f"claims_protocol_{profile.name}")[claim.text]
         official_row.append(effect_text(cells["Effect"], cells["Fixed tasks"]))
     return markdown_table(header, [corrected_row, official_row], "l" + "c" * (len(header) - 1))

@@ -31,14 +31,16 @@ class Contrast:
 #: With z = μ and β = 0, PVeRA is VeRA with other random matrices and an A that is smaller by √2, as
 #: its variance, 2 / columns, counts the columns of both halves.
 CONTRASTS = {
-    "pvera": Contrast("pvera", "vera", "PVeRA − VeRA", "PVeRA is more accurate than VeRA"),
+    "pvera_over_vera": Contrast(
+        "pvera", "vera", "PVeRA − VeRA", "PVeRA is more accurate than VeRA"
+    ),
     "noise": Contrast(
         "no_kl",
         "no_noise",
         "PVeRA: noise − none, both with β = 0",
         "The noise makes PVeRA more accurate (β = 0)",
     ),
-    "latent_dropout": Contrast(
+    "pvera_over_dropout": Contrast(
         "pvera",
         "latent_dropout",
         "PVeRA − VeRA with latent dropout",
@@ -54,7 +56,7 @@ CONTRASTS = {
         "σ learned − σ = 1 (β = 0)",
         "Learning σ makes PVeRA more accurate than a fixed noise scale, σ = 1 (β = 0)",
     ),
-    "dropout": Contrast(
+    "dropout_over_vera": Contrast(
         "latent_dropout",
         "vera",
         "VeRA with latent dropout − VeRA",
