@@ -46,7 +46,7 @@ def main() -> None:
     """Fill the pages."""
     Parser(__doc__).parse_args()
     for page in PAGES:
-        write_atomically(page, filled(page.read_text()))
+        write_atomically(page, filled(page.read_text(encoding="utf-8")))
 
 
 def filled(page: str) -> str:
@@ -57,7 +57,7 @@ def filled(page: str) -> str:
 def content_of(name: str) -> str:
     """Return the text between the marks of `name`; results that are missing are named."""
     try:
-        text = VIEWS[name]() if name in VIEWS else (ROOT / name).read_text()
+        text = VIEWS[name]() if name in VIEWS else (ROOT / name).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         text = f"*No results yet: `{Path(error.filename).relative_to(ROOT)}`.*"
     return text.strip()
@@ -91,7 +91,7 @@ def printed(name: str) -> dict[str, dict[str, str]]:
     Pages print these: the six digits of a CSV file, rounded again, can give another last digit.
     Whether an interval contains a tie is judged by `numbers`, before rounding.
     """
-    lines = (TABLES / f"{name}.md").read_text().splitlines()
+    lines = (TABLES / f"{name}.md").read_text(encoding="utf-8").splitlines()
     # The header has no label.
     header, _, *rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     return {label: dict(zip(header, cells, strict=True)) for label, *cells in rows}
@@ -150,7 +150,9 @@ def methods() -> str:
         datasets = shown["dataset"].nunique()
         header.append(f"{heading(profile)}: {datasets} data sets, {seeds} seeds")
 
-    first, *_ = compared_profiles()
+    if not accuracies:
+        return "*No results yet.*"
+    first = compared_profiles()[0]
     rows = []
     for name in accuracies[0].sort_values(ascending=False).index:
         row = [component_titles(first)[name], *_costs(first, method_of(first, name))]
@@ -263,7 +265,7 @@ def trainings() -> str:
 
 def rows_of(name: str, label: str = "") -> str:
     """Return the rows of a table that begin with a label, without its caption and notes."""
-    lines = (TABLES / f"{name}.md").read_text().splitlines()
+    lines = (TABLES / f"{name}.md").read_text(encoding="utf-8").splitlines()
     header, rule, *rows = [line for line in lines if line.startswith("|")]
     return "\n".join([header, rule, *(row for row in rows if row.startswith(f"| {label}"))])
 
