@@ -23,7 +23,7 @@ from pvera.report import audit, claims
 from pvera.report.contrasts import CONTRASTS, Contrast
 from pvera.report.settings import read_profiles, read_report
 from pvera.report.table import markdown_table
-from pvera.report.tables.components import MEAN, component_titles, method_of
+from pvera.report.tables.components import MEAN, component_titles, trained_method
 from pvera.report.text import NOTHING, fixed, title
 from pvera.report.verdicts import CONTRADICTED, SUPPORTED
 from pvera.study.profiles import Profile
@@ -155,7 +155,7 @@ def methods() -> str:
     first = compared_profiles()[0]
     rows = []
     for name in accuracies[0].sort_values(ascending=False).index:
-        row = [component_titles(first)[name], *_costs(first, method_of(first, name))]
+        row = [component_titles(first)[name], *_costs(first, trained_method(first, name))]
         for profile, means in zip(compared_profiles(), accuracies, strict=True):
             text = NOT_RUN
             if name in means:

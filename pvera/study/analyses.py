@@ -129,7 +129,7 @@ def analysis_of(
 # Uncertainty
 
 
-def sample_images(model: AdaptedModel, test: ImageData, samples: int, seed: int) -> np.ndarray:
+def sample_scores(model: AdaptedModel, test: ImageData, samples: int, seed: int) -> np.ndarray:
     """Return the softmax scores (samples, images, classes) of a split."""
     scores = []
     for part in batches(test):
@@ -147,7 +147,7 @@ def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
     labels = test.labels.cpu().numpy()
     counts = analysis.settings["draws"]
     single_pass = predict(model, test)
-    scores = sample_images(model, test, max(counts), analysis.seed)
+    scores = sample_scores(model, test, max(counts), analysis.seed)
     estimates = [uncertainty.estimate(scores[:count], labels) for count in counts]
 
     arrays = {

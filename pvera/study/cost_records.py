@@ -72,7 +72,9 @@ def measure(profile: Profile, backbone: str) -> dict[str, Any]:
     """Return the record of a backbone: the cost of each configuration."""
     counted = config(profile, backbone)
     encoder = backbones.shapes(backbone, profile.image_size)
-    costs = [asdict(cost.count_cost(encoder, method_of(entry))) for entry in counted["methods"]]
+    costs = [
+        asdict(cost.count_cost(encoder, described_method(entry))) for entry in counted["methods"]
+    ]
     return {
         "profile": profile.name,
         "backbone": backbone,
@@ -129,13 +131,13 @@ def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     for entry, counts in zip(record["config"]["methods"], record["costs"], strict=True):
         method = {
             "method": entry["method"],
-            "configuration": method_of(entry),
+            "configuration": described_method(entry),
             "grid": entry["grid"],
         }
         rows.append(model | counts | method)
     return rows
 
 
-def method_of(entry: dict[str, Any]) -> Method:
+def described_method(entry: dict[str, Any]) -> Method:
     """Return the method that an entry of a record describes."""
     return METHODS[entry["method"]](**entry["hyperparameters"])

@@ -258,7 +258,7 @@ def predict(
             if samples:
                 model.last_mlp_on_class_token = False
                 seed = adapter.record.get("seed", member.seed)
-                scores = analyses.sample_images(model, data, samples, seed)
+                scores = analyses.sample_scores(model, data, samples, seed)
                 sampled = uncertainty.summarise(scores)
     table = _table(split, np.array(classes, object), probabilities, sampled)
     return Predictions(member, probabilities, table)

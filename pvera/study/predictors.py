@@ -20,7 +20,7 @@ from pvera import checkpoint, metrics
 from pvera.data.image_splits import ImageData
 from pvera.model import AdaptedModel
 from pvera.study import prediction
-from pvera.study.analyses import Analysis, sample_images
+from pvera.study.analyses import Analysis, sample_scores
 
 PASS, SAMPLES, ENSEMBLE = "pass", "samples", "ensemble"
 ALL_SEEDS = -1
@@ -41,7 +41,7 @@ def compare(
     for adapter, run in zip(analysis.adapters, analysis.trained, strict=True):
         with checkpoint.load(backbone, adapter).eval() as adapted:
             single_pass = prediction.predict(adapted, test)
-            samples = sample_images(adapted, test, count, run.seed)
+            samples = sample_scores(adapted, test, count, run.seed)
         rows.append({"predictor": PASS, "seed": run.seed, **score(single_pass[None], labels)})
         rows.append({"predictor": SAMPLES, "seed": run.seed, **score(samples, labels)})
         single_passes.append(single_pass)

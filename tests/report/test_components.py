@@ -409,4 +409,4 @@ def test_titles_are_those_of_the_profile(tmp_path):
         assert list(titles)[-1] == "pvera" and titles["no_kl"] == "PVeRA, σ learned, β = 0"
         for contrast in contrasts.CONTRASTS.values():
             assert {contrast.first, contrast.second} <= set(titles)
-        assert components.method_of(profile, "latent_dropout") == "vera"
+        assert components.trained_method(profile, "latent_dropout") == "vera"

@@ -110,7 +110,7 @@ def test_samples_follow_the_seed_of_the_training(alone, tmp_path):
         data = split.data(frozen, torch.device("cpu"))
         samples = {}
         for seed in (0, 5):
-            samples[seed] = analyses.sample_images(model, data, 3, seed)
+            samples[seed] = analyses.sample_scores(model, data, 3, seed)
     for seed, record in ((0, {}), (5, {"seed": 5})):
         saved = SavedAdapter(alone[0], frozen, record)
         table = predict(saved, split, classes, 3).table

@@ -61,7 +61,7 @@ def component_titles(profile: Profile) -> dict[str, str]:
     return headings | profile.variants | {"pvera": title("pvera")}
 
 
-def method_of(profile: Profile, component: str) -> str:
+def trained_method(profile: Profile, component: str) -> str:
     """Return the method that a component trains."""
     if component not in profile.variants:
         return component
@@ -84,7 +84,7 @@ def load(files: ResultFiles) -> dict[Setting, Components]:
         headings = component_titles(profile)
         runs = {}
         for name in headings:
-            method = method_of(profile, name)
+            method = trained_method(profile, name)
             records = variants[name].get(setting, []) if name in profile.variants else benchmark
             records = [record for record in records if record["method"] == method]
             kept = [record for record in records if record["dataset"] not in left_out]

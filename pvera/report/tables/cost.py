@@ -17,7 +17,7 @@ from pvera.report.table import Column, Table
 from pvera.report.tables.benchmark import accuracies
 from pvera.report.tables.components import Components
 from pvera.report.text import fixed, thousands, title
-from pvera.study.cost_records import MEASURES, PAPER_PROFILE, method_of
+from pvera.study.cost_records import MEASURES, PAPER_PROFILE, described_method
 
 #: Column of counted multiply-adds -> its title.
 PASSES = {"inference": "GMAC", "sampled": "GMAC, sampled", "merged": "GMAC, merged"}
@@ -104,7 +104,9 @@ def run_points(costs: pd.DataFrame, records: Records) -> pd.DataFrame:
         # The configuration that a run chose counts once per run.
         if record["chosen"]:
             member = record["config"]["members"][record["chosen"]["member"]]
-            method = method_of({"method": record["method"], "hyperparameters": member["method"]})
+            method = described_method(
+                {"method": record["method"], "hyperparameters": member["method"]}
+            )
             chosen.setdefault(record["method"], []).append((method, 1.0))
     return _points(costs, records[0]["profile"], records[0]["backbone"], accuracy, chosen)
 
