@@ -76,8 +76,7 @@ def prepare(
     """
     names = only or vtab.NAMES
     # Of data sets that are not checked, what an earlier call accepted stays accepted.
-    recorded = vtab.read_record(root)
-    accepted = dict(recorded)
+    accepted = vtab.read_record(root)
     states = {}
     for name in names:
         if (root / name).exists():
@@ -85,8 +84,8 @@ def prepare(
     lacking = [name for name in names if name not in states]
     if lacking:
         states |= install(root, lacking, source, accepted, accept_counts)
-    if accepted != recorded:  # otherwise the folder may be one that cannot be written to
-        write_atomically(root / vtab.RECORD, json.dumps(accepted, indent=1) + "\n")
+    if set(states.values()) & {RIGHT, ACCEPTED}:
+        write_record(root, accepted)
 
     missing = [name for name in names if name not in states]
     are_usable = report(root, states, missing, accepted)
@@ -165,6 +164,17 @@ def check_and_accept(folder: Path, accepted: dict[str, list[str]], accept_counts
         state = WRONG
     print(f"{name:<22}{state}", *texts, sep="\n    ")
     return state
+
+
+def write_record(root: Path, accepted: dict[str, list[str]]) -> None:
+    """Write which findings are accepted, where the folder can be written; it may be shared.
+
+    The file also tells run_profile.py that the data have been prepared.
+    """
+    try:
+        write_atomically(root / vtab.RECORD, json.dumps(accepted, indent=1) + "\n")
+    except InputError as error:
+        print(f"not recorded: {error}")
 
 
 def report(

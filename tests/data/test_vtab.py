@@ -275,7 +275,7 @@ def test_archives(whole, tmp_path, call, monkeypatch, file, prefix):
     source = archive(whole, tmp_path / file, prefix)
     root = tmp_path / "data"
     code, output, _ = call(*options(root, "--source", source))
-    assert code == 0 and state(output, "kitti") == "right" and left(root) == ["kitti"]
+    assert code == 0 and state(output, "kitti") == "right" and left(root) == ["kitti", vtab.RECORD]
     (root / "kitti/mine").touch()
     assert call(*options(root, "--source", source))[0] == 0 and (root / "kitti/mine").exists(), (
         "what is there stays"
@@ -391,4 +391,4 @@ def test_the_hub_is_asked_again_and_a_full_disk_is_named(whole, tmp_path, call, 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "unpack_archive", Mock(side_effect=full))
         assert "No space left" in call(*options(root))[2] and left(root) == []
-    assert call(*options(root))[0] == 0 and left(root) == ["kitti"]
+    assert call(*options(root))[0] == 0 and left(root) == ["kitti", vtab.RECORD]
