@@ -12,7 +12,7 @@ import pandas as pd
 
 from pvera.adapters import METHODS, PAPER_METHODS, Method
 from pvera.data.tasks import TASKS
-from pvera.study.protocol import PUBLISHED
+from pvera.study.protocol import OFFICIAL_CODE
 
 #: Columns that are text, even where all cells are numbers.
 TEXT = dict.fromkeys(
@@ -77,7 +77,7 @@ class Published:
         configurations: dict[str, list[tuple[Method, float]]] = {key: [] for key in PAPER_METHODS}
         for row in self.grid.itertuples():
             method = METHODS[row.method]
-            settings = dict(PUBLISHED.adapters.get(row.method, {}))
+            settings = dict(OFFICIAL_CODE.adapters.get(row.method, {}))
             if row.hyperparameter in {field.name for field in dataclasses.fields(method)}:
                 settings[row.hyperparameter] = int(row.value)
             configurations[row.method].append((method(**settings), row.percent))

@@ -39,7 +39,7 @@ PRECISIONS = get_args(Precision)
 Chooser = Literal["each_seed", "first_seed"]
 
 #: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is
-#: the data set's β in `protocol.PUBLISHED_BETA`.
+#: the data set's β in `protocol.OFFICIAL_BETA`.
 TRAINING_HYPERPARAMETERS = {
     "learning_rate": PositiveFloat,
     "beta": NonNegativeFloat | Literal["published"],

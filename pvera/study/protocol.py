@@ -1,7 +1,7 @@
 """The two protocols: what the paper describes, and what its official code does.
 
-`CORRECTED` follows the paper, or what is right where the paper leaves it open; `PUBLISHED` follows
-the official code. Each field is one difference, and can be switched alone.
+`CORRECTED` follows the paper, or what is right where the paper leaves it open; `OFFICIAL_CODE`
+follows the official code. Each field is one difference, and can be switched alone.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,8 @@ CORRECTED = Protocol(
     "corrected", softmax_in_loss=False, shuffle=True, own_draws=False, joint_stop=False
 )
 
-PUBLISHED = Protocol(
+#: Profiles, records and the option --protocol name it "published".
+OFFICIAL_CODE = Protocol(
     "published",
     softmax_in_loss=True,
     shuffle=False,
@@ -67,17 +68,17 @@ class ProtocolEntry:
 
 
 def _protocols() -> dict[str, ProtocolEntry]:
-    """Return both protocols, and the corrected one with each published difference alone."""
+    """Return both protocols, and the corrected one with each difference of the other alone."""
     entries = {
         REFERENCE: ProtocolEntry(CORRECTED),
         GRID_REFERENCE: ProtocolEntry(CORRECTED, on_full_grid=True),
-        PUBLISHED.name: ProtocolEntry(PUBLISHED),
+        OFFICIAL_CODE.name: ProtocolEntry(OFFICIAL_CODE),
     }
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
-        difference = {name: getattr(PUBLISHED, name)}
+        difference = {name: getattr(OFFICIAL_CODE, name)}
         protocol = replace(CORRECTED, name=f"corrected, {name}", **difference)
         entries[name] = ProtocolEntry(protocol, on_full_grid=name == "joint_stop")
-    for method, options in PUBLISHED.adapters.items():
+    for method, options in OFFICIAL_CODE.adapters.items():
         for option, value in options.items():
             name = f"{method}_{option}"
             adapters = {method: {option: value}}
@@ -100,4 +101,4 @@ _DATASETS_BY_BETA = {
     1e-12: "kitti oxford_iiit_pet sun397",
     1e-16: "caltech101 dmlab dtd",
 }
-PUBLISHED_BETA = {name: beta for beta, names in _DATASETS_BY_BETA.items() for name in names.split()}
+OFFICIAL_BETA = {name: beta for beta, names in _DATASETS_BY_BETA.items() for name in names.split()}

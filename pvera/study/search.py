@@ -15,7 +15,7 @@ from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.jobs import Run
 from pvera.study.profiles import TRAINING_HYPERPARAMETERS, Experiment, Hyperparameters, Profile
-from pvera.study.protocol import PROTOCOLS, PUBLISHED_BETA, Protocol
+from pvera.study.protocol import OFFICIAL_BETA, PROTOCOLS, Protocol
 from pvera.study.training import MethodConfig
 
 
@@ -214,19 +214,19 @@ def build_config(
         values: Hyperparameters in which this member differs from the others.
 
     Raises:
-        InputError: The paper has no β for the data set.
+        InputError: The official code has no β for the data set.
     """
     method, protocol, dataset = planned.method, planned.protocol, planned.dataset
     hyperparameters = _merged(profile, method, protocol, fixed | values)
     rate = hyperparameters.get("learning_rate", profile.learning_rate)
     beta = hyperparameters.get("beta", 0.0)
     if beta == "published":
-        if dataset not in PUBLISHED_BETA:
+        if dataset not in OFFICIAL_BETA:
             raise InputError(
-                f"the paper has no β for {dataset}: write a number instead of 'published' in the "
-                "profile"
+                f"the official code has no β for {dataset}: write a number instead of 'published' "
+                "in the profile"
             )
-        beta = PUBLISHED_BETA[dataset]
+        beta = OFFICIAL_BETA[dataset]
     return MethodConfig(
         method=build_method(profile, method, protocol, fixed | values),
         adapter_lr=rate,

@@ -16,7 +16,7 @@ from timm.models.vision_transformer import VisionTransformer
 import pvera
 from pvera.data.image_splits import ImageData
 from pvera.study import optimization, prediction, profiles, stopping, training
-from pvera.study.protocol import PUBLISHED
+from pvera.study.protocol import OFFICIAL_CODE
 
 GOLDEN = Path(__file__).parent
 INDEX = json.loads((GOLDEN / "index.json").read_text())
@@ -83,8 +83,8 @@ def member_tensors(tensors: dict, kind: str, method: str, member: int) -> dict:
     return named
 
 
-def published_method(key: str, start: dict) -> pvera.adapters.Method:
-    """Build the method of the published protocol with the size of the tensors `start`."""
+def official_method(key: str, start: dict) -> pvera.adapters.Method:
+    """Build the method of the official code with the size of the tensors `start`."""
     sizes = {
         "lora": lambda: {"rank": start["layers.0.A"].shape[-1]},
         "vera": lambda: {"rank": start["layers.0.d"].shape[-1]},
@@ -92,7 +92,7 @@ def published_method(key: str, start: dict) -> pvera.adapters.Method:
         "adaptformer": lambda: {"ratio": 48 // len(start["layers.0.branch.down.bias"])},
     }
     sizes |= {"dora": sizes["lora"], "pvera": sizes["vera"]}
-    return pvera.METHODS[key](**PUBLISHED.adapters.get(key, {}) | sizes.get(key, dict)())
+    return pvera.METHODS[key](**OFFICIAL_CODE.adapters.get(key, {}) | sizes.get(key, dict)())
 
 
 @torch.no_grad()
@@ -104,7 +104,7 @@ def golden_model(name: str, dtype: torch.dtype) -> tuple[pvera.AdaptedModel, dic
     vit = VisionTransformer(**INDEX["architecture"])
     vit.load_state_dict(load_file(GOLDEN / "backbone.safetensors"))
     model = pvera.adapt(
-        vit.to(dtype).eval(), [published_method(key, start) for start in starts], CLASSES
+        vit.to(dtype).eval(), [official_method(key, start) for start in starts], CLASSES
     )
     for i, (member, start) in enumerate(zip(model.members, starts)):
         trained = member.trained()
@@ -152,7 +152,7 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
         )
     beta = [INDEX["beta"]] * len(optimizers)
     loss, kl = optimization.step(
-        model.train(), model, data[:], data.labels, beta, optimizers, PUBLISHED
+        model.train(), model, data[:], data.labels, beta, optimizers, OFFICIAL_CODE
     )
     assert_close(loss, expected["step.loss"], close)
     if name == "pvera":
@@ -185,8 +185,8 @@ def test_training_chooses_the_programs_member_and_epoch(name):
         training.MethodConfig(m.method, *rate, 0.0, {})
         for m, rate in zip(model.members, rates, strict=True)
     ]
-    histories = training.fit(model, train, validation, configs, schedule, PUBLISHED, 0)
-    best = stopping.choose(histories, PUBLISHED)
+    histories = training.fit(model, train, validation, configs, schedule, OFFICIAL_CODE, 0)
+    best = stopping.choose(histories, OFFICIAL_CODE)
     assert (best, histories[best].best_epoch) == (index["chosen_member"], index["chosen_epoch"])
     assert len({history.epochs for history in histories}) == 1  # they end together
     model.active = [best]

@@ -16,7 +16,7 @@ from pvera.study import jobs, results
 from pvera.study.jobs import Run
 from pvera.study.plan import ANALYSES, Plan, list_jobs
 from pvera.study.profiles import Profile, Schedule
-from pvera.study.protocol import CORRECTED, PROTOCOLS, PUBLISHED, PUBLISHED_BETA
+from pvera.study.protocol import CORRECTED, OFFICIAL_BETA, OFFICIAL_CODE, PROTOCOLS
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = {
@@ -242,17 +242,16 @@ def test_who_chooses_from_a_grid(chooser, tmp_path):
     assert len(second.member_configs) == (2 if chooser == "each_seed" else 1)
 
 
-def test_the_published_beta_is_that_of_the_data_set(tmp_path):
+def test_the_official_beta_is_that_of_the_data_set(tmp_path):
     described = profile(
         published={"methods": ["pvera"], "protocol": "published", "set": {"beta": "published"}}
     )
-    with pytest.raises(
-        InputError, match="^the paper has no β for digits: write a number instead of 'published'"
-    ):
+    advice = "^the official code has no β for digits: write a number instead of 'published'"
+    with pytest.raises(InputError, match=advice):
         list_jobs(described, "published", tmp_path)
     for run in list_jobs(described.replaced(datasets=["cifar", "dtd"]), "published", tmp_path):
-        assert run.protocol == PUBLISHED and {c.beta for c in run.member_configs} == {
-            PUBLISHED_BETA[run.dataset]
+        assert run.protocol == OFFICIAL_CODE and {c.beta for c in run.member_configs} == {
+            OFFICIAL_BETA[run.dataset]
         }
 
 
@@ -273,7 +272,7 @@ def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
     """Against the divisors of the KL term in the official code."""
     expected = {name: 1 / 10**power for power, names in POWERS.items() for name in names.split()}
     assert (
-        expected == PUBLISHED_BETA
+        expected == OFFICIAL_BETA
         and expected.keys() == set(published.DATASETS)
         and len(expected) == 19
     )
@@ -290,7 +289,7 @@ def test_each_difference_of_the_protocols_stands_alone(tmp_path):
     corrected = listed["protocol_corrected", "lora"]
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
         run = listed[f"protocol_{name}", "lora"]
-        changes = {"name": run.protocol.name, name: getattr(PUBLISHED, name)}
+        changes = {"name": run.protocol.name, name: getattr(OFFICIAL_CODE, name)}
         assert asdict(run.protocol) == asdict(CORRECTED) | changes
         assert run == replace(corrected, folder=run.folder, protocol=run.protocol)
     assert listed["protocol_lora_same_draw", "lora"].member_configs[0].method == pvera.LoRA(
