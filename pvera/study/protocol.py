@@ -20,7 +20,7 @@ class Protocol:
     own_draws: bool
     #: The members of a grid end together; see `stopping.JointStop`.
     joint_stop: bool
-    #: Hyperparameters per method that only one of the two uses.
+    #: By method, the hyperparameters that replace the profile's.
     adapters: dict[str, dict] = field(default_factory=dict)
 
 
@@ -47,7 +47,6 @@ OFFICIAL_CODE = Protocol(
 
 REFERENCE = "corrected"
 GRID_REFERENCE = "corrected_grid"
-REFERENCES = (REFERENCE, GRID_REFERENCE)
 
 
 @dataclass(frozen=True)
@@ -55,35 +54,31 @@ class ProtocolEntry:
     """One protocol whose effect is measured, and on what."""
 
     protocol: Protocol
+    #: The name of the corrected protocol that it is compared with. What concerns a grid's members
+    #: together is measured on full grids instead of the methods' defaults: `GRID_REFERENCE`.
+    reference: str = REFERENCE
     #: The only method that it concerns; None for all.
     only_method: str | None = None
-    #: It concerns a grid's members together, so it is measured on full grids instead of the
-    #: methods' defaults.
-    on_full_grid: bool = False
-
-    @property
-    def reference(self) -> str:
-        """The name of the corrected protocol that it is compared with, measured in the same way."""
-        return GRID_REFERENCE if self.on_full_grid else REFERENCE
 
 
 def _protocols() -> dict[str, ProtocolEntry]:
     """Return both protocols, and the corrected one with each difference of the other alone."""
     entries = {
         REFERENCE: ProtocolEntry(CORRECTED),
-        GRID_REFERENCE: ProtocolEntry(CORRECTED, on_full_grid=True),
+        GRID_REFERENCE: ProtocolEntry(CORRECTED, GRID_REFERENCE),
         OFFICIAL_CODE.name: ProtocolEntry(OFFICIAL_CODE),
     }
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
         difference = {name: getattr(OFFICIAL_CODE, name)}
         protocol = replace(CORRECTED, name=f"corrected, {name}", **difference)
-        entries[name] = ProtocolEntry(protocol, on_full_grid=name == "joint_stop")
+        reference = GRID_REFERENCE if name == "joint_stop" else REFERENCE
+        entries[name] = ProtocolEntry(protocol, reference)
     for method, options in OFFICIAL_CODE.adapters.items():
         for option, value in options.items():
             name = f"{method}_{option}"
             adapters = {method: {option: value}}
             protocol = replace(CORRECTED, name=f"corrected, {name}", adapters=adapters)
-            entries[name] = ProtocolEntry(protocol, method)
+            entries[name] = ProtocolEntry(protocol, only_method=method)
     return entries
 
 
