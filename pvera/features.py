@@ -74,7 +74,7 @@ def require_inputs(inputs: Any, encoder: nn.Module) -> None:
         raise InputError(f"the model takes {takes}, not {given}")
 
 
-def token_mask(texts: Mapping[str, Tensor], pool: str) -> Tensor | None:
+def read_token_mask(texts: Mapping[str, Tensor], pool: str) -> Tensor | None:
     """Return the attention mask (batch, tokens) as bool, or None without one.
 
     Raises:
@@ -82,17 +82,17 @@ def token_mask(texts: Mapping[str, Tensor], pool: str) -> Tensor | None:
     """
     if "attention_mask" not in texts:
         return None
-    tokens = texts["attention_mask"].bool()
-    is_readable = tokens[:, 0] if pool == "first" else tokens.any(1)
+    token_mask = texts["attention_mask"].bool()
+    is_readable = token_mask[:, 0] if pool == "first" else token_mask.any(1)
     if not is_readable.all():
         raise InputError(
             "padding comes first, or alone, in a text: pad on the right (tokenizer.padding_side)"
         )
-    return tokens
+    return token_mask
 
 
 def pooled(
-    encoder: nn.Module, output: Any, pool: str = "first", tokens: Tensor | None = None
+    encoder: nn.Module, output: Any, pool: str = "first", token_mask: Tensor | None = None
 ) -> Tensor:
     """Return features (batch, dim) from an encoder's output.
 
@@ -103,7 +103,7 @@ def pooled(
         encoder: The encoder.
         output: What it returned.
         pool: One of `POOLS`.
-        tokens: (batch, tokens), false for padding; None without padding.
+        token_mask: (batch, tokens), false for padding; None without padding.
     """
     names = transformers_names(encoder)
     if names is None:
@@ -111,7 +111,7 @@ def pooled(
     elif names.pools:
         features = output.pooler_output
     elif pool == "mean":
-        features = _mean_of_tokens(output.last_hidden_state, tokens)
+        features = _mean_of_tokens(output.last_hidden_state, token_mask)
     else:
         features = output.last_hidden_state[:, 0]
 
@@ -126,11 +126,11 @@ def pooled(
     )
 
 
-def _mean_of_tokens(hidden: Tensor, tokens: Tensor | None) -> Tensor:
+def _mean_of_tokens(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
     """Return the mean (batch, dim) of hidden (batch, tokens, dim), without padding."""
-    if tokens is None:
+    if token_mask is None:
         return hidden.mean(1)
-    weights = tokens.to(hidden.dtype).unsqueeze(-1)
+    weights = token_mask.to(hidden.dtype).unsqueeze(-1)
     return (hidden * weights).sum(1) / weights.sum(1)
 
 

@@ -97,8 +97,8 @@ class LayerHooks:
         self.index = index
         self.layer = layer
         self.passes = Passes()
-        #: What enters the attention, and what enters the norm before the MLP.
-        self.tokens = _FirstArgument()
+        #: What enters the layer, and so its attention; and what enters the norm before the MLP.
+        self.layer_input = _FirstArgument()
         self.residual = _FirstArgument()
         for member in grid.members:
             member.layers[index].passes = self.passes
@@ -133,8 +133,10 @@ class LayerHooks:
             handles.append(layer.projections[0][0].register_forward_hook(self._add_biases))
         if layer.attention_input is not None:
             attention = layer.attention_input
-            handles.append(attention.register_forward_pre_hook(self.tokens.keep))
-            handles.append(attention.register_forward_hook(self.tokens.forget, always_call=True))
+            handles.append(attention.register_forward_pre_hook(self.layer_input.keep))
+            handles.append(
+                attention.register_forward_hook(self.layer_input.forget, always_call=True)
+            )
         for linear, projections in layer.projections:
             handles.append(linear.register_forward_hook(partial(self._project, projections)))
         return handles
@@ -161,7 +163,7 @@ class LayerHooks:
 
     def _project(self, projections: str, module: nn.Module, args: tuple, y: Tensor) -> Tensor:
         # DeBERTa projects its position embeddings with the same layers as the tokens.
-        reads_tokens = self.layer.attention_input is None or args[0] is self.tokens.tensor
+        reads_tokens = self.layer.attention_input is None or args[0] is self.layer_input.tensor
         point = "project" if reads_tokens else "project_position_embeddings"
         y = y.unflatten(-1, (len(projections), -1))  # (n, t, p, d)
         return self._call(point, args[0], y, names=(projections,)).flatten(-2)

@@ -27,10 +27,10 @@ from pvera.features import (
     POOLS,
     input_shape,
     pooled,
+    read_token_mask,
     reads_text,
     require_called,
     require_inputs,
-    token_mask,
 )
 from pvera.grid import Grid
 from pvera.hooks import ModelHooks
@@ -206,15 +206,15 @@ class AdaptedModel(Grid, ToolSupport):
 
     def _text_features(self, texts: Mapping[str, Tensor], members: list[int]) -> Tensor:
         """Make a pass per member: DeBERTa's position embeddings have no batch to repeat."""
-        tokens = token_mask(texts, self.pool)
+        token_mask = read_token_mask(texts, self.pool)
         active = self.active
         features = []
-        with with_settings(self._stochastic_layers(active), tokens=tokens):
+        with with_settings(self._stochastic_layers(active), token_mask=token_mask):
             try:
                 for member in members:
                     self.active = [member]
                     output = self.backbone(**texts)
-                    features.append(pooled(self.backbone, output, self.pool, tokens))
+                    features.append(pooled(self.backbone, output, self.pool, token_mask))
             finally:
                 self.active = active
         return torch.stack(features)

@@ -135,7 +135,7 @@ class PVeRAAdapter(VeRAAdapter):
         kl = None
         if settings.with_kl:
             divergence = self.divergence(mu, sigma, log_sigma)  # Eq. 9
-            kl = mean_over_tokens(divergence, settings.tokens)
+            kl = mean_over_tokens(divergence, settings.token_mask)
         return z, kl
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
@@ -177,8 +177,9 @@ class PVeRAAdapter(VeRAAdapter):
         return kl
 
 
-def mean_over_tokens(divergence: Tensor, tokens: Tensor | None) -> Tensor:
+def mean_over_tokens(divergence: Tensor, token_mask: Tensor | None) -> Tensor:
     """Return the mean divergence (n, t) without padding: every text has the same weight."""
-    if tokens is not None:
-        divergence = divergence * tokens * (tokens.shape[1] / tokens.sum(1, keepdim=True))
+    if token_mask is not None:
+        weights = token_mask.shape[1] / token_mask.sum(1, keepdim=True)
+        divergence = divergence * token_mask * weights
     return divergence.mean()

@@ -62,7 +62,7 @@ class PassSettings(NamedTuple):
     #: Whether the KL term is computed.
     with_kl: bool
     #: (n, t) bool, False for padding; None: no token is padding.
-    tokens: Tensor | None
+    token_mask: Tensor | None
     #: The state from which a repeated pass samples the same noise.
     noise_start: torch.Generator | None
 
@@ -78,7 +78,7 @@ class StochasticAdapter(Adapter):
     #: Whether the KL term is computed; a pass with z = μ and without it needs no variance.
     with_kl = True
     #: (n, t) bool, False for padding; None: no token is padding.
-    tokens: Tensor | None = None
+    token_mask: Tensor | None = None
 
     def __init__(self, index: int, seed: int):
         super().__init__()
@@ -114,7 +114,7 @@ class StochasticAdapter(Adapter):
         noise_start = None
         if sampling and repeatable:
             noise_start = self.source.generator(device).clone_state()
-        return PassSettings(sampling, self.with_kl, self.tokens, noise_start)
+        return PassSettings(sampling, self.with_kl, self.token_mask, noise_start)
 
     def sample_noise(
         self, distribution: Callable[..., Tensor], like: Tensor, settings: PassSettings
@@ -128,20 +128,20 @@ class StochasticAdapter(Adapter):
         """
         dtype = torch.promote_types(like.dtype, torch.float32)
         options: dict[str, Any] = {"device": like.device, "dtype": dtype}
-        tokens = settings.tokens
+        token_mask = settings.token_mask
         if like.is_meta or torch.compiler.is_compiling():
             # A compiled pass samples from the global state, as torch's own dropout.
             noise = distribution(like.shape, **options)
-            if tokens is not None:
-                noise *= tokens.view(*tokens.shape, *[1] * (like.ndim - 2))
+            if token_mask is not None:
+                noise *= token_mask.view(*token_mask.shape, *[1] * (like.ndim - 2))
             return noise
 
         options["generator"] = self._noise_generator(like.device, settings)
-        if tokens is None:
+        if token_mask is None:
             return distribution(like.shape, **options)
         # No numbers for padding: then its length changes no other number.
         noise = torch.zeros_like(like, dtype=dtype)
-        noise[tokens] = distribution((int(tokens.sum()), *like.shape[2:]), **options)
+        noise[token_mask] = distribution((int(token_mask.sum()), *like.shape[2:]), **options)
         return noise
 
     def _noise_generator(self, device: torch.device, settings: PassSettings) -> torch.Generator:
