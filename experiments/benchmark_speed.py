@@ -57,8 +57,8 @@ from pvera.study import optimization, prediction
 from pvera.study.jobs import environment
 from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
-from pvera.study.search import build_method, default_values
 from pvera.study.training import training_attention
+from pvera.study.trainings import build_method, default_values
 
 CLASSES, BATCH, SAMPLES = 100, 16, 8
 MEMBERS = 3  # of the timed grid of PVeRA

@@ -19,7 +19,7 @@ from pvera.errors import InputError
 from pvera.files import read_json
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PROTOCOLS
-from pvera.study.search import build_method, combinations
+from pvera.study.trainings import build_method, combinations
 
 #: The profile of the paper's real sizes.
 PAPER_PROFILE = "paper"

@@ -14,7 +14,7 @@ from pvera.study.analyses import Analysis, analysis_of
 from pvera.study.checked import require_known
 from pvera.study.jobs import ENDED, Job, Run, State
 from pvera.study.profiles import Profile
-from pvera.study.search import planned_runs, trainings
+from pvera.study.trainings import list_planned_runs, list_trainings
 
 #: Numbers of Monte Carlo samples; few samples are the first of the many.
 SAMPLE_COUNTS = [2, 4, 8, 16]
@@ -42,7 +42,7 @@ class Plan:
         """Count the trainings that cannot start before a search has ended."""
         planned = 0
         for name in self.profile.experiments.keys() & self.names:
-            planned += len(planned_runs(self.profile, name))
+            planned += len(list_planned_runs(self.profile, name))
         return planned - sum(isinstance(job, Run) for job in self.jobs())
 
     def states(self, jobs: list[Job], compare_data: bool = True) -> dict[Job, State]:
@@ -85,7 +85,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
             the profile is of texts, and analyses are of images.
     """
     if name in profile.experiments:
-        return [*trainings(profile, root, name)]
+        return [*list_trainings(profile, root, name)]
 
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
     if profile.is_text:
@@ -94,7 +94,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
     jobs: list[Job] = []
     for experiment in (profile.analyses or {}).get(name, ["benchmark"]):
         if experiment in profile.experiments:
-            runs = trainings(on_one_backbone, root, experiment)
+            runs = list_trainings(on_one_backbone, root, experiment)
             jobs += ANALYSES[name](profile, runs, name)
     return jobs
 

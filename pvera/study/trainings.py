@@ -48,7 +48,7 @@ class PlannedRun:
     protocol: Protocol
 
 
-def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
+def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
     """List the trainings of an experiment that can start, by backbone and seed.
 
     Args:
@@ -57,7 +57,7 @@ def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
         name: Key of the experiment.
     """
     runs: dict[Run, None] = {}  # several may need the same search
-    for planned in planned_runs(profile, name):
+    for planned in list_planned_runs(profile, name):
         try:
             runs[resolve(profile, root, planned)] = None
         except NotChosen as waiting:
@@ -66,7 +66,7 @@ def trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
     return list(runs)
 
 
-def planned_runs(profile: Profile, name: str) -> list[PlannedRun]:
+def list_planned_runs(profile: Profile, name: str) -> list[PlannedRun]:
     """List all trainings of an experiment, also those that wait for a search."""
     experiment = profile.experiments[name]
     backbones = _selected(profile.backbones, experiment.backbones)
