@@ -5,7 +5,9 @@ search of other settings is replaced by that search; whoever executes the traini
 afterwards.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -44,8 +46,12 @@ class PlannedRun:
     method: str
     seed: int
     #: The value of the hyperparameter that the experiment varies.
-    varied: Hyperparameters
-    protocol: Protocol
+    varied: Hyperparameters = field(hash=False)
+    protocol: Protocol = field(hash=False)
+
+
+#: A function from a search to the values that it chose; it raises `NotChosen` if there are none.
+FindChosen = Callable[[PlannedRun], Hyperparameters]
 
 
 def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
@@ -56,10 +62,15 @@ def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
         root: Folder of the results, which say what searches have chosen.
         name: Key of the experiment.
     """
-    runs: dict[Run, None] = {}  # several may need the same search
+
+    @cache  # many trainings need the same search
+    def find_chosen(search: PlannedRun) -> Hyperparameters:
+        return read_chosen(resolve(profile, root, search, find_chosen))
+
+    runs: dict[Run, None] = {}  # several may be replaced by the same search
     for planned in list_planned_runs(profile, name):
         try:
-            runs[resolve(profile, root, planned)] = None
+            runs[resolve(profile, root, planned, find_chosen)] = None
         except NotChosen as waiting:
             if waiting.rerun is not None:
                 runs[waiting.rerun] = None
@@ -92,8 +103,16 @@ def _selected(names: list[str], selection: list[str] | None) -> list[str]:
     return [name for name in names if selection is None or name in selection]
 
 
-def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
+def resolve(
+    profile: Profile, root: str | Path, planned: PlannedRun, find_chosen: FindChosen
+) -> Run:
     """Return a training with its settings.
+
+    Args:
+        profile: Has the training's experiment.
+        root: Folder of the results.
+        planned: The training.
+        find_chosen: Finds the values that searches chose.
 
     Raises:
         NotChosen: A search that it needs has not chosen.
@@ -101,13 +120,13 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
     experiment = profile.experiments[planned.experiment]
     inherited: Hyperparameters = {}
     for search in _inherited(profile, planned):
-        inherited |= find_chosen(profile, root, search)
+        inherited |= find_chosen(search)
 
     grid = _grid(profile, planned)
     one_chooses = (experiment.choose or profile.choose) == "first_seed"
     search = replace(planned, seed=_first_seed(profile, experiment))
     if one_chooses and len(grid) > 1 and search != planned:
-        grid = [find_chosen(profile, root, search)]
+        grid = [find_chosen(search)]
 
     fixed = inherited | experiment.set | planned.varied
     return Run(
@@ -131,18 +150,17 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
     )
 
 
-def find_chosen(profile: Profile, root: str | Path, search: PlannedRun) -> Hyperparameters:
-    """Return the values that a search chose.
+def read_chosen(search: Run) -> Hyperparameters:
+    """Return the values that a search chose, from its record.
 
     Raises:
-        NotChosen: It has not, or a search that it needs itself has not.
+        NotChosen: It has chosen none.
     """
-    run = resolve(profile, root, search)
-    if not run.path.exists():
+    if not search.path.exists():
         raise NotChosen
-    record = results.read(run.path)
-    if not run.is_recorded(record, compare_data=False):
-        raise NotChosen(run)
+    record = results.read(search.path)
+    if not search.is_recorded(record, compare_data=False):
+        raise NotChosen(search)
     if record.chosen is None:
         raise NotChosen
     return record.chosen.grid
