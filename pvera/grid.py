@@ -67,7 +67,7 @@ class Grid(nn.Module):
     def sampling(self, seed: int) -> Iterator[None]:
         """Sample z = μ + ε ⊙ σ (Eq. 6), or the dropout, in passes inside; also in evaluation.
 
-        A pass draws one z (batch, tokens, targets, r) per layer for each active member.
+        A pass samples one z (batch, tokens, targets, r) per layer for each active member.
 
         Args:
             seed: The samples follow from it, and the training noise stays undisturbed.

@@ -314,7 +314,7 @@ def generator(*key: object) -> torch.Generator:
 
 @contextmanager
 def fixed_defaults() -> Iterator[None]:
-    """Make tensors inside in fp32 on the CPU: a seed then draws the same numbers in any process."""
+    """Make tensors inside in fp32 on the CPU: a seed then gives the same numbers in any process."""
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:

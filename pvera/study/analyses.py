@@ -37,7 +37,7 @@ class Analysis(Job):
     function: Callable
     #: Data sets whose test images the function is given.
     tested: tuple[str, ...]
-    #: Whatever else influences the numbers.
+    #: Whatever else influences the numbers. Committed records and arrays call samples "draws".
     settings: dict = field(hash=False)
 
     @property
@@ -145,13 +145,13 @@ def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
     """
     test = tests[analysis.dataset]
     labels = test.labels.cpu().numpy()
-    counts = analysis.settings["draws"]
+    sample_counts = analysis.settings["draws"]
     single_pass = predict(model, test)
-    scores = sample_scores(model, test, max(counts), analysis.seed)
-    estimates = [uncertainty.estimate(scores[:count], labels) for count in counts]
+    scores = sample_scores(model, test, max(sample_counts), analysis.seed)
+    estimates = [uncertainty.estimate(scores[:count], labels) for count in sample_counts]
 
     arrays = {
-        "draws": np.array(counts, np.int16),
+        "draws": np.array(sample_counts, np.int16),
         "labels": labels.astype(np.int16),
         "single_confidence": single_pass.max(axis=1).astype(np.float16),
         "single_predicted": single_pass.argmax(axis=1).astype(np.int16),
@@ -159,8 +159,8 @@ def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
     for name, kind in uncertainty.STORED.items():
         arrays[name] = np.stack([getattr(each, name) for each in estimates]).astype(kind)
     if analysis.settings["pictures"]:
-        most = estimates[counts.index(max(counts))]
-        arrays |= pick_examples(test, scores, most)
+        most_samples = sample_counts.index(max(sample_counts))
+        arrays |= pick_examples(test, scores, estimates[most_samples])
     return arrays
 
 

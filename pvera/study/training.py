@@ -5,8 +5,8 @@ tolerance. The members of a grid train in parallel over one frozen backbone; one
 no longer computed. The member with the lowest best validation loss is tested once, at its best
 epoch.
 
-In parallel or alone, a member sees the same images and draws the same noise; sums of products may
-differ in rounding.
+In parallel or alone, a member sees the same images and samples the same noise; sums of products
+may differ in rounding.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -164,17 +164,19 @@ def noise_of(seed):
         torch.nn.init.ones_(adapter.b)
 
     @torch.no_grad()
-    def draw(n=4, t=5):
+    def sample(n=4, t=5):
         x, y = torch.randn(n, t, 24), torch.zeros(n, t, 2, 24)
         return torch.stack([adapter.project(x, y.clone(), "qv") for adapter in member.layers])
 
-    return draw
+    return sample
 
 
 def test_noise_is_standard_normal_and_uncorrelated():
-    """Over layers, draws, seeds, images, tokens, targets and latent dimensions."""
-    draw, other_seed, same_seed = noise_of(0), noise_of(1), noise_of(0)
-    noise = torch.stack([draw(), draw(), other_seed(), other_seed()])  # (4, layers, n, t, p, r)
+    """Over layers, samples, seeds, images, tokens, targets and latent dimensions."""
+    one_seed, other_seed, same_seed = noise_of(0), noise_of(1), noise_of(0)
+    noise = torch.stack(
+        [one_seed(), one_seed(), other_seed(), other_seed()]
+    )  # (4, layers, n, t, p, r)
     assert torch.equal(torch.stack([same_seed(), same_seed()]), noise[:2])
     assert stats.kstest(noise.flatten(), stats.norm.cdf).pvalue > 1e-4
     for axes in ((0, 1), (2,), (3,), (4,), (5,), (0, 1, 2), (0, 1, 4)):
@@ -264,7 +266,7 @@ def test_adaptation_by_hand():
 
 
 @pytest.mark.parametrize("method", [pvera.PVeRA(rank=8), pvera.VeRA(rank=8)], ids=str)
-def test_maps_without_draws(method):
+def test_maps_without_samples(method):
     maps = latents.maps(trained(method), make_images(), samples=0)
     assert maps.mu.shape == (3, 4, 4) and maps.samples.shape == (0, 3, 4, 4)
 
@@ -294,7 +296,7 @@ def test_maps_are_the_first_principal_component(registers):
     np.testing.assert_allclose(maps.mu, sign * by_hand, atol=1e-5)
     assert maps.explained == pytest.approx(values[0] ** 2 / (values**2).sum(), rel=1e-5)
     assert np.corrcoef(maps.mu.ravel(), np.linalg.norm(flat, axis=1))[0, 1] >= 0
-    # A draw differs from the mean by noise of variance Σ_i (σ_i a_i)², so this has variance one.
+    # A sample differs from the mean by noise of variance Σ_i (σ_i a_i)², so this has variance one.
     scale = np.sqrt(((sigma * axes[0]) ** 2).sum(-1)).reshape(4, 4, 4)
     many = latents.maps(model, images, samples=400, seed=5).samples
     assert ((many - maps.mu) / scale).std() == pytest.approx(1, abs=0.03)

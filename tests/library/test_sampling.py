@@ -1,4 +1,4 @@
-"""Monte Carlo inference: the mean, draws, seeds; dropout in LoRA and VeRA."""
+"""Monte Carlo inference: the mean, samples, seeds; dropout in LoRA and VeRA."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def test_without_noise_training_takes_the_mean(images):
     mean = model.eval()(images)
     torch.testing.assert_close(model.train()(images), mean)
     with model.sampling(seed=0):
-        assert not torch.allclose(model(images), mean), "draws are still possible"
+        assert not torch.allclose(model(images), mean), "sampling is still possible"
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -35,7 +35,7 @@ def test_sample(encoder, method, training):
     assert probabilities.shape == (4, 3, CLASSES) and not probabilities.requires_grad
     torch.testing.assert_close(probabilities.sum(-1), torch.ones(4, 3))
     assert model.training is training and not model.backbone.training
-    assert len({draw.numpy().tobytes() for draw in probabilities}) == 4
+    assert len({sample.numpy().tobytes() for sample in probabilities}) == 4
     assert torch.equal(probabilities[:2], pvera.sample(model, inputs, k=2, seed=7))
     assert not torch.equal(probabilities, pvera.sample(model, inputs, k=4, seed=8))
     # Sampling is k passes of Eq. 6 through the softmax.
