@@ -70,7 +70,9 @@ def dumps(model: AdaptedModel) -> bytes:
     seeded = _matrices_from_seed(member)
     matrices = dict(member.named_buffers())
     follow_from_seed = _are_equal(seeded, matrices)
-    saved = dict(member.trained()) if follow_from_seed else member.trained() | matrices
+    saved: dict[str, Tensor] = dict(member.trainable_tensors())
+    if not follow_from_seed:
+        saved |= matrices
     tensors = {}
     for name, tensor in saved.items():
         if member.num_classes or not name.startswith("head."):
@@ -232,7 +234,7 @@ def _require_tensors(
     path: Path, description: dict, tensors: dict[str, Tensor], member: Member
 ) -> None:
     """Raise InputError unless `tensors` are what such a member holds."""
-    expected: dict[str, Tensor] = dict(member.trained())
+    expected: dict[str, Tensor] = dict(member.trainable_tensors())
     matrices = dict(member.named_buffers())
     if not matrices.keys().isdisjoint(tensors):
         expected |= matrices

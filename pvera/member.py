@@ -55,7 +55,7 @@ class Member(nn.Module):
         # Of the start: a user may freeze parameters later, and save them nevertheless.
         self._trainable = {name for name, p in self.named_parameters() if p.requires_grad}
 
-    def trained(self) -> dict[str, nn.Parameter]:
+    def trainable_tensors(self) -> dict[str, nn.Parameter]:
         """Return the trainable tensors by name, also while they are frozen."""
         return {
             name: parameter
@@ -75,7 +75,7 @@ class Member(nn.Module):
 
     def count(self) -> dict[str, int]:
         """Return the number of trained parameters in "adapter" and "head"."""
-        total = sum(parameter.numel() for parameter in self.trained().values())
+        total = sum(parameter.numel() for parameter in self.trainable_tensors().values())
         head = sum(parameter.numel() for parameter in self.head.parameters())
         return {"adapter": total - head, "head": head}
 

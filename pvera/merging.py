@@ -29,7 +29,7 @@ class MergedWeights:
         if not member.mergeable:
             raise InputError(f"{member.method.title} is not linear and cannot be merged")
         pairs = list(zip(layers, member.layers, strict=True))
-        require_finite(member.trained(), "merge_()")
+        require_finite(member.trainable_tensors(), "merge_()")
         try:
             for layer, adapter in pairs:
                 self._merge_layer(layer, adapter)

@@ -57,7 +57,7 @@ class ToolSupport(nn.Module):
         groups: dict[tuple[bool, bool], dict[str, Any]] = {}
 
         for m, member in enumerate(self.members):
-            for name, parameter in member.trained().items():
+            for name, parameter in member.trainable_tensors().items():
                 is_head = name.startswith("head.")
                 decays = parameter.ndim > 1 and f"members.{m}.{name}" not in vectors
 

@@ -37,7 +37,7 @@ def sample(
     """
     require_adapted(model, "sample")
     for member in model.active:
-        require_finite(model.members[member].trained(), "sample()")
+        require_finite(model.members[member].trainable_tensors(), "sample()")
     with model.sampling(seed), model.without_kl():
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
 

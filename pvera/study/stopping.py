@@ -65,8 +65,8 @@ class EarlyStopping:
             elif self.improves(loss, history.best_loss):
                 history.best_loss = loss
                 history.best_epoch = epoch
-                trained = model.members[m].trained().items()
-                history.best_state = {name: tensor.detach().clone() for name, tensor in trained}
+                tensors = model.members[m].trainable_tensors().items()
+                history.best_state = {name: tensor.detach().clone() for name, tensor in tensors}
             elif epoch - history.best_epoch >= self.patience:
                 history.status = STOPPED
 

@@ -74,7 +74,7 @@ FROZEN = {
 
 def member_tensors(tensors: dict, kind: str, method: str, member: int) -> dict:
     """Return "start" or "gradient" of a grid member, with the names and shapes of
-    `Member.trained`.
+    `Member.trainable_tensors`.
     """
     named = {f"head.{name}": tensors[f"{kind}.{member}.head.{name}"] for name in ("weight", "bias")}
     for i in range(DEPTH):
@@ -107,7 +107,7 @@ def golden_model(name: str, dtype: torch.dtype) -> tuple[pvera.AdaptedModel, dic
         vit.to(dtype).eval(), [official_method(key, start) for start in starts], CLASSES
     )
     for i, (member, start) in enumerate(zip(model.members, starts)):
-        trained = member.trained()
+        trained = member.trainable_tensors()
         assert trained.keys() == start.keys() and {p.dtype for p in trained.values()} == {dtype}
         for each, tensor in start.items():
             trained[each].copy_(tensor)
@@ -147,7 +147,7 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
     for member, optimizer in zip(model.members, optimizers):
         optimizer.register_step_pre_hook(
             lambda *_, member=member: gradients.append(
-                {n: p.grad.clone() for n, p in member.trained().items()}
+                {n: p.grad.clone() for n, p in member.trainable_tensors().items()}
             )
         )
     beta = [INDEX["beta"]] * len(optimizers)

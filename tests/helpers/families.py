@@ -290,7 +290,7 @@ def check_start(case: Case):
 def check_training(case: Case):
     """What is trained has a finite gradient that is not zero; the backbone has none."""
     model = case.model()
-    trained = {f"members.0.{name}" for name in model.members[0].trained()}
+    trained = {f"members.0.{name}" for name in model.members[0].trainable_tensors()}
     assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
     for name, gradient in gradients(case, model).items():
         assert gradient is not None and gradient.isfinite().all() and gradient.any(), name

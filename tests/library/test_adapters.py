@@ -148,7 +148,7 @@ def test_dora_on_a_weight_with_rows_and_columns_of_norm_zero(method, value, dtyp
     expected = vit.to(dtype)(images)
     model = pvera.adapt(vit, method, CLASSES)
     assert torch.equal(model.features(images)[0], expected)
-    optimizer = torch.optim.Adam(model.members[0].trained().values(), 1e-2)
+    optimizer = torch.optim.Adam(model.members[0].trainable_tensors().values(), 1e-2)
     magnitudes = [layer.m.detach().clone() for layer in model.members[0].layers]
     for _ in range(3):
         optimizer.zero_grad()

@@ -60,14 +60,14 @@ def test_round_trip(tmp_path, images, method):
     model, path = trained(seed=3, method=method), tmp_path / "adapter.safetensors"
     pvera.save(model, path)
     tensors, described = content(path)
-    assert tensors.keys() == {*model.members[0].trained(), "frozen_features"}
+    assert tensors.keys() == {*model.members[0].trainable_tensors(), "frozen_features"}
     assert (described["version"], described["method"], described["seed"]) == (4, method.key, 3)
     assert described["hyperparameters"] == asdict(method)
     loaded = pvera.load(make_vit(), path)
     assert not any(module.training for module in loaded.modules())
     member = loaded.members[0]
     assert (member.method, member.seed, member.num_classes) == (method, 3, CLASSES)
-    assert all(parameter.requires_grad for parameter in member.trained().values())
+    assert all(parameter.requires_grad for parameter in member.trainable_tensors().values())
     assert torch.equal(loaded(images), model(images))
     pvera.save(loaded, tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()

@@ -24,7 +24,7 @@ def gradients(model, forward, rows) -> dict:
     """Return the gradients of one step with z = μ."""
     model.eval()
     (cross_entropy(forward(IMAGES[rows]), LABELS[rows]) + 0.1 * model.kl_divergence()).backward()
-    return {name: p.grad for name, p in model.members[0].trained().items()}
+    return {name: p.grad for name, p in model.members[0].trainable_tensors().items()}
 
 
 def sharded(key):

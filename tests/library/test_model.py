@@ -74,8 +74,8 @@ def test_grid_trains_each_member_as_alone(key, seeds):
             torch.testing.assert_close(logits[j], expected_logits, rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(kl[j], expected_kl, rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(losses[j], loss, rtol=1e-5, atol=1e-5)
-            for name, parameter in together.members[m].trained().items():
-                expected = alone[m].members[0].trained()[name]
+            for name, parameter in together.members[m].trainable_tensors().items():
+                expected = alone[m].members[0].trainable_tensors()[name]
                 torch.testing.assert_close(
                     parameter.grad, expected.grad, rtol=1e-4, atol=1e-5, msg=name
                 )
@@ -398,7 +398,7 @@ def test_a_backbone_of_another_precision(key, dtype):
     assert logits.dtype == trained and near(logits) and model.kl_divergence().dtype.itemsize >= 4
     model.train()
     (F.cross_entropy(model(images), labels) + 0.01 * model.kl_divergence()).backward()
-    for name, parameter in model.members[0].trained().items():
+    for name, parameter in model.members[0].trainable_tensors().items():
         assert parameter.grad.isfinite().all() and parameter.grad.any(), name
     model.eval()
     if key == "pvera":

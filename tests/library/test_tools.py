@@ -118,7 +118,7 @@ def test_timms_optimizer_decays_no_vector(key, wrap, options):
         wrap(model), opt="sgd", lr=0.1, weight_decay=0.1, **options
     ).param_groups
     decayed = {id(p): group["weight_decay"] > 0 for group in groups for p in group["params"]}
-    trained = model.members[0].trained()
+    trained = model.members[0].trainable_tensors()
     assert len(decayed) == len(trained)
     for name, parameter in trained.items():
         assert decayed[id(parameter)] is (

@@ -131,7 +131,7 @@ def step(model, forward=None, inputs=IMAGES) -> list:
     logits = (model if forward is None else forward)(inputs)
     kl = model.kl_divergence()
     (logits.float().square().sum() + kl).backward()
-    gradients = [p.grad.clone() for p in model.members[0].trained().values()]
+    gradients = [p.grad.clone() for p in model.members[0].trainable_tensors().values()]
     model.zero_grad()
     return [logits, kl, *gradients]
 
@@ -225,11 +225,13 @@ def moving_average(key):
         average = make_average(model)
         update = getattr(average, "update_parameters", None) or average.update
         update(model)
-        before = {name: p.detach().clone() for name, p in model.members[0].trained().items()}
+        before = {
+            name: p.detach().clone() for name, p in model.members[0].trainable_tensors().items()
+        }
         perturb(model, seed=1)
         update(model)
-        for name, parameter in average.module.members[0].trained().items():
-            close(parameter, (before[name] + model.members[0].trained()[name]) / 2)
+        for name, parameter in average.module.members[0].trainable_tensors().items():
+            close(parameter, (before[name] + model.members[0].trainable_tensors()[name]) / 2)
         reference = adapted(key).eval()
         reference.load_state_dict(average.module.state_dict())
         assert torch.equal(average.module.eval()(IMAGES), reference(IMAGES))

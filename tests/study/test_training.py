@@ -159,7 +159,9 @@ def scripted(backbone, splits, monkeypatch, losses, joint):
 
     def validate(model, forward, data, protocol):
         for m in model.active:
-            seen[m].append({n: p.detach().clone() for n, p in model.members[m].trained().items()})
+            seen[m].append(
+                {n: p.detach().clone() for n, p in model.members[m].trainable_tensors().items()}
+            )
         last = [losses[m][min(len(seen[m]), len(losses[m])) - 1] for m in model.active]
         return {"validation_loss": last, "validation_accuracy": [0.0] * len(model.active)}
 
@@ -262,7 +264,7 @@ def test_adapters_and_head_learn_at_rates_of_their_own(backbone):
     (member,) = pvera.adapt(backbone.model, PVeRA(4), CLASSES, 0).members
     optimizer = optimization.make_optimizer(member, 1e-2, 1e-3, 0.0)
     rates = {tensor: group["lr"] for group in optimizer.param_groups for tensor in group["params"]}
-    for name, tensor in member.trained().items():
+    for name, tensor in member.trainable_tensors().items():
         assert rates[tensor] == (1e-3 if name.startswith("head.") else 1e-2), name
 
 
