@@ -30,8 +30,8 @@ Tests = Mapping[str, ImageData]
 class Analysis(Job):
     """One analysis of adapters that trainings have left."""
 
-    #: Each has left an adapter.
-    trained: tuple[Run, ...]
+    #: The trainings whose adapters it reads.
+    runs: tuple[Run, ...]
     #: A function from the model with the first adapter, this analysis, and `Tests` to arrays by
     #: name.
     function: Callable
@@ -43,11 +43,11 @@ class Analysis(Job):
     @property
     def adapters(self) -> list[Path]:
         """The adapters' files. InputError for one that is gone or was changed."""
-        return [results.kept_file(run.path, results.ADAPTER) for run in self.trained]
+        return [results.kept_file(run.path, results.ADAPTER) for run in self.runs]
 
     def known_config(self) -> dict:
         """Add the adapters' hashes and the settings."""
-        hashes = [results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained]
+        hashes = [results.recorded_sha256(run.path, results.ADAPTER) for run in self.runs]
         config = {
             "seed": self.seed,
             "adapter_sha256": hashes,
@@ -70,14 +70,14 @@ class Analysis(Job):
             InputError: An adapter is missing, does not fit, or was trained on other splits than
                 the data set has: the test images may then be those that it was trained on.
         """
-        for run in self.trained:
+        for run in self.runs:
             self._require_same_splits(run)
         first, *_ = self.adapters
         frozen, tests = inputs.load_for_job(self, device, self.tested, ("test",))
         with checkpoint.load(frozen.model, first).eval() as model:
             arrays = self.function(model, self, dict(zip(self.tested, tests, strict=True)))
 
-        record = results.read(self.trained[0].path)
+        record = results.read(self.runs[0].path)
         described = {
             "category": record.category,
             "protocol": record.protocol,
@@ -98,7 +98,7 @@ class Analysis(Job):
 
 
 def analysis_of(
-    trained: Sequence[Run],
+    runs: Sequence[Run],
     name: str,
     function: Callable,
     tested: Sequence[str] | None = None,
@@ -107,19 +107,19 @@ def analysis_of(
     """Build an analysis of the adapters that runs left, in a folder named after both.
 
     Args:
-        trained: The runs. The analysis has data set, method and seed of the first.
+        runs: The trainings. The analysis has data set, method and seed of the first.
         name: Key of the analysis; its folder is "<name>_<folder of the runs>", and without that of
             the benchmark.
         function: See `Analysis`.
         tested: Data sets; by default that of the runs.
         settings: Whatever else influences the numbers.
     """
-    first = trained[0]
+    first = runs[0]
     folder = name if first.folder == "benchmark" else f"{name}_{first.folder}"
     shared = {name: getattr(first, name) for name in Job.__dataclass_fields__}
     return Analysis(
         **shared | {"folder": folder},
-        trained=tuple(trained),
+        runs=tuple(runs),
         function=function,
         tested=tuple(tested or [first.dataset]),
         settings=settings,

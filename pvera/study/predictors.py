@@ -38,7 +38,7 @@ def compare(
 
     rows: list[dict[str, Any]] = []
     single_passes = []
-    for adapter, run in zip(analysis.adapters, analysis.trained, strict=True):
+    for adapter, run in zip(analysis.adapters, analysis.runs, strict=True):
         with checkpoint.load(backbone, adapter).eval() as adapted:
             single_pass = prediction.predict(adapted, test)
             samples = sample_scores(adapted, test, count, run.seed)

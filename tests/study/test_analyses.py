@@ -91,7 +91,7 @@ def test_without_pictures_no_pixels_are_kept(profile, root):
 def test_the_results_of_an_analysis_can_be_read_without_its_adapter(profile, root):
     (run,) = list_jobs(profile, "uncertainty", root)
     run.execute()
-    for path in run.trained[0].path.parent.iterdir():
+    for path in run.runs[0].path.parent.iterdir():
         path.unlink()
     (read,) = load_uncertainty(root, "mine")
     stored = results.read_arrays(run.path)
@@ -134,7 +134,7 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(
     with monkeypatch.context() as patch:
         patch.setattr(plan, "SAMPLE_COUNTS", [2, 5])
         assert list_jobs(profile, "uncertainty", root)[0].state() == "different"
-    record, adapter = run.trained[0].path, run.adapters[0].read_bytes()
+    record, adapter = run.runs[0].path, run.adapters[0].read_bytes()
     written = results.read_dict(record), results.read_arrays(record)
     results.write(record, *written, adapter + b" ")
     assert run.state() == "different"
@@ -182,7 +182,7 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
     profile = make_profile(tmp_path, ["digits"])
     make_adapters(profile, tmp_path / "results")
     (run,) = list_jobs(profile, "predictors", tmp_path / "results")
-    path = run.trained[-1].path
+    path = run.runs[-1].path
     record, arrays, adapter = (
         results.read_dict(path),
         results.read_arrays(path),

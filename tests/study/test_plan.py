@@ -315,7 +315,7 @@ def test_analyses_are_listed_when_their_adapters_are_there(tmp_path):
         "latents",
         "focus",
     ]
-    assert listed["latents"][0].trained == (first,)
+    assert listed["latents"][0].runs == (first,)
     assert listed["out_of_distribution"][0].tested == ("digits", "vessels")
     every = described.replaced(out_of_distribution=["vessels", "digits"])
     assert list_jobs(every, "out_of_distribution", tmp_path)[0].tested == ("vessels", "digits")
@@ -340,10 +340,10 @@ def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
         ("predictors_dropped", "digits", "vera"),
     }
     for analysis in compared:
-        assert [training.seed for training in analysis.trained] == [1, 0] and analysis.tested == (
+        assert [training.seed for training in analysis.runs] == [1, 0] and analysis.tested == (
             "digits",
         )
-    compared[0].trained[1].path.unlink()
+    compared[0].runs[1].path.unlink()
     assert len(list_jobs(described, "predictors", tmp_path)) == 2, "a seed is missing"
 
 
