@@ -15,9 +15,16 @@ import json
 import pandas as pd
 from options import AdapterParser
 
+from pvera.data import custom
 from pvera.errors import InputError, run_script
 from pvera.files import json_value, write_atomically
-from pvera.study.evaluation import Evaluation, evaluate, open_adapter
+from pvera.study.evaluation import (
+    Evaluation,
+    evaluate,
+    find_root,
+    install_unseen,
+    open_adapter,
+)
 
 #: The metrics that are printed.
 METRICS = ["accuracy", "nll", "brier", "ece", "ace"]
@@ -39,7 +46,14 @@ def main() -> None:
         raise InputError(f"{options.metrics} is the record of the adapter: name another file")
 
     adapter = open_adapter(options.adapter, options.backbone, options.weights, options.device)
-    evaluated = evaluate(adapter, options.data_set, options.data, options.draws)
+    data_set = options.data_set or adapter.record.get("dataset", "")
+    name, _, source = data_set.partition("=")
+    root = find_root(adapter, name, options.data)
+    if source:
+        manifest = install_unseen(adapter, root, name, source)
+        print(custom.describe(name, manifest), flush=True)
+    evaluated = evaluate(adapter, root, name, options.draws)
+
     method, backbone = evaluated.member.method.title, adapter.frozen.name
     print(f"{method} for {backbone} on {evaluated.dataset}: {len(evaluated.table)} images\n")
     print(pd.Series(evaluated.metrics)[METRICS].to_string(float_format="{:.6f}".format), end="\n\n")

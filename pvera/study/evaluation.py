@@ -111,51 +111,13 @@ def _read_record(adapter: Path) -> dict[str, Any]:
     return results.read_dict(path)
 
 
-def evaluate(
-    adapter: SavedAdapter,
-    data_set: str | None = None,
-    root: Path | None = None,
-    samples: int | None = None,
-) -> Evaluation:
-    """Evaluate an adapter on test images; one's own pictures are installed first.
+def find_root(adapter: SavedAdapter, name: str, root: Path | None = None) -> Path:
+    """Return the folder of the data sets among which `name` is.
 
     Args:
-        adapter: The adapter; its record names the default data set.
-        data_set: A name, or NAME=FOLDER for one's own pictures.
-        root: Folder of the data sets; by default that of their suite.
-        samples: Monte Carlo samples for the table, as in `predict`.
-
-    Raises:
-        InputError: The data set is missing, wrong or of texts, has other classes than the adapter,
-            or may hold images of the adapter's training; or as `predict`.
-    """
-    record = adapter.record
-    name, _, source = (data_set or record.get("dataset") or "").partition("=")
-    root = _find_root(adapter, name, root)
-    if source:
-        # Checked before it replaces another folder of this name.
-        require_unseen(record, custom.read_and_split(source)[1], name)
-        print(custom.describe(name, custom.install(root, name, source)), flush=True)
-    vtab.require(root, name)
-    classes = tasks.class_names(name, root)
-    if record:
-        require_unseen(record, custom.current(root, name), name)
-        _require_same_data(adapter, root, name, classes)
-
-    split = load_split(root, name, "test", adapter.frozen.image_size)
-    predictions = predict(adapter, split, classes, samples)
-    differs = vtab.read_record(root).get(name)
-    return Evaluation(
-        member=predictions.member,
-        dataset=f"{name} ({vtab.DIFFERS})" if differs else name,
-        table=predictions.table,
-        metrics=metrics.evaluate(predictions.probabilities, split.labels),
-        classes=_per_class(predictions.table, classes),
-    )
-
-
-def _find_root(adapter: SavedAdapter, name: str, root: Path | None) -> Path:
-    """Return `root`, by default the folder of a data set's suite.
+        adapter: The adapter, which messages name.
+        name: A data set.
+        root: That folder; by default that of the data set's suite.
 
     Raises:
         InputError: There is no name, or it is that of a data set of texts.
@@ -170,6 +132,59 @@ def _find_root(adapter: SavedAdapter, name: str, root: Path | None) -> Path:
             f"{name!r} is a data set of texts; adapters of images can be evaluated here"
         )
     return root or DATA / {"vtab": "vtab-1k", "synthetic": "demo"}.get(suite, suite)
+
+
+def install_unseen(adapter: SavedAdapter, root: Path, name: str, source: str) -> dict[str, Any]:
+    """Install one's own pictures, unless the adapter's training may have seen test images.
+
+    Args:
+        adapter: The adapter.
+        root: Folder of the data sets.
+        name: The data set's name.
+        source: Folder of the pictures.
+
+    Returns:
+        The manifest, as `custom.install` does.
+
+    Raises:
+        InputError: As `custom.install` and `require_unseen`.
+    """
+    # Checked before it replaces another folder of this name.
+    require_unseen(adapter.record, custom.read_and_split(source)[1], name)
+    return custom.install(root, name, source)
+
+
+def evaluate(
+    adapter: SavedAdapter, root: Path, name: str, samples: int | None = None
+) -> Evaluation:
+    """Evaluate an adapter on test images.
+
+    Args:
+        adapter: The adapter.
+        root: Folder of the data sets.
+        name: The data set.
+        samples: Monte Carlo samples for the table, as in `predict`.
+
+    Raises:
+        InputError: The data set is missing or wrong, has other classes than the adapter, or may
+            hold images of the adapter's training; or as `predict`.
+    """
+    vtab.require(root, name)
+    classes = tasks.class_names(name, root)
+    if adapter.record:
+        require_unseen(adapter.record, custom.current(root, name), name)
+        _require_same_data(adapter, root, name, classes)
+
+    split = load_split(root, name, "test", adapter.frozen.image_size)
+    predictions = predict(adapter, split, classes, samples)
+    differs = vtab.read_record(root).get(name)
+    return Evaluation(
+        member=predictions.member,
+        dataset=f"{name} ({vtab.DIFFERS})" if differs else name,
+        table=predictions.table,
+        metrics=metrics.evaluate(predictions.probabilities, split.labels),
+        classes=_per_class(predictions.table, classes),
+    )
 
 
 def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name: str) -> None:
