@@ -39,19 +39,6 @@ if [ ! -f "experiments/profiles/$profile.yaml" ]; then
     exit 2
 fi
 
-for argument in "$@"; do
-    case $argument in
-        --results* | --status | --list)
-            echo "error: $argument is for experiments/train.py; here results lie in results/$profile" >&2
-            exit 2
-            ;;
-        --profile*)
-            echo "error: name the profile first: bash run_all.sh PROFILE [options]" >&2
-            exit 2
-            ;;
-    esac
-done
-
 source setup_env.sh
 if [ "$profile" = rehearsal ]; then
     python experiments/rehearsal.py "$@"

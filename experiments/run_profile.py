@@ -40,8 +40,7 @@ def main() -> None:
     started = time.monotonic()
     name = arguments.profile
     profile = read_profile(name)
-    options = parse(__doc__, ["--profile", name, *arguments.options])
-    options.wait = bool(options.slurm)
+    options = read_options(name, arguments.options)
     if profile.gpu and not (torch.cuda.is_available() or options.slurm or options.device):
         raise InputError(
             "there is no GPU: type --slurm my_site.yaml (docs/paper.md), or --device cpu to train "
@@ -61,6 +60,27 @@ def main() -> None:
     print_main_tables(tables)
     seconds = time.monotonic() - started
     print(f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {seconds:.0f} s")
+
+
+def read_options(name: str, words: list[str]) -> Namespace:
+    """Read the options of the scripts that train or analyse.
+
+    Args:
+        name: Name of the profile.
+        words: The options.
+
+    Raises:
+        InputError: An option is wrong, or is for experiments/train.py alone.
+    """
+    options = parse(__doc__, ["--profile", name, *words])
+    is_listing = options.status or options.list
+    if is_listing or options.profile != name or options.results != RESULTS:
+        raise InputError(
+            "--profile, --results, --status and --list are for experiments/train.py; here the "
+            f"profile comes first, and results lie in results/{name}"
+        )
+    options.wait = bool(options.slurm)
+    return options
 
 
 def install_data(profile: Profile) -> None:

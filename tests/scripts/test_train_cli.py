@@ -326,6 +326,12 @@ def test_demo(steps, capsys, tmp_path):
     assert "analyse" not in steps("demo", "--experiments=benchmark")
 
 
+@pytest.mark.parametrize("option", ["--status", "--list", "--results=other", "--profile=paper"])
+def test_what_is_for_listings_and_other_folders_is_refused(option, steps):
+    with pytest.raises(InputError, match="are for experiments/train.py; here .* results/demo$"):
+        steps("demo", option)
+
+
 @pytest.mark.parametrize("name", ["text", "paper_text"])
 def test_of_texts_there_are_no_analyses_and_no_costs(name, steps):
     done = steps(name)
