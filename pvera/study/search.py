@@ -127,7 +127,6 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
         image_size=profile.image_size,
         images=None if experiment.all_images else profile.images,
         pool=text_encoders.pool(planned.backbone) if profile.is_text else "first",
-        keep=experiment.keep,
     )
 
 
