@@ -44,9 +44,10 @@ PUBLISHED = Protocol(
     },
 )
 
+#: Names of the corrected protocol, with which the others are compared: measured with the methods'
+#: defaults, and on full grids for what concerns a grid's members together.
 REFERENCE = "corrected"
 GRID_REFERENCE = "corrected_grid"
-REFERENCES = (REFERENCE, GRID_REFERENCE)
 
 
 @dataclass(frozen=True)
@@ -56,27 +57,22 @@ class ProtocolEntry:
     protocol: Protocol
     #: The only method that it concerns; None for all.
     only_method: str | None = None
-    #: It concerns a grid's members together, so it is measured on full grids instead of the
-    #: methods' defaults.
-    on_full_grid: bool = False
-
-    @property
-    def reference(self) -> str:
-        """The name of the corrected protocol that it is compared with, measured in the same way."""
-        return GRID_REFERENCE if self.on_full_grid else REFERENCE
+    #: The corrected protocol that it is compared with, measured in the same way.
+    reference: str = REFERENCE
 
 
 def _protocols() -> dict[str, ProtocolEntry]:
     """Return both protocols, and the corrected one with each published difference alone."""
     entries = {
         REFERENCE: ProtocolEntry(CORRECTED),
-        GRID_REFERENCE: ProtocolEntry(CORRECTED, on_full_grid=True),
+        GRID_REFERENCE: ProtocolEntry(CORRECTED, reference=GRID_REFERENCE),
         PUBLISHED.name: ProtocolEntry(PUBLISHED),
     }
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
         difference = {name: getattr(PUBLISHED, name)}
         protocol = replace(CORRECTED, name=f"corrected, {name}", **difference)
-        entries[name] = ProtocolEntry(protocol, on_full_grid=name == "joint_stop")
+        reference = GRID_REFERENCE if name == "joint_stop" else REFERENCE
+        entries[name] = ProtocolEntry(protocol, reference=reference)
     for method, options in PUBLISHED.adapters.items():
         for option, value in options.items():
             name = f"{method}_{option}"

@@ -20,7 +20,7 @@ from pvera.report.scores import chosen_member
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.table import Table, pivot_text
 from pvera.report.text import NOTHING, fixed, signed, title
-from pvera.study.protocol import PROTOCOLS, REFERENCES
+from pvera.study.protocol import PROTOCOLS
 from pvera.uncertainty import t_interval
 
 #: The switch that changes random numbers alone.
@@ -90,8 +90,9 @@ def differences(records: RecordsBySwitch) -> pd.DataFrame:
     values = {switch: _values(runs) for switch, runs in records.items()}
     pairs = {}
     for switch, switched in values.items():
-        if switch not in REFERENCES:
-            corrected = values[PROTOCOLS[switch].reference]
+        reference = PROTOCOLS[switch].reference
+        if switch != reference:
+            corrected = values[reference]
             # Pairs of which both runs are there.
             shared = switched.index[switched.index.isin(corrected.index)]
             pairs[switch] = (switched - corrected).loc[shared]
