@@ -2,28 +2,23 @@
 
     python experiments/benchmark_speed.py                  # ViT-S, ten minutes on two cores
     python experiments/benchmark_speed.py --device cuda --backbones dinov2_s dinov2_b dinov2_l
-    python experiments/benchmark_speed.py --parts peft memory   # three minutes; the extra `test`
 
 Each part and its bound take turns, after a warm-up; a ratio is the median over these pairs. Weights
 are random.
 
-    step, peft         a training step (in PEFT too)   forward and backward of the frozen backbone
-    evaluate, sample   a merged model, k samples       one frozen pass, k passes
-    memory             what a step saves for its backward pass, against the frozen backbone
+    step       a training step   forward and backward of the frozen backbone
+    evaluate   a merged model    one frozen pass
+    sample     k samples         k frozen passes
 
-peft and memory take transformers' DINOv2 with the sizes of ViT-S and four layers, whatever
---backbones says. Writes <output>/speed_<device>.csv, a row per measurement; rows of other parts,
-backbones and precisions stay. OMP_NUM_THREADS sets the threads of a CPU; another --output keeps
-their times apart.
+Writes <output>/speed_<device>.csv, a row per measurement: medians of the seconds of part and bound,
+and the median of their ratio with its quartiles. OMP_NUM_THREADS sets the threads of a CPU; another
+--output keeps their times apart.
 """
 
 import copy
 import re
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -33,24 +28,10 @@ import numpy as np
 import pandas as pd
 import torch
 from options import RESULTS, Parser, read_profile
-from torch import nn
-from torch.nn.functional import cross_entropy
 
-from pvera import (
-    IA3,
-    AdaptedModel,
-    DoRA,
-    LoRA,
-    PVeRA,
-    VeRA,
-    adapt,
-    backbones,
-    cost,
-    export_peft,
-    sample,
-)
+from pvera import adapt, backbones, cost, sample
 from pvera.adapters import Method
-from pvera.errors import import_extra, run_script
+from pvera.errors import InputError, run_script
 from pvera.features import input_shape, pooled
 from pvera.files import require_writable, write_atomically
 from pvera.study import optimization, prediction
@@ -62,22 +43,7 @@ from pvera.study.trainings import build_method, default_values
 
 CLASSES, BATCH, SAMPLES = 100, 16, 8
 MEMBERS = 3  # of the timed grid of PVeRA
-UNMERGEABLE = ("bottleneck", "adaptformer")
 BETA = 1e-6
-#: Columns that describe the machine, and those that name a measurement.
-MACHINE = ["device", "threads", "torch", "timm"]
-NAME = ["part", "backbone", "precision", "what"]
-#: value, bound_value: medians of seconds, or of bytes in the part memory. ratio: the median over
-#: pairs of part and bound, with its quartiles.
-COLUMNS = [*MACHINE, *NAME, "bound", "value", "bound_value", "ratio", "low", "high"]
-PEFT_BACKBONE = "dinov2_s_4"  # transformers' DINOv2 of SIZES
-SIZES = {
-    "hidden_size": 384,
-    "num_attention_heads": 6,
-    "num_hidden_layers": 4,
-    "image_size": 224,
-    "patch_size": 14,
-}
 
 
 def make_parser() -> Parser:
@@ -88,10 +54,6 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS), help="(both)"
-    )
-    default = ["step", "evaluate", "sample"]
-    parser.add_argument(
-        "--parts", nargs="+", choices=PARTS, default=default, help="(the first three)"
     )
     parser.add_device("cpu")
     parser.add_count("--repeats", default=5, help="timed pairs (%(default)s)")
@@ -104,64 +66,43 @@ def main() -> None:
     """Measure what the command line asks for, and print all ratios."""
     options = make_parser().parse_args()
     require_writable(options.output)
-    machine = environment(options.device)
+    made_by = environment(options.device)
+    machine = {name: made_by[name] for name in ("device", "threads", "torch", "timm")}
     device = re.sub(r"\W+", "_", machine["device"].lower()).strip("_")
     path = options.output / f"speed_{device}.csv"
-    for part, precision in product(options.parts, options.precisions):
-        in_peft = PARTS[part] is compare_with_peft
-        for backbone in [PEFT_BACKBONE] if in_peft else options.backbones:
-            print(f"{part}, {precision}, {backbone}", flush=True)
-            name = {"part": part, "backbone": backbone, "precision": precision}
-            bench = Bench(backbone, precision, options.device)
-            for measured in measure(bench, part, options.repeats):
-                row = {column: machine[column] for column in MACHINE} | name | measured
-                update_csv(path, pd.DataFrame([row], columns=COLUMNS), NAME, float_format="%.6g")
-    print(pd.read_csv(path)[[*NAME, "ratio", "low", "high"]].to_string(index=False))
+    if path.exists():
+        raise InputError(f"{path} exists: choose another folder with --output, or remove it")
 
-
-def update_csv(file: Path, rows: pd.DataFrame, key: Sequence[str], **options: Any) -> pd.DataFrame:
-    """Write rows to a CSV file instead of those with the same `key`; others stay.
-
-    Args:
-        file: The CSV file, which need not exist.
-        rows: The new rows.
-        key: The columns that identify a row.
-        options: Of `pandas.DataFrame.to_csv`.
-
-    Returns:
-        All rows of the file.
-    """
-    if file.exists():
-        rows = pd.concat([pd.read_csv(file), rows]).drop_duplicates(key, keep="last")
-    write_atomically(file, rows.to_csv(index=False, **options))
-    return rows
-
-
-@dataclass(frozen=True)
-class Pair:
-    """What is measured, and its bound."""
-
-    what: str
-    bound: str
-    function: Callable[[], Any]
-    frozen: Callable[[], Any]
-    #: The bound is this multiple of `frozen`.
-    factor: float = 1.0
+    rows: list[dict[str, Any]] = []
+    for backbone, precision in product(options.backbones, options.precisions):
+        print(f"{backbone}, {precision}", flush=True)
+        bench = Bench(backbone, precision, options.device, options.repeats)
+        with prediction.autocast(options.device, precision):
+            time_steps(bench)
+            time_evaluations(bench)
+            time_samples(bench)
+        rows += [machine | row for row in bench.rows]
+        table = pd.DataFrame(rows)
+        write_atomically(path, table.to_csv(index=False, float_format="%.6g"))
+    shown = ["part", "backbone", "precision", "what", "ratio", "low", "high"]
+    print(table[shown].to_string(index=False))
 
 
 class Bench:
-    """A frozen backbone with random weights in one precision, and models on top of it."""
+    """A frozen backbone with random weights in one precision, and the times measured on it."""
 
-    def __init__(self, backbone: str, precision: str, device: str):
+    def __init__(self, backbone: str, precision: str, device: str, repeats: int):
+        self.backbone = backbone
         self.precision = precision
         self.device = device
-        with backbones.seeded(0):
-            vit = _random_backbone(backbone)
-        self.vit = vit.eval().requires_grad_(False).to(device)
+        self.repeats = repeats
+        #: The measurements, by column of the CSV file.
+        self.rows: list[dict[str, Any]] = []
+        self.vit = backbones.load(backbone, pretrained=False).model.to(device)
         # Cast weights are the fastest bound.
         self.cast = copy.deepcopy(self.vit).to(getattr(torch, precision))
         source = torch.Generator().manual_seed(0)
-        self.images = torch.randn(BATCH, *input_shape(vit), generator=source).to(device)
+        self.images = torch.randn(BATCH, *input_shape(self.vit), generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
         #: The adapters with the profile's default hyperparameters, by key.
         self.methods: dict[str, Method] = {}
@@ -171,6 +112,47 @@ class Bench:
                 values = default_values(profile, key)
                 self.methods[key] = build_method(profile, key, CORRECTED, values)
 
+    def compare(
+        self,
+        part: str,
+        what: str,
+        function: Callable,
+        bound: str,
+        frozen: Callable,
+        factor: float = 1.0,
+    ) -> None:
+        """Time a function and its bound in turn, after a warm-up, and add the row.
+
+        Args:
+            part: step, evaluate or sample.
+            what: What the function does.
+            function: What is timed.
+            bound: What bounds it.
+            frozen: Passes of the frozen backbone.
+            factor: The bound is this multiple of the time of `frozen`.
+        """
+        frozen()
+        function()
+        values, bounds = [], []
+        for _ in range(self.repeats):
+            values.append(self.seconds(function))
+            bounds.append(factor * self.seconds(frozen))
+        low, ratio, high = np.quantile(np.divide(values, bounds), [0.25, 0.5, 0.75])
+        self.rows.append(
+            {
+                "part": part,
+                "backbone": self.backbone,
+                "precision": self.precision,
+                "what": what,
+                "bound": bound,
+                "value": np.median(values),
+                "bound_value": np.median(bounds),
+                "ratio": ratio,
+                "low": low,
+                "high": high,
+            }
+        )
+
     def seconds(self, function: Callable) -> float:
         """Return the seconds of a call, until the device has finished."""
         wait = torch.cuda.synchronize if self.device.startswith("cuda") else lambda: None
@@ -179,14 +161,6 @@ class Bench:
         function()
         wait()
         return time.perf_counter() - start
-
-    def saved(self, function: Callable) -> int:
-        """Return the bytes that a call saves for its backward pass.
-
-        What two calls save both are the model's own tensors, which do not count.
-        """
-        first, second = _saved_storages(function), _saved_storages(function)
-        return sum(storage.nbytes() for at, storage in second.items() if at not in first)
 
     def frozen(self, passes: int = 1, members: int = 1, backward: bool = False) -> Callable:
         """Return passes of the frozen backbone.
@@ -208,57 +182,6 @@ class Bench:
 
         return function
 
-    @contextmanager
-    def model(self, methods: Method | list[Method]) -> Iterator[AdaptedModel]:
-        """Yield the adapted backbone, to be called in the precision that is measured."""
-        context = prediction.autocast(self.device, self.precision)
-        with adapt(self.vit, methods, CLASSES, 0) as model, context:
-            yield model
-
-
-def _random_backbone(name: str) -> nn.Module:
-    if name != PEFT_BACKBONE:
-        return backbones.load(name, pretrained=False).model
-    transformers = import_extra("transformers", "language")
-    return transformers.Dinov2Model(transformers.Dinov2Config(**SIZES))
-
-
-def _saved_storages(function: Callable) -> dict[int, torch.UntypedStorage]:
-    """Return what a call saves by address; held, so that no other has the same address."""
-    storages: dict[int, torch.UntypedStorage] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        storages[storage.data_ptr()] = storage
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        function()
-    return storages
-
-
-def measure(bench: Bench, part: str, repeats: int) -> Iterator[dict[str, Any]]:
-    """Measure a part and its bound in turn; yield the columns of `COLUMNS` from "what" on."""
-    is_memory = part == "memory"
-    amount = bench.saved if is_memory else bench.seconds
-    for pair in PARTS[part](bench):
-        pair.frozen()
-        pair.function()
-        values, bounds = [], []
-        for _ in range(1 if is_memory else repeats):
-            values.append(amount(pair.function))
-            bounds.append(pair.factor * amount(pair.frozen))
-        low, ratio, high = np.quantile(np.divide(values, bounds), [0.25, 0.5, 0.75]).tolist()
-        yield {
-            "what": pair.what,
-            "bound": pair.bound,
-            "value": float(np.median(values)),
-            "bound_value": float(np.median(bounds)),
-            "ratio": ratio,
-            "low": low,
-            "high": high,
-        }
-
 
 def title(method: Method) -> str:
     """Name the row of a method."""
@@ -267,22 +190,19 @@ def title(method: Method) -> str:
     return ", ".join([method.title, *parts])
 
 
-# The parts
-
-
-def step(bench: Bench) -> Iterator[Pair]:
-    """Yield a step of `training.fit`."""
+def time_steps(bench: Bench) -> None:
+    """Time a step of `training.fit` with each method, and with a grid of PVeRA."""
     grids = [[method] for method in bench.methods.values()]
     grids.append([bench.methods["pvera"]] * MEMBERS)
     for grid in grids:
         what, bound, factor = title(grid[0]), "frozen forward and backward", 1.0
         if len(grid) > 1:
             what += f", grid of {len(grid)}"
-        if grid[0].key in UNMERGEABLE:
-            counted = cost.count_cost(bench.vit, grid[0])
+        counted = cost.count_cost(bench.vit, grid[0])
+        if counted.merged is None:
             factor = counted.inference / counted.backbone_multiply_adds
             bound += ", and its own products"
-        with bench.model(grid) as model, training_attention(bench.vit):
+        with adapt(bench.vit, grid, CLASSES, 0) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True
             optimizers = [
                 optimization.make_optimizer(member, 1e-4, 1e-4, 1e-4) for member in model.members
@@ -290,88 +210,27 @@ def step(bench: Bench) -> Iterator[Pair]:
             batch = bench.images, bench.labels, [BETA] * len(grid)
             function = partial(optimization.step, model, model, *batch, optimizers, CORRECTED)
             frozen = bench.frozen(members=len(grid), backward=True)
-            yield Pair(what, bound, function, frozen, factor)
+            bench.compare("step", what, function, bound, frozen, factor)
 
 
-def evaluate(bench: Bench) -> Iterator[Pair]:
-    """Yield a pass of a merged model."""
+def time_evaluations(bench: Bench) -> None:
+    """Time a pass of each method that can be merged."""
     for method in bench.methods.values():
-        if method.key not in UNMERGEABLE:
-            with bench.model(method) as model, torch.inference_mode():
+        with adapt(bench.vit, method, CLASSES, 0) as model, torch.inference_mode():
+            if model.members[0].mergeable:
                 function = partial(model.eval().merge_(), bench.images)
-                yield Pair(f"{title(method)}, merged", "frozen forward", function, bench.frozen())
+                what = f"{title(method)}, merged"
+                bench.compare("evaluate", what, function, "frozen forward", bench.frozen())
 
 
-def samples(bench: Bench) -> Iterator[Pair]:
-    """Yield Monte Carlo inference of PVeRA."""
+def time_samples(bench: Bench) -> None:
+    """Time Monte Carlo inference of PVeRA."""
     method = bench.methods["pvera"]
-    with bench.model(method) as model:
+    with adapt(bench.vit, method, CLASSES, 0) as model:
         model.eval().last_mlp_on_class_token = True
         function = partial(sample, model, bench.images, SAMPLES)
         what, bound = f"{title(method)}, {SAMPLES} draws", f"{SAMPLES} frozen passes"
-        yield Pair(what, bound, function, bench.frozen(passes=SAMPLES))
-
-
-def compare_with_peft(bench: Bench) -> Iterator[Pair]:
-    """Yield a step of a simple training loop, with and without the KL term, which PEFT lacks."""
-    untouched = copy.deepcopy(bench.vit)
-    frozen = bench.frozen(backward=True)
-    methods = (LoRA(128), VeRA(256, pair="shared"), PVeRA(256, pair="shared"), DoRA(128), IA3())
-    for method in methods:
-        with bench.model(method) as model:
-            for name, function in peft_steps(bench, model, untouched).items():
-                what = title(method) + name
-                yield Pair(what, "frozen forward and backward", function, frozen)
-
-
-def peft_steps(
-    bench: Bench, model: AdaptedModel, backbone: nn.Module
-) -> dict[str, Callable[[], float]]:
-    """Return steps by what they add to the method's title: in PEFT, here, and with a KL term."""
-    peft = import_extra("peft", "test")
-    with tempfile.TemporaryDirectory() as folder:
-        export_peft(model, folder)
-        copied = copy.deepcopy(backbone)
-        theirs = peft.PeftModel.from_pretrained(copied, folder, is_trainable=True).train()
-    theirs.head = copy.deepcopy(model.members[0].head)
-
-    def loss_here(beta: float) -> torch.Tensor:
-        model.beta = beta
-        return model(bench.images, labels=bench.labels).loss
-
-    def loss_there() -> torch.Tensor:
-        features = theirs(bench.images).last_hidden_state[:, 0]
-        return cross_entropy(theirs.head(features), bench.labels)
-
-    steps = {f", peft {peft.__version__}": training_step(theirs, loss_there)}
-    steps[""] = training_step(model.train(), partial(loss_here, 0.0))
-    if isinstance(model.members[0].method, PVeRA):
-        steps[", KL term"] = training_step(model, partial(loss_here, BETA))
-    return steps
-
-
-def training_step(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], float]:
-    """Return a step of AdamW down the `loss` of a model."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, 1e-4, fused=True)
-
-    def function() -> float:
-        value = loss()
-        value.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return value.item()
-
-    return function
-
-
-PARTS: dict[str, Callable[[Bench], Iterator[Pair]]] = {
-    "step": step,
-    "evaluate": evaluate,
-    "sample": samples,
-    "peft": compare_with_peft,
-    "memory": compare_with_peft,
-}
+        bench.compare("sample", what, function, bound, bench.frozen(passes=SAMPLES))
 
 
 if __name__ == "__main__":

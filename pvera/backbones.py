@@ -1,8 +1,6 @@
 """Frozen backbones: ViT-Ti/8 of this package, DINOv2, and any ViT of timm that can be adapted."""
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -185,7 +183,8 @@ def _create(
         advice = f"get {file} and give it with --weights {name}=FILE"
         with as_input_error(failed, advice):
             shapes(name)  # refuse what cannot be adapted before asking for weights
-    with as_input_error(failed, advice), seeded(seed):
+    with as_input_error(failed, advice), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # of the CPU alone; timm draws weights with it
         return timm.create_model(timm_name, pretrained=pretrained, num_classes=0, **options)
 
 
@@ -218,11 +217,3 @@ def weights_file(config: dict) -> Path | None:
         path = try_to_load_from_cache(config["hf_hub_id"], "model.safetensors")
     # The hub's client has a marker for what is not there.
     return Path(path) if isinstance(path, (str, Path)) else None
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Let timm's initialisation inside, which uses the global generator, follow from `seed`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # of the CPU alone
-        yield

@@ -51,8 +51,6 @@ class Job(inputs.Source):
     seed: int
     precision: str
     results_root: str
-    #: Arrays and adapter are kept, not the record alone.
-    keep: bool = True
 
     @property
     def path(self) -> Path:
@@ -194,7 +192,7 @@ class Run(Job):
             "test": scores,
             "environment": _made_from(frozen.file_sha256, "transformers" if is_text else "timm"),
         }
-        return record, files if self.keep else {}
+        return record, files
 
     def _member_seeds(self) -> list[int]:
         numbers = range(len(self.member_configs))

@@ -88,8 +88,6 @@ class Experiment(StrictModel):
     choose: Chooser | None = None
     #: Folder of the results, by default the experiment's name. Experiments may share one.
     folder: Name | None = None
-    #: Whether predictions and adapters are kept with the records.
-    keep: bool = False
     #: Whether all images (texts) are used, whatever the profile's `images`.
     all_images: bool = False
     #: Whether it is trained only where it is asked for.
@@ -134,7 +132,7 @@ class Profile(StrictModel):
     #: Who chooses from a grid.
     choose: Chooser = "each_seed"
     #: The trainings by name; by default the one named "benchmark", which trains all methods.
-    experiments: dict[Name, Experiment] = {"benchmark": Experiment(keep=True)}
+    experiments: dict[Name, Experiment] = {"benchmark": Experiment()}
     #: Experiments that each train a variant of one method, with the variants' titles.
     variants: dict[Name, OneLine] = {}
     #: The analyses that run where no others are asked for, each with the experiments whose

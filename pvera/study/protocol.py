@@ -45,6 +45,8 @@ OFFICIAL_CODE = Protocol(
     },
 )
 
+#: Names of the corrected protocol, with which the others are compared: measured with the methods'
+#: defaults, and on full grids for what concerns a grid's members together.
 REFERENCE = "corrected"
 GRID_REFERENCE = "corrected_grid"
 

@@ -146,7 +146,6 @@ def resolve(
         image_size=profile.image_size,
         images=None if experiment.all_images else profile.images,
         pool=text_encoders.pool(planned.backbone) if profile.is_text else "first",
-        keep=experiment.keep,
     )
 
 

@@ -58,7 +58,7 @@ def of_texts(folder: Path) -> Profile:
         backbones=["minilm"],
         datasets=["cola"],
         protocol="corrected",
-        experiments={"benchmark": {"set": {"beta": 1e-4}, "keep": True}},
+        experiments={"benchmark": {"set": {"beta": 1e-4}}},
         weights={"minilm": str(encoder)},
         **settings,
     )

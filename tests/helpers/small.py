@@ -24,7 +24,7 @@ PROFILE = {
             "set": {"learning_rate": 1e-3},
             "grid": {"beta": [1e-2, 1e-6]},
         },
-        "benchmark": {"inherit": ["beta"], "keep": True},
+        "benchmark": {"inherit": ["beta"]},
     },
     "methods": {
         "linear": {"grid": {"learning_rate": [1e-3, 1e-4]}},

@@ -52,7 +52,7 @@ def test_card_metadata_and_weights_agree():
     assert described["weights_sha256"] in card
     assert f"{100 * described['held_out_accuracy']:.2f} %" in card
     assert described["architecture"] == backbones.TINY_ARCHITECTURE
-    assert f"; {described['epochs']} epochs; " in card
+    assert f"| epochs | {described['epochs']}; " in card
     assert (described["training_images"], described["held_out_images"]) == (45_000, 5_000)
 
 

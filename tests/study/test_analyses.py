@@ -256,7 +256,7 @@ def expected_scores(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     }
 
 
-DROPOUT = {"methods": ["vera"], "set": {"dropout": 0.5, "dropout_on": "latent"}, "keep": True}
+DROPOUT = {"methods": ["vera"], "set": {"dropout": 0.5, "dropout_on": "latent"}}
 
 
 @pytest.mark.parametrize("method, trained", [("pvera", "benchmark"), ("vera", "latent_dropout")])
@@ -266,7 +266,7 @@ def test_predictors_against_the_library(method, trained, tmp_path, monkeypatch):
     profile = make_profile(
         tmp_path,
         ["digits"],
-        experiments={"benchmark": {"methods": ["pvera"], "keep": True}, "latent_dropout": DROPOUT},
+        experiments={"benchmark": {"methods": ["pvera"]}, "latent_dropout": DROPOUT},
         analyses={"predictors": [trained]},
     )
     make_adapters(profile, tmp_path / "results", trained)

@@ -45,7 +45,7 @@ def profile(**experiments) -> Profile:
             "vera": {"rank": 4, "grid": GRID, "default": {"learning_rate": 1e-2}},
             "pvera": {"rank": 4, "beta": 1e-6, "grid": GRID, "default": {"learning_rate": 1e-2}},
         },
-        experiments={"benchmark": {"keep": True}} | experiments,
+        experiments={"benchmark": {}} | experiments,
     )
 
 
@@ -65,7 +65,7 @@ def finish(run: Run, member: int | None = 0) -> None:
         "members": [],
     }
     record |= {"config_hash": results.config_hash(config), "chosen": chosen, "test": None}
-    results.write(run.path, record, adapter=b"a" if run.keep and chosen else None)
+    results.write(run.path, record, adapter=b"a" if chosen else None)
 
 
 def keys(runs: list, *names: str) -> set:
@@ -94,7 +94,7 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
             if run.method == "lora"
             else [{"learning_rate": rate} for rate in GRID["learning_rate"]]
         )
-        assert run.protocol == CORRECTED and not run.keep
+        assert run.protocol == CORRECTED
         assert {c.beta for c in run.member_configs} == {1e-6 if run.method == "pvera" else 0.0}
     (run,) = list_jobs(described, "some", tmp_path)
     assert (run.folder, run.method, run.dataset, run.seed) == ("some", "vera", "vessels", 5)
@@ -326,7 +326,7 @@ def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
 
     A data set with a diverged seed has none.
     """
-    dropout = {"methods": ["lora", "vera"], "search": False, "set": {"dropout": 0.5}, "keep": True}
+    dropout = {"methods": ["lora", "vera"], "search": False, "set": {"dropout": 0.5}}
     described = profile(dropped=dropout).replaced(analyses={"predictors": ["benchmark", "dropped"]})
     for run in [
         run for name in ("benchmark", "dropped") for run in list_jobs(described, name, tmp_path)
@@ -358,7 +358,7 @@ def test_without_pictures_no_analysis_keeps_pixels(tmp_path):
 
 
 def test_an_analysis_reads_the_experiments_that_the_profile_names(tmp_path):
-    described = profile(noisy={"methods": ["pvera"], "search": False, "keep": True}).replaced(
+    described = profile(noisy={"methods": ["pvera"], "search": False}).replaced(
         analyses={"uncertainty": ["benchmark", "noisy"]}
     )
     for run in list_jobs(described, "noisy", tmp_path):

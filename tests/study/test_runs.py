@@ -151,9 +151,7 @@ def profile(tmp_path, monkeypatch):
 def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     root = tmp_path / "results"
     search = {"methods": ["pvera"], "grid": {"beta": [1e-4, 1e-2]}}
-    profile = profile.replaced(
-        experiments={"beta": search, "benchmark": {"inherit": ["beta"], "keep": True}}
-    )
+    profile = profile.replaced(experiments={"beta": search, "benchmark": {"inherit": ["beta"]}})
     (search,) = list_jobs(profile, "beta", root)
     search.execute()
     trainings = list_jobs(profile, "benchmark", root)
@@ -227,7 +225,7 @@ learning_rate: 1.0e-2
 methods: {{lora: {{grid: {{rank: [2, 4]}}}}, pvera: {{rank: 4}}}}
 experiments:
   beta: {{methods: [pvera], seeds: [0], grid: {{beta: [1.0e-2, 1.0e-4]}}}}
-  benchmark: {{inherit: [beta], keep: true}}
+  benchmark: {{inherit: [beta]}}
 """)
     return path
 

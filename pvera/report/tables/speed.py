@@ -12,7 +12,7 @@ def ratio_table(record: Path) -> Table:
     """Build the table of a file that experiments/benchmark_speed.py wrote."""
     rows = pd.read_csv(record)
     machine = rows.iloc[0]
-    # "size", the bytes of an adapter's file, is a part of committed records alone.
+    # Parts that are measured in bytes stand in committed records alone.
     caption = (
         f"{machine.device}, threads: {machine.threads}, torch {machine.torch}, timm {machine.timm}."
     )

@@ -1,60 +1,11 @@
-"""Weights: the pretraining of the small backbone, and the conversion of a ViT's from ONNX."""
+"""The conversion of a ViT's weights from ONNX."""
 
-import numpy as np
 import onnx
-import pretrain_tiny
-import pytest
-import safetensors
 import safetensors.torch
 import scripts
 import torch
-from PIL import Image
 
 from pvera import backbones
-from pvera.errors import InputError
-
-
-def test_pretraining_ends_with_weights_that_load_and_repeats_bit_for_bit(tmp_path, monkeypatch):
-    """On 2 x 24 pictures of noise; brightness alone tells the classes apart.
-
-    The last eight of each class, which are held out, have the other one's: all predictions of them
-    are wrong.
-    """
-    noise = np.random.default_rng(0)
-    for name, mean, other in (("dark", 90, 160), ("light", 160, 90)):
-        (tmp_path / "source" / name).mkdir(parents=True)
-        for number in range(24):
-            pixels = (
-                noise.normal(mean if number < 16 else other, 40, (32, 32, 3))
-                .clip(0, 255)
-                .astype(np.uint8)
-            )
-            Image.fromarray(pixels).save(tmp_path / "source" / name / f"{number}.png")
-    for name, value in {"HELD_OUT": 8, "BATCH_SIZE": 16, "EPOCHS": 8}.items():
-        monkeypatch.setattr(pretrain_tiny, name, value)
-
-    monkeypatch.setattr("sys.argv", ["pretrain_tiny.py", "--source", str(tmp_path / "source")])
-    monkeypatch.chdir(tmp_path)
-    output = tmp_path / "vit_tiny_patch8_32.safetensors"
-
-    def pretrain() -> dict:
-        """Train for a short time and return the metadata of the weights."""
-        pretrain_tiny.main()
-        with safetensors.safe_open(output, "pt") as file:
-            return file.metadata()
-
-    metadata = pretrain()
-    weights_sha256 = backbones.load("tiny", weights=output).weights_sha256
-    assert float(metadata["held_out_accuracy"]) < 0.2
-    with pytest.raises(InputError, match="exists: remove it"):
-        pretrain()
-    output.unlink()
-    assert pretrain() == metadata
-    assert backbones.load("tiny", weights=output).weights_sha256 == weights_sha256
-
-
-# Conversion
-
 
 SMALL = ("vit_small_patch14_dinov2", {"img_size": 28, "embed_dim": 12})
 TOP = {
