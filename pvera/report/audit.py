@@ -454,4 +454,5 @@ def summary(findings: pd.DataFrame) -> pd.DataFrame:
 def table(data: pd.DataFrame) -> str:
     """Return a table in Markdown, without its index, with titles instead of keys."""
     texts = data.astype(object).map(lambda cell: escape(title(cell)))
-    return markdown_table([title(column) for column in data], texts.to_numpy())
+    header = [title(column) for column in data]
+    return markdown_table(header, texts.to_numpy(), "l" * len(header))
