@@ -11,7 +11,7 @@ from records import make_record, predictions, result_files
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from pvera.report import claims, contrasts, published, verdicts
+from pvera.report import claims, contrasts, paper_numbers, verdicts
 from pvera.report.analysis_results import Example, Uncertainty
 from pvera.report.plots import forests
 from pvera.report.plots import uncertainty as plots
@@ -207,7 +207,7 @@ def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
 # Tables of samples
 
 
-PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
+PAPER = paper_numbers.load_paper(Path(__file__).parents[2] / "results" / "published")
 DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
 

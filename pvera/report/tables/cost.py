@@ -10,7 +10,7 @@ import pandas as pd
 from pvera.adapters import METHODS, PAPER_METHODS, Method
 from pvera.cost import GIGA
 from pvera.errors import InputError
-from pvera.report.published import Published
+from pvera.report.paper_numbers import PaperNumbers
 from pvera.report.scores import Records, score_frame
 from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table
@@ -81,7 +81,7 @@ def _giga(name: str, row: pd.Series) -> str:
     return fixed(row[name] / GIGA, max(0, 3 - whole_digits))
 
 
-def paper_points(costs: pd.DataFrame, paper: Published) -> pd.DataFrame:
+def paper_points(costs: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
     """Return the paper's averages (%) on ViT-B/14 and the counted costs of its configurations.
 
     Returns:

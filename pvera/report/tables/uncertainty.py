@@ -13,7 +13,7 @@ import pandas as pd
 from pvera.metrics import auroc
 from pvera.report.analysis_results import AnalysisResult, Example, Uncertainty
 from pvera.report.captions import caption_source
-from pvera.report.published import Published
+from pvera.report.paper_numbers import PaperNumbers
 from pvera.report.scores import dataset_order
 from pvera.report.statistics import half_width_over_seeds, mean_interval, rank_sum
 from pvera.report.table import Column, Table
@@ -167,13 +167,13 @@ def predictive_sds_table(adapters: Adapters) -> Table:
     return Table("uncertainty", caption, _panels(data), COMPARISON, numbers, source, notes=notes)
 
 
-def interval_widths_table(adapters: Adapters, paper: Published) -> Table:
+def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
     """Build the table of interval widths: here and in the paper, and per data set."""
     data = compare_correct(interval_widths(adapters))
     right, wrong = (float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect"))
-    published = pd.DataFrame({"right": [right], "wrong": [wrong]}, ["Paper"])
+    in_paper = pd.DataFrame({"right": [right], "wrong": [wrong]}, ["Paper"])
     here = data[data["group"] == ALL].set_index("samples")[["right", "wrong"]]
-    panel = pd.concat([published, here.rename("Here, {} samples".format)])
+    panel = pd.concat([in_paper, here.rename("Here, {} samples".format)])
     # Intervals of equal samples have no width.
     panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
     caption = (
