@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.metrics import auroc
-from pvera.report.analysis_results import AnalysisResult, Example, Uncertainty
+from pvera.report.analysis_results import AnalysisResult, Example, SampledAdapter
 from pvera.report.captions import caption_source
 from pvera.report.paper_numbers import PaperNumbers
 from pvera.report.scores import dataset_order
@@ -32,10 +32,10 @@ ONCE_PER_SEED = "An image counts once per seed, so the values are not independen
 CSV_NAMES = {"samples": "draws"}
 
 #: The samples of each adapter.
-Adapters = Sequence[Uncertainty]
+Adapters = Sequence[SampledAdapter]
 
 
-def ordered(adapters: Adapters) -> list[Uncertainty]:
+def ordered(adapters: Adapters) -> list[SampledAdapter]:
     """Sort the adapters in the order of data sets."""
     return sorted(adapters, key=lambda adapter: dataset_order(adapter.record))
 
