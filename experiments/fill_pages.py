@@ -23,7 +23,7 @@ from pvera.report.claims import OTHERS
 from pvera.report.contrasts import CONTRASTS
 from pvera.report.settings import read_profiles, read_report
 from pvera.report.table import markdown_table
-from pvera.report.tables.components import component_titles, trained_method
+from pvera.report.tables.components import COMPARED, component_titles, trained_method
 from pvera.report.text import NOTHING, fixed, interval, signed, title
 from pvera.report.verdicts import CONTRADICTED, SUPPORTED
 from pvera.study.profiles import Profile
@@ -109,7 +109,7 @@ def methods() -> str:
     accuracies = []
     for profile in compared_profiles():
         components = numbers(f"components_{profile.name}")
-        shown = components[components.index.isin([*PAPER_METHODS, "latent_dropout"])]
+        shown = components[components.index.isin(COMPARED)]
         accuracies.append(average_accuracies(profile, shown))
         datasets, seeds = shown["dataset"].nunique(), _range(shown["runs"])
         header.append(f"{heading(profile)}: {datasets} data sets, {seeds} seeds")

@@ -13,6 +13,7 @@ import pandas as pd
 from pvera.metrics import auroc
 from pvera.report.analysis_results import AnalysisResult, Example, SampledAdapter
 from pvera.report.captions import caption_source
+from pvera.report.contrasts import LATENT_DROPOUT
 from pvera.report.paper_numbers import PaperNumbers
 from pvera.report.scores import dataset_order
 from pvera.report.statistics import half_width_over_seeds, mean_interval, rank_sum
@@ -292,7 +293,7 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
 PREDICTORS = {
     ("benchmark", "pass"): "PVeRA, one pass with the mean",
     ("benchmark", "samples"): "PVeRA, {} samples",
-    ("latent_dropout", "samples"): "VeRA, {} samples of latent dropout",
+    (LATENT_DROPOUT, "samples"): "VeRA, {} samples of latent dropout",
     ("benchmark", "ensemble"): "PVeRA, ensemble of {} seeds",
 }
 #: Columns of the scores of a predictor.
