@@ -1,7 +1,7 @@
 """The one table type: frames and a column specification, written as Markdown, CSV and LaTeX."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -54,6 +54,7 @@ class Table:
     #: A frame, or several by their titles. Its index holds row labels: keys of methods or data
     #: sets, or texts.
     panels: pd.DataFrame | Mapping[str, pd.DataFrame]
+    _: KW_ONLY
     #: The columns that are shown, of the frames that have them. Without it, frames hold Markdown.
     columns: Mapping[str, Column] = field(default_factory=dict)
     #: The rows of the CSV file, by default those of the one frame.

@@ -174,8 +174,15 @@ def main_table(records: Records) -> Table:
         "Average: over all data sets; Avg.: over those of one category. Bold: best. Underlined: "
         "second best. Values that print alike share a mark."
     )
-    source = caption_source(records)
-    return Table("main", caption, values, columns, source=source, in_paper=True, notes=notes)
+    return Table(
+        "main",
+        caption,
+        values,
+        columns=columns,
+        source=caption_source(records),
+        in_paper=True,
+        notes=notes,
+    )
 
 
 def detailed_table(records: Records) -> Table:

@@ -183,4 +183,4 @@ def differences_table(components: Components) -> Table:
         "Differences of test accuracy (points) on the seeds that both have, and their mean with "
         "its 95 % interval over seeds."
     )
-    return Table("differences", caption, data, columns, source=components.source)
+    return Table("differences", caption, data, columns=columns, source=components.source)

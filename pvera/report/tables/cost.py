@@ -53,7 +53,7 @@ def cost_table(costs: pd.DataFrame) -> Table:
         configuration=costs["configuration"].map(str), grid=costs["grid"].map(json.dumps)
     )
     source = "DoRA follows the protocol of each profile."
-    return Table("cost", caption, panels, columns, data, source, notes=notes)
+    return Table("cost", caption, panels, columns=columns, data=data, source=source, notes=notes)
 
 
 def _heading(profile: str, backbone: str, first: pd.Series) -> str:

@@ -163,9 +163,15 @@ def predictive_sds_table(adapters: Adapters) -> Table:
         "incorrect image has the higher value, minus the share in which the correct one has it; "
         f"0 is no effect. {ONCE_PER_SEED}"
     )
-    numbers = data.drop(columns="by_seed").rename(columns=CSV_NAMES)
-    source = caption_source(adapters)
-    return Table("uncertainty", caption, _panels(data), COMPARISON, numbers, source, notes=notes)
+    return Table(
+        "uncertainty",
+        caption,
+        _panels(data),
+        columns=COMPARISON,
+        data=data.drop(columns="by_seed").rename(columns=CSV_NAMES),
+        source=caption_source(adapters),
+        notes=notes,
+    )
 
 
 def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
@@ -194,7 +200,13 @@ def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
         .assign(published_right=right, published_wrong=wrong)
     )
     return Table(
-        "intervals", caption, panels, COMPARISON, numbers, caption_source(adapters), notes=notes
+        "intervals",
+        caption,
+        panels,
+        columns=COMPARISON,
+        data=numbers,
+        source=caption_source(adapters),
+        notes=notes,
     )
 
 
@@ -284,7 +296,7 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
         f"By error rate. Of {len(tasks)} data sets {above} have an interval above 0.5, and "
         f"{below} below."
     )
-    return Table("uncertainty_by_task", caption, tasks, columns, notes=notes)
+    return Table("uncertainty_by_task", caption, tasks, columns=columns, notes=notes)
 
 
 # Other predictors
@@ -349,4 +361,4 @@ def predictors_table(scores: pd.DataFrame) -> Table:
         "its own predictions, the class of the highest mean probability. Bold: best. Underlined: "
         "second best."
     )
-    return Table("rivals", caption, panel, columns, scores.reset_index(), notes=notes)
+    return Table("rivals", caption, panel, columns=columns, data=scores.reset_index(), notes=notes)
