@@ -8,10 +8,9 @@ results/.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
 
 import pandas as pd
 from options import RESULTS, ROOT, Parser
@@ -19,27 +18,24 @@ from options import RESULTS, ROOT, Parser
 from pvera.adapters import PAPER_METHODS
 from pvera.errors import run_script
 from pvera.files import write_atomically
-from pvera.report import audit, claims
-from pvera.report.contrasts import CONTRASTS, Contrast
+from pvera.report import audit
+from pvera.report.claims import OTHERS
+from pvera.report.contrasts import CONTRASTS
 from pvera.report.settings import read_profiles, read_report
 from pvera.report.table import markdown_table
-from pvera.report.tables.components import MEAN, component_titles, trained_method
-from pvera.report.text import NOTHING, fixed, title
+from pvera.report.tables.components import COMPARED, component_titles, trained_method
+from pvera.report.text import NOTHING, fixed, interval, signed, title
 from pvera.report.verdicts import CONTRADICTED, SUPPORTED
 from pvera.study.profiles import Profile
 
-T = TypeVar("T")
 PAGES = [ROOT / "README.md", ROOT / "docs/findings.md", ROOT / "PROTOCOL.md"]
 TABLES = RESULTS / "tables"
 MARK = re.compile(r"(<!-- program: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NOT_RUN = "not run"
-#: The methods that PVeRA is compared with.
-OTHERS = [name for name in PAPER_METHODS if name != "pvera"]
-POINTS = "Points of accuracy"
 
-#: The contrasts whose claims are judged, and those of the front page.
-JUDGED = [contrast for contrast in CONTRASTS.values() if contrast.claim]
-MAIN = [CONTRASTS[key] for key in ("pvera_over_vera", "noise", "pvera_over_dropout")]
+#: Contrast whose claim is judged -> its label; then those of the front page.
+JUDGED = {key: contrast.label for key, contrast in CONTRASTS.items() if contrast.claim}
+MAIN = {key: JUDGED[key] for key in ("pvera_over_vera", "noise", "pvera_over_dropout")}
 
 
 def main() -> None:
@@ -63,7 +59,7 @@ def content_of(name: str) -> str:
     return text.strip()
 
 
-# Reading tables
+# What several tables need
 
 
 @cache
@@ -84,56 +80,27 @@ def numbers(name: str) -> pd.DataFrame:
     return pd.read_csv(TABLES / f"{name}.csv", index_col=0)
 
 
-@cache
-def printed(name: str) -> dict[str, dict[str, str]]:
-    """Return the rows of a Markdown table of one panel as label -> heading -> cell.
-
-    Pages print these: the six digits of a CSV file, rounded again, can give another last digit.
-    Whether an interval contains a tie is judged by `numbers`, before rounding.
-    """
-    lines = (TABLES / f"{name}.md").read_text(encoding="utf-8").splitlines()
-    # The header has no label.
-    header, _, *rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
-    return {label: dict(zip(header, cells, strict=True)) for label, *cells in rows}
-
-
-def contains(row: pd.Series, interval: str, tied_value: float) -> bool:
-    """Return whether the interval from <interval>low to <interval>high contains the value of a tie.
-
-    It is zero for a difference and one for a ratio.
-    """
-    return bool(row[f"{interval}low"] <= tied_value <= row[f"{interval}high"])
-
-
-def is_tie(profile: Profile, component: str) -> bool:
-    """Return whether the interval over seeds of PVeRA minus a component contains zero."""
-    rows = numbers(f"differences_{profile.name}")
-    label = f"PVeRA − {component_titles(profile)[component]}"
-    return label in rows.index and contains(rows.loc[label], "", 0)
-
-
-# Writing tables
-
-
-def marked(text: str, is_best: bool = False, tie: bool = False) -> str:
-    """Return a cell, bold where it is the best, with ≈ where it is a tie with PVeRA's."""
-    if is_best:
-        text = f"**{text}**"
-    return f"{text} ≈" if tie else text
-
-
-def by_profile(corner: str, rows: dict[str, T], cell: Callable[[Profile, T], str]) -> str:
+def by_profile(corner: str, labels: Mapping[str, str], cell: Callable[[Profile, str], str]) -> str:
     """Return a table with a column for each profile.
 
     Args:
         corner: Title of the first column.
-        rows: Label -> what `cell` shows in each column.
-        cell: Returns the text.
+        labels: Method or contrast -> the label of its row.
+        cell: From a profile and a key of `labels` to the text.
     """
     profiles = compared_profiles()
-    body = [[label, *(cell(profile, row) for profile in profiles)] for label, row in rows.items()]
-    header = [corner, *(heading(profile) for profile in profiles)]
-    return markdown_table(header, body, "l" + "c" * len(profiles))
+    rows = [[label, *(cell(profile, key) for profile in profiles)] for key, label in labels.items()]
+    return markdown_table([corner, *map(heading, profiles)], rows)
+
+
+def marked(text: str, is_best: bool = False, is_tie: bool = False) -> str:
+    """Return a cell, bold where it is the best, with ≈ where it is a tie with PVeRA's."""
+    if is_best:
+        text = f"**{text}**"
+    return f"{text} ≈" if is_tie else text
+
+
+# Accuracies of the methods
 
 
 def methods() -> str:
@@ -141,74 +108,81 @@ def methods() -> str:
     header = ["Method", "Parameters on ViT-Ti/8", "Merges"]
     accuracies = []
     for profile in compared_profiles():
-        components = pd.read_csv(TABLES / f"components_{profile.name}.csv")
-        shown = components[components["component"].isin([*PAPER_METHODS, "latent_dropout"])]
-        # (components, data sets); of one that lacks a data set there is no average.
-        means = shown.pivot(index="component", columns="dataset", values="mean")
-        accuracies.append(means.mean(axis=1, skipna=False))
-        seeds = _range(shown["runs"].min(), shown["runs"].max())
-        datasets = shown["dataset"].nunique()
+        components = numbers(f"components_{profile.name}")
+        shown = components[components.index.isin(COMPARED)]
+        accuracies.append(average_accuracies(profile, shown))
+        datasets, seeds = shown["dataset"].nunique(), _range(shown["runs"])
         header.append(f"{heading(profile)}: {datasets} data sets, {seeds} seeds")
 
     if not accuracies:
         return "*No results yet.*"
     first = compared_profiles()[0]
     rows = []
-    for name in accuracies[0].sort_values(ascending=False).index:
-        row = [component_titles(first)[name], *_costs(first, trained_method(first, name))]
-        for profile, means in zip(compared_profiles(), accuracies, strict=True):
-            text = NOT_RUN
-            if name in means:
-                text = fixed(means[name], 1)
-                text = marked(text, means[name] == means.max(), is_tie(profile, name))
-            row.append(text)
-        rows.append(row)
-    return markdown_table(header, rows, "l" + "c" * (len(header) - 1))
+    for name in accuracies[0]:
+        costs = _costs(first, trained_method(first, name))
+        cells = [texts.get(name, NOT_RUN) for texts in accuracies]
+        rows.append([component_titles(first)[name], *costs, *cells])
+    return markdown_table(header, rows)
+
+
+def average_accuracies(profile: Profile, shown: pd.DataFrame) -> dict[str, str]:
+    """Return the average accuracy of each component, from the highest to the lowest.
+
+    Args:
+        profile: The profile.
+        shown: Rows of its table of components.
+    """
+    # (components, data sets); of one that lacks a data set there is no average.
+    by_dataset = shown.pivot(columns="dataset", values="mean")
+    means = by_dataset.mean(axis=1, skipna=False).sort_values(ascending=False)
+    # Averages that print alike share the mark of the best.
+    best = fixed(means.max(), 1)
+    cells = {}
+    for name, mean in means.items():
+        text = fixed(mean, 1)
+        cells[name] = marked(text, text == best, contains_zero(lead_row(profile, name)))
+    return cells
 
 
 def _costs(profile: Profile, method: str) -> tuple[str, str]:
     """Return the trainable parameters in a method's search, and whether it merges."""
-    costs = pd.read_csv(TABLES / "cost.csv").query("method == @method")
-    costs = costs[costs["profile"] == profile.name]
+    costs = numbers("cost").query("profile == @profile.name and method == @method")
     # Without a search of the rank or the ratio there is the default alone.
     searched = costs[costs["grid"] != "{}"]
     sizes = (costs if searched.empty else searched)["adapter_parameters"]
     merges = "yes" if costs["merged"].notna().all() else "no"
     if not sizes.any():
         merges = NOTHING
-    return _range(f"{sizes.min():,}", f"{sizes.max():,}"), merges
+    return _range(sizes), merges
 
 
-def _range(least: object, most: object) -> str:
-    """Return "3–5", or "3" where both are equal."""
-    return str(least) if least == most else f"{least}–{most}"
+def _range(counts: pd.Series) -> str:
+    """Return "3–5", or "3" where all are equal."""
+    least, most = counts.min(), counts.max()
+    return f"{least:,}" if least == most else f"{least:,}–{most:,}"
 
 
-def difference(profile: Profile, contrast: Contrast, with_datasets: bool = False) -> str:
-    """Return a difference with its interval over seeds, and over data sets if asked for.
-
-    It is bold where the interval over data sets leaves out zero.
-    """
-    name = f"claims_components_{profile.name}"
-    cells = printed(name)[contrast.claim]
-    verdicts = cells["Fixed tasks"]
-    if with_datasets:
-        verdicts += cells["Random tasks"]
-    text = effect_text(cells["Effect"], verdicts)
-    established = numbers(name).at[contrast.claim, "tasks_verdict"] in (SUPPORTED, CONTRADICTED)
-    return marked(text, established)
+# PVeRA against each method
 
 
-def effect_text(effect: str, verdicts: str) -> str:
-    """Return the effect of a claim in points, with the intervals of its verdicts."""
-    points = effect.rpartition(": ")[2].removesuffix(" points")
-    return " ".join([points, *re.findall(r"\[.*?\]", verdicts)])
+def lead_row(profile: Profile, component: str) -> pd.Series:
+    """Return the numbers of PVeRA minus a component, NaN where one of them was not run."""
+    label = f"PVeRA − {component_titles(profile)[component]}"
+    return numbers(f"differences_{profile.name}").reindex([label]).loc[label]
+
+
+def contains_zero(lead: pd.Series) -> bool:
+    """Return whether the interval over seeds contains zero."""
+    return bool(lead["low"] <= 0 <= lead["high"])
 
 
 def lead(profile: Profile, method: str) -> str:
     """Return PVeRA minus another method with its interval over seeds."""
-    row = printed(f"differences_{profile.name}").get(f"PVeRA − {title(method)}")
-    return marked(row[MEAN], tie=is_tie(profile, method)) if row else NOT_RUN
+    row = lead_row(profile, method)
+    if pd.isna(row["mean"]):
+        return NOT_RUN
+    text = f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}"
+    return marked(text, is_tie=contains_zero(row))
 
 
 def calibration_error(profile: Profile, method: str) -> str:
@@ -217,25 +191,48 @@ def calibration_error(profile: Profile, method: str) -> str:
     if method not in rows.index:
         return NOT_RUN
     row = rows.loc[method]
-    tie = method != "pvera" and contains(row, "ace_ratio_", 1)
     is_best = row["ace_mean"] == rows["ace_mean"].min()
-    return marked(fixed(100 * row["ace_mean"], 1), is_best, tie)
+    is_tie = method != "pvera" and row["ace_ratio_low"] <= 1 <= row["ace_ratio_high"]
+    return marked(fixed(100 * row["ace_mean"], 1), is_best, is_tie)
+
+
+# Contrasts, by the tables of claims
+
+
+def effect(claim: pd.Series, scopes: Sequence[str] = ("seeds",)) -> str:
+    """Return the effect of a judged claim in points, with its interval in each scope.
+
+    Args:
+        claim: Row of a table of claims.
+        scopes: Of "seeds" and "tasks", over which an interval is.
+    """
+    if pd.isna(claim["difference"]):
+        return claim["reading"]
+    bounds = [interval(None, claim[f"{scope}_low"], claim[f"{scope}_high"]) for scope in scopes]
+    return " ".join([signed(claim["difference"], 1), *bounds])
+
+
+def difference(profile: Profile, key: str, scopes: Sequence[str] = ("seeds",)) -> str:
+    """Return the effect of a contrast, bold where the interval over data sets leaves out zero."""
+    claim = numbers(f"claims_components_{profile.name}").loc[CONTRASTS[key].claim]
+    return marked(effect(claim, scopes), claim["tasks_verdict"] in (SUPPORTED, CONTRADICTED))
 
 
 def official() -> str:
     """Return PVeRA − VeRA under both protocols."""
-    (claim,) = claims.TOPICS["protocol"].claims
     header = ["PVeRA − VeRA, points"]
     corrected_row = ["Corrected protocol, equal tuning"]
     official_row = ["Official protocol, the paper's tuning"]
     for profile in compared_profiles():
-        if not (TABLES / f"claims_protocol_{profile.name}.md").exists():
-            continue
-        header.append(heading(profile))
-        corrected_row.append(difference(profile, CONTRASTS["pvera_over_vera"]).strip("*"))
-        cells = printed(f"claims_protocol_{profile.name}")[claim.text]
-        official_row.append(effect_text(cells["Effect"], cells["Fixed tasks"]))
-    return markdown_table(header, [corrected_row, official_row], "l" + "c" * (len(header) - 1))
+        if (TABLES / f"claims_protocol_{profile.name}.csv").exists():
+            header.append(heading(profile))
+            corrected_row.append(difference(profile, "pvera_over_vera").strip("*"))
+            # The official protocol has this claim alone.
+            official_row.append(effect(numbers(f"claims_protocol_{profile.name}").iloc[0]))
+    return markdown_table(header, [corrected_row, official_row])
+
+
+# The audit, times, and rows of other tables
 
 
 def contradictions() -> str:
@@ -246,7 +243,7 @@ def contradictions() -> str:
         [kind.capitalize(), f"{row.sum():,}", str(row[audit.CONTRADICTS])]
         for kind, row in failing.iterrows()
     ]
-    return markdown_table(["Checks of", "Number", "Contradicted"], rows, "lcc")
+    return markdown_table(["Checks of", "Number", "Contradicted"], rows)
 
 
 def trainings() -> str:
@@ -254,11 +251,11 @@ def trainings() -> str:
     runs = pd.read_csv(RESULTS / "runs.csv")
     rows = []
     for profile in compared_profiles():
-        main = runs["experiment"].isin(["benchmark", *profile.variants])
-        part = runs[main & (runs["profile"] == profile.name)]
-        hours = part["seconds"].sum() / 3600
-        devices = ", ".join(device.removeprefix("cpu: ") for device in sorted(set(part["device"])))
-        rows.append([heading(profile), f"{len(part):,}", fixed(hours, 1), devices])
+        is_main = runs["experiment"].isin(["benchmark", *profile.variants])
+        part = runs[is_main & (runs["profile"] == profile.name)]
+        hours = fixed(part["seconds"].sum() / 3600, 1)
+        devices = sorted(part["device"].str.removeprefix("cpu: ").unique())
+        rows.append([heading(profile), f"{len(part):,}", hours, ", ".join(devices)])
     header = ["Setting", "Trainings", "Hours, one after the other", "Device"]
     return markdown_table(header, rows, "lccl")
 
@@ -266,22 +263,20 @@ def trainings() -> str:
 def rows_of(name: str, label: str = "") -> str:
     """Return the rows of a table that begin with a label, without its caption and notes."""
     lines = (TABLES / f"{name}.md").read_text(encoding="utf-8").splitlines()
-    header, rule, *rows = [line for line in lines if line.startswith("|")]
-    return "\n".join([header, rule, *(row for row in rows if row.startswith(f"| {label}"))])
+    # The header has no label, and a line of dashes follows.
+    shown = ("|  |", "| :-", f"| {label}")
+    return "\n".join(line for line in lines if line.startswith(shown))
 
 
+POINTS = "Points of accuracy"
 #: Name of a mark -> the function that returns its table.
 VIEWS = {
     "methods": methods,
-    "differences": lambda: by_profile(POINTS, {each.label: each for each in MAIN}, difference),
-    "leads": lambda: by_profile(POINTS, {f"PVeRA − {title(name)}": name for name in OTHERS}, lead),
-    "gain": lambda: by_profile(
-        POINTS,
-        {each.label: each for each in JUDGED},
-        partial(difference, with_datasets=True),
-    ),
+    "differences": lambda: by_profile(POINTS, MAIN, difference),
+    "gain": lambda: by_profile(POINTS, JUDGED, partial(difference, scopes=("seeds", "tasks"))),
+    "leads": lambda: by_profile(POINTS, {name: f"PVeRA − {title(name)}" for name in OTHERS}, lead),
     "calibration": lambda: by_profile(
-        "ACE (%)", {title(name): name for name in PAPER_METHODS}, calibration_error
+        "ACE (%)", {name: title(name) for name in PAPER_METHODS}, calibration_error
     ),
     "rivals": lambda: rows_of("rivals_vtab_tiny"),
     "official": official,

@@ -41,7 +41,7 @@ class Example:
         return f"[{self.low:.2f}, {self.high:.2f}]"
 
 
-class Uncertainty(NamedTuple):
+class SampledAdapter(NamedTuple):
     """The results of experiment uncertainty for one adapter, on N test images."""
 
     record: dict
@@ -69,7 +69,7 @@ def load_analyses(root: Path, profile: str, experiment: str) -> list[AnalysisRes
     return [(record, results.read_arrays(results.path_of(root, record))) for record in records]
 
 
-def estimates(arrays: dict[str, np.ndarray]) -> dict[int, uncertainty.Estimates]:
+def estimates_by_count(arrays: dict[str, np.ndarray]) -> dict[int, uncertainty.Estimates]:
     """Return number of samples -> estimates, from the arrays of an analysis of uncertainty."""
     labels = arrays["labels"].astype(np.int64)
     by_count = {}
@@ -83,17 +83,17 @@ def estimates(arrays: dict[str, np.ndarray]) -> dict[int, uncertainty.Estimates]
     return by_count
 
 
-def load_uncertainty(
+def load_sampled_adapters(
     root: Path, profile: str, experiment: str = "uncertainty"
-) -> list[Uncertainty]:
+) -> list[SampledAdapter]:
     """Load the samples of adapters, with the predictions of one pass."""
     adapters = []
     for record, arrays in load_analyses(root, profile, experiment):
-        by_count = estimates(arrays)
+        by_count = estimates_by_count(arrays)
         single_pass = arrays["single_confidence"].astype(np.float64)
         single_correct = arrays["single_predicted"] == arrays["labels"]
         shown = read_examples(record["dataset"], arrays, by_count[max(by_count)])
-        adapters.append(Uncertainty(record, by_count, single_pass, single_correct, shown))
+        adapters.append(SampledAdapter(record, by_count, single_pass, single_correct, shown))
     return adapters
 
 

@@ -20,7 +20,7 @@ from pvera import backbones, cost
 from pvera.adapters import PVeRA, VeRA
 from pvera.data.glue import GLUE
 from pvera.data.tasks import CATEGORIES, TASKS
-from pvera.report.published import DETAILED_TABLES, PAPER_BACKBONES, SEEDS, Published
+from pvera.report.paper_numbers import DETAILED_TABLES, PAPER_BACKBONES, SEEDS, PaperNumbers
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import markdown_table
 from pvera.report.tables.benchmark import averages
@@ -105,7 +105,7 @@ def place_of(table: str, row: Any) -> str:
 # Cells and averages
 
 
-def check_cells(paper: Published) -> Findings:
+def check_cells(paper: PaperNumbers) -> Findings:
     """Yield the findings on the main table against the detailed table of the same backbone."""
     detailed = paper.detailed[paper.detailed["backbone"] == "dinov2_b"]
     pairs = paper.main.merge(detailed, on=["method", "dataset"], suffixes=("", "_detailed"))
@@ -122,7 +122,7 @@ def check_cells(paper: Published) -> Findings:
         yield Finding(place_of("Table 1", row), f"{row.accuracy:.1f}", recomputed, verdict)
 
 
-def detailed_averages(paper: Published) -> pd.DataFrame:
+def detailed_averages(paper: PaperNumbers) -> pd.DataFrame:
     """Return the averages of the detailed tables.
 
     Returns:
@@ -135,7 +135,7 @@ def detailed_averages(paper: Published) -> pd.DataFrame:
     return pd.concat(tables, names=["backbone", "method"]).dropna()
 
 
-def check_averages(paper: Published) -> Findings:
+def check_averages(paper: PaperNumbers) -> Findings:
     """Yield the findings on averages.
 
     Those of the main table follow from its cells, those of the text from the detailed tables.
@@ -156,7 +156,7 @@ def check_averages(paper: Published) -> Findings:
 # Sentences about which method is best or second, and by how much
 
 
-def check_order(paper: Published) -> Findings:
+def check_order(paper: PaperNumbers) -> Findings:
     """Yield the findings on sentences that compare methods."""
     yield from check_highest(paper)
     yield from check_second(paper)
@@ -165,7 +165,7 @@ def check_order(paper: Published) -> Findings:
     yield check_wins(paper)
 
 
-def leads(paper: Published) -> dict[str, float]:
+def leads(paper: PaperNumbers) -> dict[str, float]:
     """Return how far PVeRA's average lies above the best other one, by backbone."""
     average = detailed_averages(paper)["average"]
     return {
@@ -174,7 +174,7 @@ def leads(paper: Published) -> dict[str, float]:
     }
 
 
-def check_highest(paper: Published) -> Findings:
+def check_highest(paper: PaperNumbers) -> Findings:
     """Yield whether PVeRA has the highest average on each backbone."""
     average = detailed_averages(paper)["average"]
     for backbone, lead in leads(paper).items():
@@ -187,7 +187,7 @@ def check_highest(paper: Published) -> Findings:
         yield Finding(place, "PVeRA", recomputed, judge_lead(lead, 2 * HALF))
 
 
-def check_second(paper: Published) -> Findings:
+def check_second(paper: PaperNumbers) -> Findings:
     """Yield whether the methods that the text calls second best are."""
     average = detailed_averages(paper)["average"]
     for quote, backbone in (("second_s", "dinov2_s"), ("second_l", "dinov2_l")):
@@ -205,7 +205,7 @@ def check_second(paper: Published) -> Findings:
         )
 
 
-def check_leads(paper: Published) -> Findings:
+def check_leads(paper: PaperNumbers) -> Findings:
     """Yield whether PVeRA's lead is the largest on ViT-S and the smallest on ViT-L."""
     lead = leads(paper)
     recomputed = ", ".join(f"{PAPER_BACKBONES[key]} {value:.2f}" for key, value in lead.items())
@@ -216,7 +216,7 @@ def check_leads(paper: Published) -> Findings:
         yield Finding(place, paper.quote(quote), recomputed, judge_lead(least, 4 * HALF))
 
 
-def check_linear(paper: Published) -> Findings:
+def check_linear(paper: PaperNumbers) -> Findings:
     """Yield whether linear probing is good on natural images and the lowest elsewhere."""
     table = paper.accuracies()
     natural = table[[dataset for dataset in table if TASKS[dataset].category == "natural"]]
@@ -237,7 +237,7 @@ def check_linear(paper: Published) -> Findings:
     yield Finding(place, paper.quote("linear_shift"), f"lowest average: {each}", verdict)
 
 
-def check_wins(paper: Published) -> Finding:
+def check_wins(paper: PaperNumbers) -> Finding:
     """Return whether DoRA is best on as many data sets as the text says."""
     ranks = paper.accuracies().rank(ascending=False, method="min")
     wins = ranks.eq(1).sum(axis=1).sort_values(ascending=False, kind="stable")
@@ -261,7 +261,7 @@ def plausible_counts(percent: Any, n: Any) -> tuple[Any, Any]:
     return np.maximum(0, least), np.minimum(n, most)
 
 
-def stars(paper: Published) -> pd.DataFrame:
+def stars(paper: PaperNumbers) -> pd.DataFrame:
     """Test each accuracy that can have a star, in the detailed tables and the language table.
 
     Returns:
@@ -286,7 +286,7 @@ def stars(paper: Published) -> pd.DataFrame:
     return rows
 
 
-def _with_answers(paper: Published) -> pd.DataFrame:
+def _with_answers(paper: PaperNumbers) -> pd.DataFrame:
     """Return the accuracies of both kinds of tables, with their answers n."""
     detailed = paper.detailed.assign(table=paper.detailed["backbone"].map(DETAILED_TITLES))
     language = paper.language.rename(columns={"score": "accuracy", "task": "dataset"})
@@ -298,7 +298,7 @@ def _with_answers(paper: Published) -> pd.DataFrame:
     return rows.assign(n=SEEDS * rows["dataset"].map(images))
 
 
-def check_stars(paper: Published) -> Findings:
+def check_stars(paper: PaperNumbers) -> Findings:
     """Yield the findings on the stars of the detailed tables and of the language table."""
     expected = {None: "star or none", True: "star", False: "no star"}
     for row in stars(paper).itertuples():
@@ -319,7 +319,7 @@ def check_stars(paper: Published) -> Findings:
     yield equality_finding("stars of PVeRA itself", of_pvera, 0)
 
 
-def check_spreads(paper: Published) -> Findings:
+def check_spreads(paper: PaperNumbers) -> Findings:
     """Yield whether three accuracies in [0, 100] can have each mean and standard deviation."""
     for row in paper.detailed.itertuples():
         total = SEEDS * row.accuracy
@@ -335,7 +335,7 @@ def check_spreads(paper: Published) -> Findings:
 # The grid table
 
 
-def check_grid(paper: Published) -> Findings:
+def check_grid(paper: PaperNumbers) -> Findings:
     """Yield the findings on the grid table: its shares, and its most chosen values.
 
     Shares are possible if whole numbers print as them and sum to the number of configurations.
@@ -370,7 +370,7 @@ def _counts(percents: pd.Series, total: int) -> tuple[int, ...] | None:
 # Trainable parameters and operations, counted on this package's models
 
 
-def adapter_sizes(paper: Published) -> pd.DataFrame:
+def adapter_sizes(paper: PaperNumbers) -> pd.DataFrame:
     """Return the mean number of trainable parameters of each method on ViT-B.
 
     Returns:
@@ -386,7 +386,7 @@ def adapter_sizes(paper: Published) -> pd.DataFrame:
     return table.assign(times=table["parameters"] / table.at["pvera", "parameters"])
 
 
-def check_sizes(paper: Published) -> Findings:
+def check_sizes(paper: PaperNumbers) -> Findings:
     """Yield the findings on trainable parameters in the ablation tables and the text, on ViT-B."""
     vit = backbones.shapes("dinov2_b")
     for row in paper.rank.itertuples():
@@ -404,7 +404,7 @@ def check_sizes(paper: Published) -> Findings:
     yield Finding(place, paper.quote("size"), recomputed, verdict)
 
 
-def check_costs(paper: Published) -> Findings:
+def check_costs(paper: PaperNumbers) -> Findings:
     """Yield the findings on the operations (%) that PVeRA and VeRA add to ViT-B/14."""
     vit = backbones.shapes("dinov2_b")
     for method in (PVeRA(), VeRA()):
@@ -430,7 +430,7 @@ CHECKS = {
 }
 
 
-def audit(paper: Published) -> pd.DataFrame:
+def audit(paper: PaperNumbers) -> pd.DataFrame:
     """Return all findings with their notes: those of `CHECKS`, and those read by hand.
 
     Findings of one kind of check stand together, the computed ones first.
@@ -454,4 +454,5 @@ def summary(findings: pd.DataFrame) -> pd.DataFrame:
 def table(data: pd.DataFrame) -> str:
     """Return a table in Markdown, without its index, with titles instead of keys."""
     texts = data.astype(object).map(lambda cell: escape(title(cell)))
-    return markdown_table([title(column) for column in data], texts.to_numpy())
+    header = [title(column) for column in data]
+    return markdown_table(header, texts.to_numpy(), "l" * len(header))

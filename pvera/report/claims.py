@@ -39,7 +39,7 @@ def load_position(files: ResultFiles) -> Results:
 
 def load_samples(files: ResultFiles) -> Results:
     """Return the samples of adapters, with the predictions of one pass."""
-    return files.read("uncertainty", analysis_results.load_uncertainty)
+    return files.read("uncertainty", analysis_results.load_sampled_adapters)
 
 
 def load_out_of_distribution(files: ResultFiles) -> Results:

@@ -13,6 +13,9 @@ import pandas as pd
 from pvera.report.text import title
 from pvera.report.verdicts import Untestable
 
+#: The variant of VeRA that the report shows beside the methods.
+LATENT_DROPOUT = "latent_dropout"
+
 
 @dataclass(frozen=True)
 class Contrast:
@@ -42,13 +45,13 @@ CONTRASTS = {
     ),
     "pvera_over_dropout": Contrast(
         "pvera",
-        "latent_dropout",
+        LATENT_DROPOUT,
         "PVeRA − VeRA with latent dropout",
         "PVeRA is more accurate than VeRA with latent dropout",
     ),
     # With β = 0 both have the same search.
     "equal_search": Contrast(
-        "no_kl", "latent_dropout", "PVeRA without KL term − VeRA with latent dropout"
+        "no_kl", LATENT_DROPOUT, "PVeRA without KL term − VeRA with latent dropout"
     ),
     "learned_sigma": Contrast(
         "no_kl",
@@ -57,7 +60,7 @@ CONTRASTS = {
         "Learning σ makes PVeRA more accurate than a fixed noise scale, σ = 1 (β = 0)",
     ),
     "dropout_over_vera": Contrast(
-        "latent_dropout",
+        LATENT_DROPOUT,
         "vera",
         "VeRA with latent dropout − VeRA",
         "VeRA is more accurate with latent dropout",

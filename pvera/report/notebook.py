@@ -14,8 +14,8 @@ from matplotlib.font_manager import FontProperties
 
 from pvera.report import claims
 from pvera.report.captions import caption_source
+from pvera.report.paper_numbers import PaperNumbers, load_paper
 from pvera.report.plots import base
-from pvera.report.published import Published, load
 from pvera.report.settings import ResultFiles, Setting, read_profiles, read_report
 from pvera.report.table import Table
 
@@ -32,7 +32,7 @@ class Page:
     #: Names of the profiles that have a column on the page of claims.
     claim_profiles: list[str]
     #: Folder of the paper's printed numbers.
-    published: Path
+    paper_folder: Path
     #: Folder of the tables.
     table_folder: Path
     #: Folder of the figures.
@@ -56,15 +56,15 @@ class Page:
         return cls(
             files,
             report["claims"],
-            published=results / "published",
+            paper_folder=results / "published",
             table_folder=results / name / "tables",
             figure_folder=root / "figures" / name,
         )
 
     @cached_property
-    def paper(self) -> Published:
+    def paper(self) -> PaperNumbers:
         """The paper's printed numbers."""
-        return load(self.published)
+        return load_paper(self.paper_folder)
 
     def read(self, experiment: str, **options: Any) -> dict[Setting, list]:
         """Read the results of an experiment by setting, see `ResultFiles.read`."""

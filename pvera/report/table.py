@@ -1,7 +1,7 @@
 """The one table type: frames and a column specification, written as Markdown, CSV and LaTeX."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -54,6 +54,7 @@ class Table:
     #: A frame, or several by their titles. Its index holds row labels: keys of methods or data
     #: sets, or texts.
     panels: pd.DataFrame | Mapping[str, pd.DataFrame]
+    _: KW_ONLY
     #: The columns that are shown, of the frames that have them. Without it, frames hold Markdown.
     columns: Mapping[str, Column] = field(default_factory=dict)
     #: The rows of the CSV file, by default those of the one frame.
@@ -149,7 +150,7 @@ def _markdown_panel(frame: pd.DataFrame) -> str:
         groups, titles = zip(*header, strict=True)
         rows.insert(0, ["", *(f"**{name}**" for name in titles)])
         header = ["" if group in groups[:i] else group for i, group in enumerate(groups)]
-    return markdown_table(["", *header], rows, "l" + "c" * len(header))
+    return markdown_table(["", *header], rows)
 
 
 def format_frame(frame: pd.DataFrame, columns: Mapping[str, Column]) -> pd.DataFrame:
@@ -162,7 +163,8 @@ def format_frame(frame: pd.DataFrame, columns: Mapping[str, Column]) -> pd.DataF
     return pd.DataFrame(cells, frame.index).set_axis(header, axis=1)
 
 
-RULES = {"l": ":--", "c": ":-:", "r": "--:"}
+#: Alignment of a column -> the line under its title.
+RULES = {"l": ":--", "c": ":-:"}
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:
@@ -171,9 +173,9 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], align: 
     Args:
         header: The titles of the columns.
         rows: Cells in Markdown: `escape` other text first.
-        align: "l", "c" or "r" per column; by default all are left-aligned.
+        align: "l" (left) or "c" (centred) per column; by default all but the first are centred.
     """
-    rules = [RULES[letter] for letter in align or "l" * len(header)]
+    rules = [RULES[letter] for letter in align or "l" + "c" * (len(header) - 1)]
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, rules, *rows])
 
 

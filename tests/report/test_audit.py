@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from hand import parsed, runs_of
 
-from pvera.report import audit, published
+from pvera.report import audit, paper_numbers
 from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING
 from pvera.report.tables import benchmark
 
@@ -108,7 +108,7 @@ def finds(check, verdict, *places):
     ],
 )
 def test_a_planted_change_is_found_where_it_is(plant, found):
-    paper = published.load(FOLDER)
+    paper = paper_numbers.load_paper(FOLDER)
     plant(paper)
 
     check, expected = found
@@ -135,7 +135,7 @@ def test_what_rounding_can_move(verdict, near, above):
 
 
 def test_the_stars_of_table_8_follow_if_dora_and_lora_exchange_theirs():
-    paper = published.load(FOLDER)
+    paper = paper_numbers.load_paper(FOLDER)
     table = paper.detailed.set_index(["backbone", "method"])["star"]
     dora, lora = ("dinov2_l", "dora"), ("dinov2_l", "lora")
     before = table[dora].copy()
@@ -151,7 +151,7 @@ def test_the_stars_of_table_8_follow_if_dora_and_lora_exchange_theirs():
 # Compared with ours
 
 
-PAPER = published.load(FOLDER)
+PAPER = paper_numbers.load_paper(FOLDER)
 
 
 def test_same_data_and_backbone_are_compared_cell_by_cell():

@@ -11,8 +11,8 @@ from records import make_record, predictions, result_files
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from pvera.report import claims, contrasts, published, verdicts
-from pvera.report.analysis_results import Example, Uncertainty
+from pvera.report import claims, contrasts, paper_numbers, verdicts
+from pvera.report.analysis_results import Example, SampledAdapter
 from pvera.report.plots import forests
 from pvera.report.plots import uncertainty as plots
 from pvera.report.settings import ResultFiles
@@ -207,7 +207,7 @@ def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
 # Tables of samples
 
 
-PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
+PAPER = paper_numbers.load_paper(Path(__file__).parents[2] / "results" / "published")
 DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
 
@@ -230,7 +230,7 @@ def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1
     pixels, scores = np.zeros((4, 4, 3), np.uint8), np.full((16, 2), 0.5)
     examples = [Example(dataset, pixels, 0, predicted, scores, 0.4, 0.6) for predicted in (0, 1)]
     record = make_record("pvera", dataset, seed, config=DRAWS)
-    return Uncertainty(record, estimates, 1 - sd[::-1], right, examples)
+    return SampledAdapter(record, estimates, 1 - sd[::-1], right, examples)
 
 
 HAND = [
@@ -300,7 +300,7 @@ def test_standard_deviations_are_split_by_most_samples_and_widths_by_the_predict
         centre=np.array([0.4, 0.4]),
         width=np.array([0.2, 0.2]),
     )
-    run = Uncertainty(make_record(), {5: images}, np.array([0.4, 0.4]), np.array([1, 1]) > 0, [])
+    run = SampledAdapter(make_record(), {5: images}, np.array([0.4, 0.4]), np.array([1, 1]) > 0, [])
     assert uncertainty.predictive_sds([run])["correct"].tolist() == [False, False]
     assert uncertainty.interval_widths([run])["correct"].tolist() == [True, True]
 

@@ -10,7 +10,7 @@ from records import make_record, predictions, result_files, write_all
 from scipy import stats
 from test_tables_by_hand import TEST
 
-from pvera.report import claims, contrasts, published
+from pvera.report import claims, contrasts, paper_numbers
 from pvera.report.scores import largest_class, score_frame
 from pvera.report.settings import ResultFiles
 from pvera.report.statistics import over_datasets, smallest_effect
@@ -28,7 +28,7 @@ from pvera.study import results
 from pvera.study.profiles import Profile
 
 NAN = np.nan
-PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
+PAPER = paper_numbers.load_paper(Path(__file__).parents[2] / "results" / "published")
 
 
 def rows_of(*keys):

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.metrics import accuracy_score
 
-from pvera.report import claims, published, run_list
+from pvera.report import claims, paper_numbers, run_list
 from pvera.report.notebook import Page
 from pvera.report.plots import base
 from pvera.report.settings import ResultFiles, read_profiles, read_report
@@ -208,7 +208,7 @@ def test_without_results_a_notebook_names_the_command_that_makes_them(name, tmp_
 
 def test_the_audit_needs_the_published_numbers_alone(tmp_path, monkeypatch, capsys):
     (tmp_path / "results/published").mkdir(parents=True)
-    for field in fields(published.Published):
+    for field in fields(paper_numbers.PaperNumbers):
         shutil.copy(RESULTS / f"published/{field.name}.csv", tmp_path / "results/published")
     assert "| check | place |" in displayed("audit", tmp_path, monkeypatch)
     assert capsys.readouterr() == ("", "")

@@ -14,7 +14,7 @@ from small import PROFILE, profile_with
 
 from pvera import LoRA, PVeRA, VeRA, adapters
 from pvera.data import vtab
-from pvera.report import published
+from pvera.report import paper_numbers
 from pvera.report.captions import caption_source
 from pvera.report.plots.violins import stars
 from pvera.report.scores import reached_max_epochs
@@ -208,7 +208,7 @@ def costs():
 
 @pytest.fixture(scope="module")
 def paper():
-    return published.load(ROOT / "results" / "published")
+    return paper_numbers.load_paper(ROOT / "results" / "published")
 
 
 # Counting

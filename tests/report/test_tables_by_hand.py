@@ -11,7 +11,7 @@ from records import make_record
 from scipy.stats import t
 
 from pvera import METHODS
-from pvera.report import published
+from pvera.report import paper_numbers
 from pvera.report.scores import score_frame
 from pvera.report.tables import ablations, calibration, protocol
 from pvera.study import results
@@ -123,7 +123,7 @@ def test_effects_by_hand():
 # The rank and position ablations
 
 
-PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
+PAPER = paper_numbers.load_paper(Path(__file__).parents[2] / "results" / "published")
 RANK = PAPER.rank.set_index("rank")
 
 # Best validation loss: data set -> seed -> rank 8, 16, 32, 64. Means over data sets, by seed:

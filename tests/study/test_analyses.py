@@ -18,7 +18,7 @@ from pvera.adapters.base import derive
 from pvera.data import suite
 from pvera.data.image_splits import ImageData, load_split
 from pvera.errors import InputError
-from pvera.report.analysis_results import load_uncertainty
+from pvera.report.analysis_results import load_sampled_adapters
 from pvera.study import analyses, plan, prediction, predictors, results
 from pvera.study.plan import list_jobs
 
@@ -85,7 +85,7 @@ def test_without_pictures_no_pixels_are_kept(profile, root):
     assert with_pictures.keys() - stored.keys() == pixels and stored.keys() < with_pictures.keys()
     for name in stored:
         np.testing.assert_array_equal(stored[name], with_pictures[name])
-    assert load_uncertainty(root, "mine")[0].examples == []
+    assert load_sampled_adapters(root, "mine")[0].examples == []
 
 
 def test_the_results_of_an_analysis_can_be_read_without_its_adapter(profile, root):
@@ -93,7 +93,7 @@ def test_the_results_of_an_analysis_can_be_read_without_its_adapter(profile, roo
     run.execute()
     for path in run.runs[0].path.parent.iterdir():
         path.unlink()
-    (read,) = load_uncertainty(root, "mine")
+    (read,) = load_sampled_adapters(root, "mine")
     stored = results.read_arrays(run.path)
     np.testing.assert_array_equal(
         read.single_correct, stored["single_predicted"] == stored["labels"]

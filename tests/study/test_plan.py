@@ -11,7 +11,7 @@ import pvera
 from pvera import InputError
 from pvera.data import inputs
 from pvera.files import json_value, sha256
-from pvera.report import published
+from pvera.report import paper_numbers
 from pvera.study import jobs, results
 from pvera.study.jobs import Run
 from pvera.study.plan import ANALYSES, Plan, list_jobs
@@ -273,7 +273,7 @@ def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
     expected = {name: 1 / 10**power for power, names in POWERS.items() for name in names.split()}
     assert (
         expected == OFFICIAL_BETA
-        and expected.keys() == set(published.DATASETS)
+        and expected.keys() == set(paper_numbers.DATASETS)
         and len(expected) == 19
     )
 

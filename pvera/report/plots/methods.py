@@ -26,7 +26,8 @@ from pvera.report.plots.base import (
 )
 
 MEGA = 10**6
-LATENT_DROPOUT = Style("VeRA, latent dropout", "#000000", "h")
+#: The looks of VeRA with latent dropout.
+DROPOUT_STYLE = Style("VeRA, latent dropout", "#000000", "h")
 
 
 # Accuracy against cost (Figure 3)
@@ -104,7 +105,7 @@ def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
     shown: dict[str, Look] = {}
     for ax, (title, frame) in zip(axes, points.items(), strict=True):
         for name, row in frame.iterrows():
-            look = shown[name] = METHODS.get(name, LATENT_DROPOUT)
+            look = shown[name] = METHODS.get(name, DROPOUT_STYLE)
             x = row["parameters"]
             ax.plot([x, x], [row["low"], row["high"]], color=look.colour, linewidth=0.8)
             dot(ax, x, row["mean"], look)

@@ -131,8 +131,8 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
     ours = losses(records, hyperparameter)
     data = ablation_data(records, ours, hyperparameter, paper)
     names = [value_title(value) for value in ours]
-    published = data["published_value"].dropna()
-    has_other_values = any(published != data.loc[published.index, hyperparameter])
+    paper_values = data["published_value"].dropna()
+    has_other_values = any(paper_values != data.loc[paper_values.index, hyperparameter])
     if has_other_values:
         names = [
             f"{name} ({printed})"
@@ -163,8 +163,8 @@ def ablation_data(
 ) -> pd.DataFrame:
     """Return the numbers of `ablation_table`, a row per value; ours: the `losses`."""
     pairs = counterparts(ours, hyperparameter)
-    published = {value: printed for printed, value in pairs.items()}
-    theirs = paper.reindex([published.get(value) for value in ours])
+    paper_value = {value: printed for printed, value in pairs.items()}
+    theirs = paper.reindex([paper_value.get(value) for value in ours])
     differences = differences_to(ours, pairs.get(paper["loss"].idxmin()))
     # Means over data sets, then over seeds, of the pairs that have every value.
     means = ours.dropna().groupby(level="seed").mean().mean()

@@ -13,7 +13,7 @@ from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data.tasks import CATEGORIES, TASKS
 from pvera.errors import InputError
 from pvera.report.captions import caption_source
-from pvera.report.published import DATASETS, PAPER_BACKBONES, Published
+from pvera.report.paper_numbers import DATASETS, PAPER_BACKBONES, PaperNumbers
 from pvera.report.scores import Records, mean_over_seeds, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import Column, Table, format_frame, pivot_text
@@ -174,8 +174,15 @@ def main_table(records: Records) -> Table:
         "Average: over all data sets; Avg.: over those of one category. Bold: best. Underlined: "
         "second best. Values that print alike share a mark."
     )
-    source = caption_source(records)
-    return Table("main", caption, values, columns, source=source, in_paper=True, notes=notes)
+    return Table(
+        "main",
+        caption,
+        values,
+        columns=columns,
+        source=caption_source(records),
+        in_paper=True,
+        notes=notes,
+    )
 
 
 def detailed_table(records: Records) -> Table:
@@ -229,7 +236,7 @@ def grid_table(records: Records, searches: Records = ()) -> Table:
 # Against the paper
 
 
-def main_paper_table(records: Records, paper: Published) -> Table:
+def main_paper_table(records: Records, paper: PaperNumbers) -> Table:
     """Build the main table here, in the paper, and their difference.
 
     Runs on a published backbone and VTAB-1k's own data are compared cell by cell.
@@ -313,7 +320,7 @@ def _comparison_notes(backbone: str, shared: Sequence[str], by_cell: bool) -> st
     return notes
 
 
-def published_grid_table(paper: Published) -> Table:
+def paper_grid_table(paper: PaperNumbers) -> Table:
     """Build the paper's own table of grid choices (Table 4)."""
     shares = grid_panels(paper.grid, lambda row: fixed(row["percent"], 0))
     caption = "Share of runs (%) that chose each value of a method's grid, as published."

@@ -89,5 +89,12 @@ def calibration_table(records: Records) -> Table:
     every = len(score_frame(records).index.unique("dataset"))
     if shared < every:
         notes += f" Over the {shared} of {every} data sets of which every method has a run."
-    source = caption_source(records)
-    return Table("calibration", caption, panel, COLUMNS, data.reset_index(), source, notes=notes)
+    return Table(
+        "calibration",
+        caption,
+        panel,
+        columns=COLUMNS,
+        data=data.reset_index(),
+        source=caption_source(records),
+        notes=notes,
+    )

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.report.captions import caption_source
-from pvera.report.contrasts import CONTRASTS, all_paired
+from pvera.report.contrasts import CONTRASTS, LATENT_DROPOUT, all_paired
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import half_width_over_seeds, mean_interval
@@ -20,6 +20,11 @@ from pvera.report.tables.screening import left_out_datasets
 from pvera.report.text import fixed, interval, signed, title
 from pvera.report.verdicts import pooled
 from pvera.study.profiles import Profile
+
+#: The components that are compared as methods, without the variants that take PVeRA apart.
+COMPARED = (*PAPER_METHODS, LATENT_DROPOUT)
+#: The row of the mean over data sets.
+MEAN = "Mean"
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,6 @@ class Components:
             for name, records in self.runs.items()
         }
         return pd.concat(columns, axis=1, sort=False)
-
-
-#: The row of the mean over data sets.
-MEAN = "Mean"
 
 
 def component_titles(profile: Profile) -> dict[str, str]:
@@ -182,4 +183,4 @@ def differences_table(components: Components) -> Table:
         "Differences of test accuracy (points) on the seeds that both have, and their mean with "
         "its 95 % interval over seeds."
     )
-    return Table("differences", caption, data, columns, source=components.source)
+    return Table("differences", caption, data, columns=columns, source=components.source)

@@ -7,15 +7,16 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS, PAPER_METHODS, Method
+from pvera.adapters import METHODS, Method
 from pvera.cost import GIGA
 from pvera.errors import InputError
-from pvera.report.published import Published
+from pvera.report.contrasts import LATENT_DROPOUT
+from pvera.report.paper_numbers import PaperNumbers
 from pvera.report.scores import Records, score_frame
 from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table
 from pvera.report.tables.benchmark import accuracies
-from pvera.report.tables.components import Components
+from pvera.report.tables.components import COMPARED, Components
 from pvera.report.text import fixed, thousands, title
 from pvera.study.cost_records import MEASURES, PAPER_PROFILE, described_method
 
@@ -52,7 +53,7 @@ def cost_table(costs: pd.DataFrame) -> Table:
         configuration=costs["configuration"].map(str), grid=costs["grid"].map(json.dumps)
     )
     source = "DoRA follows the protocol of each profile."
-    return Table("cost", caption, panels, columns, data, source, notes=notes)
+    return Table("cost", caption, panels, columns=columns, data=data, source=source, notes=notes)
 
 
 def _heading(profile: str, backbone: str, first: pd.Series) -> str:
@@ -81,7 +82,7 @@ def _giga(name: str, row: pd.Series) -> str:
     return fixed(row[name] / GIGA, max(0, 3 - whole_digits))
 
 
-def paper_points(costs: pd.DataFrame, paper: Published) -> pd.DataFrame:
+def paper_points(costs: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
     """Return the paper's averages (%) on ViT-B/14 and the counted costs of its configurations.
 
     Returns:
@@ -119,11 +120,11 @@ def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.D
         components: The runs of one setting.
 
     Returns:
-        Rows methods, then "latent_dropout"; columns mean, low and high, the accuracy
-        (%) with its interval over seeds, and parameters, the mean over the runs' choices.
+        Rows `COMPARED`; columns mean, low and high, the accuracy (%) with its interval
+        over seeds, and parameters, the mean over the runs' choices.
     """
     accuracy = components.scores()
-    shown = [name for name in (*PAPER_METHODS, "latent_dropout") if name in accuracy]
+    shown = [name for name in COMPARED if name in accuracy]
     means = {
         name: mean_interval(accuracy[name].unstack("seed"), half_width_over_seeds) for name in shown
     }
@@ -131,8 +132,8 @@ def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.D
 
     benchmark = [record for name in METHODS for record in components.runs.get(name, [])]
     points["parameters"] = run_points(costs, benchmark)["adapter_parameters"]
-    if "latent_dropout" in shown:  # it trains what VeRA trains
-        points.loc["latent_dropout", "parameters"] = points.at["vera", "parameters"]
+    if LATENT_DROPOUT in shown:  # it trains what VeRA trains
+        points.loc[LATENT_DROPOUT, "parameters"] = points.at["vera", "parameters"]
     return points
 
 

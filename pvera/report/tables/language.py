@@ -20,23 +20,23 @@ from pvera.report.verdicts import Untestable
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
 
-def language_table(root: Path, records: Records, published: pd.DataFrame) -> Table:
+def language_table(root: Path, records: Records, paper: pd.DataFrame) -> Table:
     """Build the table of a language experiment on one encoder.
 
     Args:
         root: Folder of the results, with the predictions whose labels are counted.
         records: The runs.
-        published: `Published.language`.
+        paper: `PaperNumbers.language`.
     """
     keys = {task.title: name for name, task in glue.GLUE.items()}
-    published = published.assign(dataset=published["task"].map(keys))
-    data = _data(root, records, published)
+    paper = paper.assign(dataset=paper["task"].map(keys))
+    data = _data(root, records, paper)
     panels = {"Here": _panel(data, records)}
 
     # The paper's panel shows the same methods and tasks as ours.
-    shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(published["dataset"])]
+    shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(paper["dataset"])]
     if len(shared):
-        printed = published.dropna(subset="dataset").rename(columns={"score": "mean"})
+        printed = paper.dropna(subset="dataset").rename(columns={"score": "mean"})
         cells = pivot_text(printed.assign(std=np.nan), "method", "dataset", _cell)
         methods, datasets = shared["method"].unique(), shared["dataset"].unique()
         panels["The paper, DeBERTa-V3-base"] = cells.loc[methods, datasets]
@@ -58,12 +58,12 @@ def language_table(root: Path, records: Records, published: pd.DataFrame) -> Tab
     return Table(name, caption, panels, data=data, source=source, in_paper=True, notes=notes)
 
 
-def _data(root: Path, records: Records, published: pd.DataFrame) -> pd.DataFrame:
+def _data(root: Path, records: Records, paper: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method and task: our scores, the majority class, the paper's scores."""
     data = comparisons(records, score)
     data["metric"] = [glue.GLUE[name].metric for name in data["dataset"]]
     data["majority"] = 100 * data["dataset"].map(majority_class(root, records))
-    printed = published.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
+    printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
     return data.join(printed, on=["dataset", "method"])
 
 

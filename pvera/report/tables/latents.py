@@ -44,8 +44,15 @@ def latents_table(latents: Sequence[AnalysisResult]) -> Table:
         "sample from the mean (root mean square), in standard deviations of the mean over "
         "patches. Correlation: of a sample with the mean, over the patches of an image."
     )
-    panel = data.set_index("method")
-    return Table("latents", caption, panel, columns, data, caption_source(latents), notes=notes)
+    return Table(
+        "latents",
+        caption,
+        data.set_index("method"),
+        columns=columns,
+        data=data,
+        source=caption_source(latents),
+        notes=notes,
+    )
 
 
 def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
@@ -110,7 +117,14 @@ def focus_table(analyses: Sequence[AnalysisResult]) -> Table:
         "touches less are left out. For VeRA, μ_q is x A ⊙ d. The last column has no adapter: "
         "the frozen backbone's x A."
     )
-    return Table("focus", caption, means.rename(title), columns, data.reset_index(), notes=notes)
+    return Table(
+        "focus",
+        caption,
+        means.rename(title),
+        columns=columns,
+        data=data.reset_index(),
+        notes=notes,
+    )
 
 
 def auroc_differences(analyses: Sequence[AnalysisResult]) -> pd.Series:

@@ -133,8 +133,15 @@ def out_of_distribution_table(analysed: Sequence[AnalysisResult]) -> Table:
         "comparisons, of all seeds and other data sets, in which the values in distribution are "
         f"lower by a one-sided rank-sum test (p < {LEVEL}, uncorrected)."
     )
-    source = caption_source(analysed)
-    return Table("out_of_distribution", caption, panels, COLUMNS, data, source, notes=notes)
+    return Table(
+        "out_of_distribution",
+        caption,
+        panels,
+        columns=COLUMNS,
+        data=data,
+        source=caption_source(analysed),
+        notes=notes,
+    )
 
 
 def _panel(part: pd.DataFrame) -> pd.DataFrame:

@@ -75,4 +75,4 @@ def screening_table(scores: pd.DataFrame) -> Table:
         f"A data set is left out at chance, where the best is less than {CHANCE} points above "
         f"that share, and saturated, where the worst is above {SATURATED} %."
     )
-    return Table("screening", caption, scores, columns, notes=notes)
+    return Table("screening", caption, scores, columns=columns, notes=notes)

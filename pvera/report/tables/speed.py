@@ -23,4 +23,4 @@ def ratio_table(record: Path) -> Table:
     columns["ratio"] = Column("Ratio", 3)
     columns["low"] = Column("Lower quartile", 3)
     columns["high"] = Column("Upper quartile", 3)
-    return Table(record.stem, caption, rows.set_index("what"), columns, notes=notes)
+    return Table(record.stem, caption, rows.set_index("what"), columns=columns, notes=notes)

@@ -82,7 +82,9 @@ def tunings_table(equal: Records, paper: Records) -> Table:
     data = panel.set_axis([" ".join(key) for key in panel], axis=1)
     data = data.rename_axis("method").reset_index()
     source = f"{caption_source(equal)} The paper's tuning: {caption_source(paper)}"
-    return Table("paper_tuning", caption, panel, columns, data, source, notes=notes)
+    return Table(
+        "paper_tuning", caption, panel, columns=columns, data=data, source=source, notes=notes
+    )
 
 
 def _on_shared_datasets(equal: Records, paper: Records) -> tuple[Records, Records]:

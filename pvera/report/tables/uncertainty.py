@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from pvera.metrics import auroc
-from pvera.report.analysis_results import AnalysisResult, Example, Uncertainty
+from pvera.report.analysis_results import AnalysisResult, Example, SampledAdapter
 from pvera.report.captions import caption_source
-from pvera.report.published import Published
+from pvera.report.contrasts import LATENT_DROPOUT
+from pvera.report.paper_numbers import PaperNumbers
 from pvera.report.scores import dataset_order
 from pvera.report.statistics import half_width_over_seeds, mean_interval, rank_sum
 from pvera.report.table import Column, Table
@@ -32,10 +33,10 @@ ONCE_PER_SEED = "An image counts once per seed, so the values are not independen
 CSV_NAMES = {"samples": "draws"}
 
 #: The samples of each adapter.
-Adapters = Sequence[Uncertainty]
+Adapters = Sequence[SampledAdapter]
 
 
-def ordered(adapters: Adapters) -> list[Uncertainty]:
+def ordered(adapters: Adapters) -> list[SampledAdapter]:
     """Sort the adapters in the order of data sets."""
     return sorted(adapters, key=lambda adapter: dataset_order(adapter.record))
 
@@ -162,18 +163,24 @@ def predictive_sds_table(adapters: Adapters) -> Table:
         "incorrect image has the higher value, minus the share in which the correct one has it; "
         f"0 is no effect. {ONCE_PER_SEED}"
     )
-    numbers = data.drop(columns="by_seed").rename(columns=CSV_NAMES)
-    source = caption_source(adapters)
-    return Table("uncertainty", caption, _panels(data), COMPARISON, numbers, source, notes=notes)
+    return Table(
+        "uncertainty",
+        caption,
+        _panels(data),
+        columns=COMPARISON,
+        data=data.drop(columns="by_seed").rename(columns=CSV_NAMES),
+        source=caption_source(adapters),
+        notes=notes,
+    )
 
 
-def interval_widths_table(adapters: Adapters, paper: Published) -> Table:
+def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
     """Build the table of interval widths: here and in the paper, and per data set."""
     data = compare_correct(interval_widths(adapters))
     right, wrong = (float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect"))
-    published = pd.DataFrame({"right": [right], "wrong": [wrong]}, ["Paper"])
+    in_paper = pd.DataFrame({"right": [right], "wrong": [wrong]}, ["Paper"])
     here = data[data["group"] == ALL].set_index("samples")[["right", "wrong"]]
-    panel = pd.concat([published, here.rename("Here, {} samples".format)])
+    panel = pd.concat([in_paper, here.rename("Here, {} samples".format)])
     # Intervals of equal samples have no width.
     panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
     caption = (
@@ -193,7 +200,13 @@ def interval_widths_table(adapters: Adapters, paper: Published) -> Table:
         .assign(published_right=right, published_wrong=wrong)
     )
     return Table(
-        "intervals", caption, panels, COMPARISON, numbers, caption_source(adapters), notes=notes
+        "intervals",
+        caption,
+        panels,
+        columns=COMPARISON,
+        data=numbers,
+        source=caption_source(adapters),
+        notes=notes,
     )
 
 
@@ -283,7 +296,7 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
         f"By error rate. Of {len(tasks)} data sets {above} have an interval above 0.5, and "
         f"{below} below."
     )
-    return Table("uncertainty_by_task", caption, tasks, columns, notes=notes)
+    return Table("uncertainty_by_task", caption, tasks, columns=columns, notes=notes)
 
 
 # Other predictors
@@ -292,7 +305,7 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
 PREDICTORS = {
     ("benchmark", "pass"): "PVeRA, one pass with the mean",
     ("benchmark", "samples"): "PVeRA, {} samples",
-    ("latent_dropout", "samples"): "VeRA, {} samples of latent dropout",
+    (LATENT_DROPOUT, "samples"): "VeRA, {} samples of latent dropout",
     ("benchmark", "ensemble"): "PVeRA, ensemble of {} seeds",
 }
 #: Columns of the scores of a predictor.
@@ -348,4 +361,4 @@ def predictors_table(scores: pd.DataFrame) -> Table:
         "its own predictions, the class of the highest mean probability. Bold: best. Underlined: "
         "second best."
     )
-    return Table("rivals", caption, panel, columns, scores.reset_index(), notes=notes)
+    return Table("rivals", caption, panel, columns=columns, data=scores.reset_index(), notes=notes)

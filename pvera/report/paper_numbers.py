@@ -29,7 +29,7 @@ SEEDS = 3
 
 
 @dataclass(frozen=True)
-class Published:
+class PaperNumbers:
     """The paper's numbers, a file per field; accuracies, deviations and shares are in %."""
 
     #: Table 1: method, dataset, category, accuracy, mark.
@@ -88,12 +88,12 @@ class Published:
         return self.quotes.set_index("quote").at[name, "said"]
 
 
-def load(folder: str | Path) -> Published:
+def load_paper(folder: str | Path) -> PaperNumbers:
     """Load the tables in a folder."""
     tables = {
         field.name: pd.read_csv(
             Path(folder) / f"{field.name}.csv", dtype=TEXT, keep_default_na=False
         )
-        for field in dataclasses.fields(Published)
+        for field in dataclasses.fields(PaperNumbers)
     }
-    return Published(**tables)
+    return PaperNumbers(**tables)
