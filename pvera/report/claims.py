@@ -34,7 +34,7 @@ def load_official(files: ResultFiles) -> Results:
 def load_position(files: ResultFiles) -> Results:
     """Return the best validation losses of each choice of target projections."""
     loaded = ablations.read(files, "targets")
-    return {setting: ablations.losses(runs, "targets") for setting, runs in loaded.items()}
+    return {setting: ablations.best_losses(runs, "targets") for setting, runs in loaded.items()}
 
 
 def load_samples(files: ResultFiles) -> Results:
@@ -45,7 +45,7 @@ def load_samples(files: ResultFiles) -> Results:
 def load_out_of_distribution(files: ResultFiles) -> Results:
     """Return the comparisons of latents in and out of distribution."""
     loaded = files.read("out_of_distribution", ood.load_values)
-    return {setting: ood.comparisons(values) for setting, values in loaded.items()}
+    return {setting: ood.compare_in_and_out(values) for setting, values in loaded.items()}
 
 
 def load_focus(files: ResultFiles) -> Results:

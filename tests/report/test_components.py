@@ -282,7 +282,7 @@ def test_contrasts_of_samples_by_hand(contrast, expected):
 
 def test_means_of_samples_by_hand():
     """AUROC: .625 and 1 on Digits, 0 on Vessels. Widths: 2 · 1.4 / 7 and 2 · 1.2 / 5."""
-    assert uncertainty.detection(HAND)["sd"].tolist() == [0.625, 1, 0]
+    assert uncertainty.error_detection(HAND)["sd"].tolist() == [0.625, 1, 0]
     assert cells(uncertainty.interval_widths_table(HAND, PAPER))["Here, 4 samples"] == [
         "0.4000",
         "0.4800",
@@ -308,7 +308,7 @@ def test_standard_deviations_are_split_by_most_samples_and_widths_by_the_predict
 def test_each_predictor_is_judged_on_its_own_predictions():
     """Samples are incorrect on images 2 and 3, one pass on image 0, where its score is lowest."""
     run = adapter(sd=(0.1, 0.2, 0.3, 0.4))._replace(single_correct=np.array([0, 1, 1, 1]) > 0)
-    (row,) = uncertainty.detection([run]).to_dict("records")
+    (row,) = uncertainty.error_detection([run]).to_dict("records")
     assert (row["error"], row["sd"], row["single"]) == (50, 1, 1)
 
 
@@ -396,7 +396,7 @@ def test_an_adapter_that_is_always_right(recwarn):
     ):
         images = values(runs)
         figure(images, uncertainty.compare_correct(images)).canvas.draw()
-    assert uncertainty.detection(runs)[["sd", "single"]].isna().all(axis=None)
+    assert uncertainty.error_detection(runs)[["sd", "single"]].isna().all(axis=None)
     assert not recwarn.list
 
 

@@ -181,7 +181,7 @@ def test_values_in_and_out_of_distribution():
         distribution("vera", 0, [3, 6], [3, 6]),
         distribution("vera", 1, [0, 3], [0, 3]),
     ]
-    data = ood.comparisons(runs)
+    data = ood.compare_in_and_out(runs)
     first = data.iloc[0]
     numbers = first[["mean_in", "mean_out", "p_value", "cliffs_delta", "auroc"]].tolist()
     assert numbers == pytest.approx([3, 8, 1 / 252, 1, 1])

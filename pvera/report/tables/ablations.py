@@ -51,7 +51,7 @@ def lowest_loss(record: dict) -> float:
     return pd.Series(losses, dtype=float).min()
 
 
-def losses(records: Records, hyperparameter: str) -> pd.DataFrame:
+def best_losses(records: Records, hyperparameter: str) -> pd.DataFrame:
     """Return the best validation losses of one experiment, the lowest over learning rates.
 
     Returns:
@@ -71,7 +71,7 @@ def losses(records: Records, hyperparameter: str) -> pd.DataFrame:
 
 
 def differences_to(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
-    """Return how far the `losses` of each value lie above those of `reference`.
+    """Return how far the `best_losses` of each value lie above those of `reference`.
 
     Returns:
         Rows values, columns mean, low and high, of the pairs that have every value:
@@ -128,7 +128,7 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
         hyperparameter: "rank" or "targets".
         paper: The paper's table, columns loss and parameters, rows values.
     """
-    ours = losses(records, hyperparameter)
+    ours = best_losses(records, hyperparameter)
     data = ablation_data(records, ours, hyperparameter, paper)
     names = [value_title(value) for value in ours]
     paper_values = data["published_value"].dropna()
@@ -161,7 +161,7 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
 def ablation_data(
     records: Records, ours: pd.DataFrame, hyperparameter: str, paper: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the numbers of `ablation_table`, a row per value; ours: the `losses`."""
+    """Return the numbers of `ablation_table`, a row per value; ours: the `best_losses`."""
     pairs = counterparts(ours, hyperparameter)
     paper_value = {value: printed for printed, value in pairs.items()}
     theirs = paper.reindex([paper_value.get(value) for value in ours])
@@ -204,7 +204,7 @@ def loss_differences(values: pd.DataFrame, value: str) -> dict[str, pd.Series]:
     """Return how far the target projections `value` lie below all others of the paper.
 
     Args:
-        values: The `losses` of the target projections.
+        values: The `best_losses` of the target projections.
         value: The projections.
 
     Raises:

@@ -60,7 +60,7 @@ def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     return table.join(averages(table, category))
 
 
-def comparisons(
+def compare_with_pvera(
     records: Records, metric: str | Callable[[dict], float] = "accuracy"
 ) -> pd.DataFrame:
     """Compare every method with PVeRA, one row per data set and method.
@@ -187,7 +187,7 @@ def main_table(records: Records) -> Table:
 
 def detailed_table(records: Records) -> Table:
     """Build the paper's detailed table: mean ± standard deviation over seeds, and stars."""
-    data = comparisons(records)
+    data = compare_with_pvera(records)
 
     def cell(row: pd.Series) -> str:
         return mean_and_std(row["mean"], row["std"], row["significantly_lower"])

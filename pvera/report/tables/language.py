@@ -13,7 +13,7 @@ from pvera.report.contrasts import leads
 from pvera.report.scores import Records, largest_class, score_frame
 from pvera.report.statistics import half_width_over_seeds
 from pvera.report.table import MARKED, Table, marks, pivot_text
-from pvera.report.tables.benchmark import comparisons, mean_and_std
+from pvera.report.tables.benchmark import compare_with_pvera, mean_and_std
 from pvera.report.text import fixed
 from pvera.report.verdicts import Untestable
 
@@ -60,7 +60,7 @@ def language_table(root: Path, records: Records, paper: pd.DataFrame) -> Table:
 
 def _data(root: Path, records: Records, paper: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method and task: our scores, the majority class, the paper's scores."""
-    data = comparisons(records, score)
+    data = compare_with_pvera(records, score)
     data["metric"] = [glue.GLUE[name].metric for name in data["dataset"]]
     data["majority"] = 100 * data["dataset"].map(majority_class(root, records))
     printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")

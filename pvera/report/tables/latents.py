@@ -79,7 +79,7 @@ def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
     return {"spread": distance / mean.std(), "correlation": np.mean(correlations)}
 
 
-def focus(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
+def focus_aurocs(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
     """Return the mean AUROC over images of each adapter.
 
     Args:
@@ -101,8 +101,8 @@ def focus(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
 
 
 def focus_table(analyses: Sequence[AnalysisResult]) -> Table:
-    """Build the table of `focus`: a row per data set, mean over seeds."""
-    data = focus(analyses)
+    """Build the table of `focus_aurocs`: a row per data set, mean over seeds."""
+    data = focus_aurocs(analyses)
     means = data.groupby(level="dataset").mean()
     # Data sets count equally.
     means.loc["Mean"] = means.mean()
@@ -129,7 +129,7 @@ def focus_table(analyses: Sequence[AnalysisResult]) -> Table:
 
 def auroc_differences(analyses: Sequence[AnalysisResult]) -> pd.Series:
     """Return PVeRA's AUROC above VeRA's."""
-    data = focus(analyses)
+    data = focus_aurocs(analyses)
     if not {"pvera", "vera"} <= set(data):
         raise Untestable("no runs of VeRA and PVeRA")
     return data["pvera"] - data["vera"]

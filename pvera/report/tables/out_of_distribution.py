@@ -38,7 +38,7 @@ def load_values(
     return sorted(loaded, key=order)
 
 
-def comparisons(analysed: Sequence[AnalysisResult]) -> pd.DataFrame:
+def compare_in_and_out(analysed: Sequence[AnalysisResult]) -> pd.DataFrame:
     """Compare the values in and out of distribution.
 
     Returns:
@@ -118,8 +118,8 @@ COLUMNS = {
 
 
 def out_of_distribution_table(analysed: Sequence[AnalysisResult]) -> Table:
-    """Build the table of `comparisons`, a panel per method and kind."""
-    data = comparisons(analysed)
+    """Build the table of `compare_in_and_out`, a panel per method and kind."""
+    data = compare_in_and_out(analysed)
     panels = {}
     for (method, kind), part in data.groupby(["method", "kind"], sort=False):
         panels[f"{title(method)}, {MEAN_AND_NORM[kind]}"] = _panel(part).rename(title)
@@ -165,7 +165,7 @@ def auroc_differences(data: pd.DataFrame, kind: str, over: str = "") -> pd.Serie
     instead.
 
     Args:
-        data: The `comparisons`.
+        data: The `compare_in_and_out`.
         kind: A key of `MEAN_AND_NORM`.
         over: A method.
 

@@ -213,7 +213,7 @@ def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
 # Detecting incorrect predictions
 
 
-def detection(adapters: Adapters) -> pd.DataFrame:
+def error_detection(adapters: Adapters) -> pd.DataFrame:
     """Compute the AUROC with which `SAMPLES` samples, and one pass, find incorrect predictions.
 
     Each is judged on its own predictions: the class that most samples predict, or
@@ -241,7 +241,7 @@ def detection(adapters: Adapters) -> pd.DataFrame:
 
 def auroc_gain(adapters: Adapters) -> pd.Series:
     """Return how far the AUROC of the samples lies above that of one pass."""
-    aurocs = detection(adapters).set_index(["dataset", "seed"])
+    aurocs = error_detection(adapters).set_index(["dataset", "seed"])
     return aurocs["sd"] - aurocs["single"]
 
 
@@ -269,7 +269,7 @@ def by_task(adapters: Adapters) -> pd.DataFrame:
         of errors, mean over seeds with its 95 % interval.
     """
     tasks = {}
-    for name, part in detection(adapters).groupby("dataset"):
+    for name, part in error_detection(adapters).groupby("dataset"):
         # One data set with its seeds, (1, seeds).
         seeds = part.set_index("seed")["sd"].to_frame().T
         task = {"error": part["error"].mean(), "seeds": len(part)}
