@@ -79,7 +79,7 @@ def refused(call, message: str) -> str:
 
 
 def adapted(method="pvera", seed=0, **vit) -> pvera.AdaptedModel:
-    """Adapt a small ViT of these options with a method or grid, or the small one of a key, and
+    """Adapt a ViT of these options with a method or grid, or the small one of a key, and
     perturb what trains."""
     method = METHODS[method] if isinstance(method, str) else method
     return perturb(
