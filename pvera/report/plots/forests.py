@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MultipleLocator
 
 from pvera.report.plots.base import (
     DATASET,
@@ -20,7 +21,7 @@ from pvera.report.plots.base import (
     panels,
 )
 from pvera.report.tables.components import MEAN
-from pvera.report.text import title
+from pvera.report.text import signed, title
 
 #: The mean's marker is a stroke, which hides no interval.
 STROKE = Style("", "black", "|")
@@ -65,6 +66,7 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
             unused.set_visible(False)
     for ax in blocks[-1][: len(names)][-columns:]:
         ax.tick_params(labelbottom=True)
+        ax.xaxis.set_major_locator(MultipleLocator(5))
         ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)
     note(figure, "right of zero, the first of the two is better")
     add_legend(figure, _contrast_legend())
@@ -89,6 +91,8 @@ def _contrast(ax: Axes, frame: pd.DataFrame) -> None:
     forest(ax, frame.rename(index=title), lambda label: STROKE if label == MEAN else DATASET)
     ax.axvline(0, color="0.3", linewidth=0.6, zorder=1)
     ax.axhline(last - 0.5, color="0.8", linewidth=0.6)
+    mean = signed(frame.at[MEAN, "mean"], 1)
+    ax.text(1.01, last, mean, transform=ax.get_yaxis_transform(), va="center")
 
 
 def _in_lines(name: str) -> str:

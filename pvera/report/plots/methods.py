@@ -28,6 +28,8 @@ from pvera.report.plots.base import (
 MEGA = 10**6
 #: The looks of VeRA with latent dropout.
 DROPOUT_STYLE = Style("VeRA, latent dropout", "#000000", "h")
+#: The methods that the figure of parameters is about -> the side on which their names stand.
+NAMED = {"vera": "left", "latent_dropout": "left", "pvera": "right"}
 
 
 # Accuracy against cost (Figure 3)
@@ -102,22 +104,42 @@ def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
         points: Title of a panel -> `tables.cost.parameters_and_accuracy`.
     """
     figure, axes = panels(len(points), len(points), PAGE, 2.2)
-    shown: dict[str, Look] = {}
+    others: dict[str, Look] = {}
     for ax, (title, frame) in zip(axes, points.items(), strict=True):
         for name, row in frame.iterrows():
-            look = shown[name] = METHODS.get(name, DROPOUT_STYLE)
+            look = METHODS.get(name, DROPOUT_STYLE)
             x = row["parameters"]
             ax.plot([x, x], [row["low"], row["high"]], color=look.colour, linewidth=0.8)
             dot(ax, x, row["mean"], look)
+            if name in NAMED:
+                _name_beside(ax, x, row["mean"], look, NAMED[name])
+            else:
+                others[name] = look
         _logarithmic(ax, frame["parameters"])
         ax.grid()
         ax.set_title(title.replace(" (", "\n("))
     axes[0].set_ylabel("Test accuracy (%)")
     figure.supxlabel("Trainable parameters of the adapter")
 
-    entries = [legend_entry(look.title, look.marker, colour=look.colour) for look in shown.values()]
-    add_legend(figure, [*entries, legend_entry("95 % interval over seeds", line="-")], columns=5)
+    entries = [
+        legend_entry(look.title, look.marker, colour=look.colour) for look in others.values()
+    ]
+    add_legend(figure, [*entries, legend_entry("95 % interval over seeds", line="-")], columns=7)
     return figure
+
+
+def _name_beside(ax: Axes, x: float, y: float, look: Look, side: str) -> None:
+    """Write the name of a method on one side of its marker."""
+    on_left = side == "left"
+    ax.annotate(
+        look.title.replace(", ", ",\n"),
+        (x, y),
+        (-4 if on_left else 4, 0),
+        textcoords="offset points",
+        ha="right" if on_left else "left",
+        va="center" if on_left else "bottom",
+        color=look.colour,
+    )
 
 
 def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, look: Look) -> None:
