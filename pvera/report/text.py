@@ -54,8 +54,15 @@ def interval(value: float | None, low: float, high: float, decimals: int = 1) ->
     """Format `value [low, high]`, or what there is of it."""
     parts = [] if value is None else [fixed(value, decimals)]
     if not np.isnan([low, high]).any():
-        parts.append(f"[{fixed(low, decimals)}, {fixed(high, decimals)}]")
+        parts.append(f"[{_bound(low, decimals)}, {_bound(high, decimals)}]")
     return " ".join(parts) or NOTHING
+
+
+def _bound(value: float, decimals: int) -> str:
+    """Format an end of an interval; one near zero has as many decimals as show its sign."""
+    while round(value, decimals) == 0 and abs(value) > 1e-6:
+        decimals += 1
+    return fixed(value, decimals)
 
 
 def grid_value(value: Any) -> str:

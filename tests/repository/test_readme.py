@@ -186,13 +186,13 @@ def test_tables_are_those_of_the_script(page):
 
 
 def test_ties_are_judged_before_rounding(monkeypatch):
-    """An interval of [0.016, 1.07] prints as [0.0, 1.1] and leaves out zero."""
+    """A lead of 0.016 at least leaves out zero; one of 0 at least does not."""
     profile = Profile.read(ROOT / "experiments/profiles/vtab_tiny.yaml")
     rows = {"PVeRA − DoRA": (0.543, 0.016, 1.07), "PVeRA − LoRA": (0.543, 0, 1.086)}
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "low", "high"])
     monkeypatch.setattr(fill_pages, "numbers", lambda name: frame)
     cells = [fill_pages.lead(profile, method) for method in ("dora", "lora", "vera")]
-    assert cells == ["+0.5 [0.0, 1.1]", "+0.5 [0.0, 1.1] ≈", "not run"]
+    assert cells == ["+0.5 [0.02, 1.1]", "+0.5 [0.0, 1.1] ≈", "not run"]
 
 
 def numbers(text: str) -> set[str]:

@@ -117,7 +117,7 @@ def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
                 others[name] = look
         _logarithmic(ax, frame["parameters"])
         ax.grid()
-        ax.set_title(title.replace(" (", "\n("))
+        ax.set_title(title.partition(" (")[0])
     axes[0].set_ylabel("Test accuracy (%)")
     figure.supxlabel("Trainable parameters of the adapter")
 
