@@ -5,9 +5,7 @@ search of other settings is replaced by that search; whoever executes the traini
 afterwards.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -46,12 +44,8 @@ class PlannedRun:
     method: str
     seed: int
     #: The value of the hyperparameter that the experiment varies.
-    varied: Hyperparameters = field(hash=False)
-    protocol: Protocol = field(hash=False)
-
-
-#: A function from a search to the values that it chose; it raises `NotChosen` if there are none.
-FindChosen = Callable[[PlannedRun], Hyperparameters]
+    varied: Hyperparameters
+    protocol: Protocol
 
 
 def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
@@ -62,15 +56,10 @@ def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
         root: Folder of the results, which say what searches have chosen.
         name: Key of the experiment.
     """
-
-    @cache  # many trainings need the same search
-    def find_chosen(search: PlannedRun) -> Hyperparameters:
-        return read_chosen(resolve(profile, root, search, find_chosen))
-
     runs: dict[Run, None] = {}  # several may be replaced by the same search
     for planned in list_planned_runs(profile, name):
         try:
-            runs[resolve(profile, root, planned, find_chosen)] = None
+            runs[resolve(profile, root, planned)] = None
         except NotChosen as waiting:
             if waiting.rerun is not None:
                 runs[waiting.rerun] = None
@@ -103,32 +92,21 @@ def _selected(names: list[str], selection: list[str] | None) -> list[str]:
     return [name for name in names if selection is None or name in selection]
 
 
-def resolve(
-    profile: Profile, root: str | Path, planned: PlannedRun, find_chosen: FindChosen
-) -> Run:
+def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
     """Return a training with its settings.
 
     Args:
         profile: Has the training's experiment.
-        root: Folder of the results.
+        root: Folder of the results, which say what searches have chosen.
         planned: The training.
-        find_chosen: Finds the values that searches chose.
 
     Raises:
         NotChosen: A search that it needs has not chosen.
     """
     experiment = profile.experiments[planned.experiment]
-    inherited: Hyperparameters = {}
-    for search in _inherited(profile, planned):
-        inherited |= find_chosen(search)
-
-    grid = _grid(profile, planned)
-    one_chooses = (experiment.choose or profile.choose) == "first_seed"
-    search = replace(planned, seed=_first_seed(profile, experiment))
-    if one_chooses and len(grid) > 1 and search != planned:
-        grid = [find_chosen(search)]
-
+    inherited = _inherited(profile, root, planned)
     fixed = inherited | experiment.set | planned.varied
+    grid = _grid(profile, root, planned)
     return Run(
         profile=profile.name,
         folder=planned.folder,
@@ -149,25 +127,9 @@ def resolve(
     )
 
 
-def read_chosen(search: Run) -> Hyperparameters:
-    """Return the values that a search chose, from its record.
-
-    Raises:
-        NotChosen: It has chosen none.
-    """
-    if not search.path.exists():
-        raise NotChosen
-    record = results.read(search.path)
-    if not search.is_recorded(record, compare_data=False):
-        raise NotChosen(search)
-    if record.chosen is None:
-        raise NotChosen
-    return record.chosen.grid
-
-
-def _inherited(profile: Profile, planned: PlannedRun) -> list[PlannedRun]:
-    """Return the searches elsewhere whose values a training uses: each experiment's first seed."""
-    searches = []
+def _inherited(profile: Profile, root: str | Path, planned: PlannedRun) -> Hyperparameters:
+    """Return the values that searches of other experiments chose, each with its first seed."""
+    values: Hyperparameters = {}
     for name in profile.experiments[planned.experiment].inherit:
         other = profile.experiments[name]
         if planned.method in (other.methods or profile.methods):
@@ -179,21 +141,44 @@ def _inherited(profile: Profile, planned: PlannedRun) -> list[PlannedRun]:
                 varied={},
                 protocol=PROTOCOLS[other.protocol or profile.protocol].protocol,
             )
-            searches.append(search)
-    return searches
+            values |= find_chosen(profile, root, search)
+    return values
 
 
-def _grid(profile: Profile, planned: PlannedRun) -> list[Hyperparameters]:
-    """Return the values in which the members of a training differ, before a seed has chosen."""
+def _grid(profile: Profile, root: str | Path, planned: PlannedRun) -> list[Hyperparameters]:
+    """Return the values in which the members of a training differ."""
     experiment = profile.experiments[planned.experiment]
     is_fixed = planned.backbone in profile.fixed_grid and not experiment.grid
     if is_fixed or not experiment.search:
         return [default_values(profile, planned.method)]
-    return combinations(experiment.grid or profile.methods[planned.method].get("grid", {}))
+
+    grid = combinations(experiment.grid or profile.methods[planned.method].get("grid", {}))
+    one_chooses = (experiment.choose or profile.choose) == "first_seed"
+    search = replace(planned, seed=_first_seed(profile, experiment))
+    if one_chooses and len(grid) > 1 and search != planned:
+        return [find_chosen(profile, root, search)]
+    return grid
 
 
 def _first_seed(profile: Profile, experiment: Experiment) -> int:
     return (experiment.seeds or profile.seeds)[0]
+
+
+def find_chosen(profile: Profile, root: str | Path, planned: PlannedRun) -> Hyperparameters:
+    """Return the values that a search chose, from its record.
+
+    Raises:
+        NotChosen: It has chosen none.
+    """
+    search = resolve(profile, root, planned)
+    if not search.path.exists():
+        raise NotChosen
+    record = results.read(search.path)
+    if not search.is_recorded(record, compare_data=False):
+        raise NotChosen(search)
+    if record.chosen is None:
+        raise NotChosen
+    return record.chosen.grid
 
 
 # One method's grid
