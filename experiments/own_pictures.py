@@ -35,8 +35,7 @@ def own_pictures_installed(options: Namespace) -> Iterator[Namespace]:
 
     sources = dict(options.data_set)
     with TemporaryDirectory() as temporary:
-        is_listing = options.list or options.status
-        root = temporary if is_listing else options.data or str(OWN)
+        root = temporary if options.status else options.data or str(OWN)
         for name, source in sources.items():
             manifest = custom.install(root, name, source)
             print(custom.describe(name, manifest), flush=True)

@@ -18,6 +18,7 @@ from pvera.data.inputs import prepare
 from pvera.errors import InputError, import_extra
 from pvera.files import digest
 from pvera.study.checked import OneLine, StrictModel
+from pvera.study.jobs import Job
 from pvera.study.plan import Plan, unfinished
 from pvera.study.status import describe
 from pvera.study.worker import failure_file, require_success, work
@@ -61,22 +62,22 @@ class Worker:
         return submitit.helpers.DelayedSubmission(self)
 
 
-def submit(plan: Plan, site: Site) -> int:
+def submit(plan: Plan, missing: list[Job], site: Site) -> int:
     """Submit a worker for each missing run.
 
     Args:
         plan: Has the runs.
+        missing: Those that are missing and can start.
         site: Limits the number of workers, those that SLURM still has included.
 
     Returns:
         The number of submitted workers.
 
     Raises:
-        InputError: sbatch is missing or refuses, or as `Plan.missing` and `inputs.prepare`.
+        InputError: sbatch is missing or refuses, or as `inputs.prepare`.
     """
     if shutil.which("sbatch") is None:
         raise InputError("there is no SLURM here: sbatch is not on PATH")
-    missing = plan.missing()
     count = min(site.workers, len(missing) + plan.count_waiting()) - active(plan)
     if count <= 0:
         return 0

@@ -22,13 +22,10 @@ from pvera.study.training import MethodConfig
 class NotChosen(Exception):
     """A training needs values that a search has not chosen yet.
 
-    Attributes:
-        rerun: The search, where its record is of other settings than the profile's: it has to be
-            run again first. None while it has no result, or where all its members diverged.
+    Its argument is that search where its record is of other settings than the profile's: it has to
+    be run again first. There is none while the search has no result, or where all its members
+    diverged.
     """
-
-    def __init__(self, rerun: Run | None = None):
-        self.rerun = rerun
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,7 @@ def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
         try:
             runs[resolve(profile, root, planned)] = None
         except NotChosen as waiting:
-            if waiting.rerun is not None:
-                runs[waiting.rerun] = None
+            runs |= dict.fromkeys(waiting.args)
     return list(runs)
 
 
