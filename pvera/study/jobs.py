@@ -159,8 +159,18 @@ class Run(Job):
         is_text = task.category == "language"
         methods = [config.method for config in self.member_configs]
 
-        chosen: dict[str, Any] | None = None
-        scores: dict[str, Any] | None = None
+        record: dict[str, Any] = {
+            "category": task.category,
+            "protocol": self.protocol.name,
+            **inputs.provenance(self.data_root, self.dataset),
+            "config": self.config(),
+            "chosen": None,
+            "test": None,
+            "environment": {"weights_file_sha256": frozen.file_sha256},
+        }
+        if is_text:
+            version = importlib.metadata.version("transformers")
+            record["environment"]["transformers"] = version
         files: dict[str, Any] = {}
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
             # The head reads the class token alone, so the last MLP skips the others.
@@ -174,24 +184,13 @@ class Run(Job):
                 self.protocol,
                 self.seed,
             )
+            record["members"] = self._describe_members(model, histories)
             best = choose(histories, self.protocol)
-            members = self._describe_members(model, histories)
             if best is not None:
                 history = histories[best]
                 grid = self.member_configs[best].grid
-                chosen = {"member": best, "epoch": history.best_epoch, "grid": grid}
-                scores, files = self._test(model, best, history, test, is_text)
-
-        record = {
-            "category": task.category,
-            "protocol": self.protocol.name,
-            **inputs.provenance(self.data_root, self.dataset),
-            "config": self.config(),
-            "members": members,
-            "chosen": chosen,
-            "test": scores,
-            "environment": _made_from(frozen.file_sha256, "transformers" if is_text else "timm"),
-        }
+                record["chosen"] = {"member": best, "epoch": history.best_epoch, "grid": grid}
+                record["test"], files = self._test(model, best, history, test, is_text)
         return record, files
 
     def _member_seeds(self) -> list[int]:
@@ -236,14 +235,6 @@ class Run(Job):
             "labels": labels.astype(np.int16),
         }
         return scores, {"arrays": arrays, "adapter": adapter}
-
-
-def _made_from(file_sha256: str | None, package: str) -> dict[str, Any]:
-    """Return the hash of the weights' file, and the version of the package that read it."""
-    return {
-        "weights_file_sha256": file_sha256,
-        package: importlib.metadata.version(package),
-    }
 
 
 def environment(device: str) -> dict:

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     Field,
@@ -297,15 +297,14 @@ def _check_hyperparameters(
     key: str, method: str, fixed: Hyperparameters, searched: dict[str, list]
 ) -> None:
     """Raise ValueError, which names `key`, for what the method does not have or refuses."""
-    hints = get_type_hints(METHODS[method])
-    own_types = {field.name: hints[field.name] for field in fields(METHODS[method])}
-    types = own_types | TRAINING_HYPERPARAMETERS
+    own_names = [field.name for field in fields(METHODS[method])]
     candidates = [(name, [value]) for name, value in fixed.items()]
     for name, values in [*candidates, *searched.items()]:
-        if name not in types:
-            known = ", ".join(types)
-            raise ValueError(f"{key}.{name}: unknown hyperparameter; choose from {known}")
         for value in values:
-            require_type(types[name], value, f"{key}.{name}")
-            if name in own_types:
+            if name in own_names:
                 METHODS[method](**{name: value})
+            elif name in TRAINING_HYPERPARAMETERS:
+                require_type(TRAINING_HYPERPARAMETERS[name], value, f"{key}.{name}")
+            else:
+                known = ", ".join([*own_names, *TRAINING_HYPERPARAMETERS])
+                raise ValueError(f"{key}.{name}: unknown hyperparameter; choose from {known}")

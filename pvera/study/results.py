@@ -54,7 +54,7 @@ def path_of(root: str | Path, identity: Mapping[str, Any]) -> Path:
 def write(
     path: str | Path,
     record: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray] | None = None,
+    arrays: Mapping[str, Any] | None = None,
     adapter: bytes | None = None,
 ) -> None:
     """Write a job's record with its files, whole or not at all.
@@ -73,7 +73,9 @@ def write(
     path = Path(path)
     contents: dict[str, bytes] = {}
     if arrays is not None:
-        contents[ARRAYS] = _to_npz(arrays)
+        archive = io.BytesIO()
+        np.savez_compressed(archive, **arrays)
+        contents[ARRAYS] = archive.getvalue()
     if adapter is not None:
         contents[ADAPTER] = adapter
     hashes = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
@@ -85,12 +87,6 @@ def write(
         for suffix, content in contents.items():
             write_atomically(path.with_suffix(suffix), content)
         write_atomically(path, text)
-
-
-def _to_npz(arrays: Mapping[str, Any]) -> bytes:
-    archive = io.BytesIO()
-    np.savez_compressed(archive, **arrays)
-    return archive.getvalue()
 
 
 def _with_short_curves(record: dict[str, Any]) -> dict[str, Any]:
