@@ -37,7 +37,6 @@ def train(options: Namespace) -> None:
     with own_pictures_installed(options) as options:
         if options.data_set:
             options.methods = options.methods or ["pvera"]
-            options.seeds = options.seeds or [0]
         profile = changed_profile(options)
         experiments = profile.experiments.items()
         names = [name for name, experiment in experiments if not experiment.on_request]
