@@ -100,13 +100,13 @@ class Bench:
         source = torch.Generator().manual_seed(0)
         self.images = torch.randn(BATCH, *input_shape(self.vit), generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
-        #: The adapters with the profile's default hyperparameters, by key.
-        self.methods: dict[str, Method] = {}
         profile = read_profile("synthetic" if backbone == "tiny" else "paper")
-        for key in profile.methods:
-            if key != "linear":
-                values = default_values(profile, key)
-                self.methods[key] = build_method(profile, key, CORRECTED, values)
+        #: The adapters with the profile's default hyperparameters, by key.
+        self.methods = {
+            key: build_method(profile, key, CORRECTED, default_values(profile, key))
+            for key in profile.methods
+            if key != "linear"
+        }
 
     def compare(
         self,

@@ -27,7 +27,7 @@ from pvera.study.evaluation import (
     install_unseen,
     load_test,
     open_adapter,
-    predict,
+    predict_images,
 )
 
 #: The metrics that are printed.
@@ -65,7 +65,7 @@ def evaluate(options: Namespace) -> None:
         print(custom.describe(name, manifest), flush=True)
     test = load_test(adapter, root, name)
     classes = tasks.class_names(name, root)
-    predictions = predict(adapter, test, classes, options.draws)
+    predictions = predict_images(adapter, test, classes, options.draws)
 
     table = predictions.table
     by_class = count_by_class(table, classes)

@@ -130,8 +130,8 @@ def active(plan: Plan) -> int:
     Raises:
         InputError: SLURM does not answer.
     """
-    command = ["squeue", "--noheader", "--array", "--me", "--format=%T"]
-    command.append(f"--name={_job_name(plan)}")
+    name = f"--name={_job_name(plan)}"
+    command = ["squeue", "--noheader", "--array", "--me", "--format=%T", name]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:

@@ -93,7 +93,7 @@ def _read_record(adapter: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     results.kept_file(path, results.ADAPTER)  # refuses another adapter than that of the record
-    return results.read_dict(path)
+    return results.read_record_dict(path)
 
 
 def find_root(adapter: SavedAdapter, name: str, root: Path | None = None) -> Path:
@@ -172,13 +172,13 @@ def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name
     trained = record.get("own_data")
     if trained is None or manifest is None:
         return
-    same_pictures = manifest["pictures_sha256"] == trained["pictures_sha256"]
-    if same_pictures and manifest["split"] != trained["split"]:
-        raise InputError(
-            f"{name} is split otherwise than in the adapter's training: "
-            "split it as then, or train again"
-        )
-    if name == record["dataset"] and not same_pictures:
+    if manifest["pictures_sha256"] == trained["pictures_sha256"]:
+        if manifest["split"] != trained["split"]:
+            raise InputError(
+                f"{name} is split otherwise than in the adapter's training: "
+                "split it as then, or train again"
+            )
+    elif name == record["dataset"]:
         raise InputError(
             f"the pictures of {name} have changed since the adapter's training: "
             "restore them, or train again"
@@ -200,7 +200,7 @@ def _require_same_data(adapter: SavedAdapter, root: Path, name: str) -> None:
         raise InputError(f"{root / name} is another copy than that of the adapter's training")
 
 
-def predict(
+def predict_images(
     adapter: SavedAdapter,
     split: ImageSplit,
     classes: Sequence[str],

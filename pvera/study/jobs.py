@@ -94,7 +94,7 @@ class Job(inputs.Source):
         if not self.path.exists():
             return "missing"
 
-        record = results.read(self.path)
+        record = results.read_record(self.path)
         if not self.is_recorded(record, compare_data):
             return "different"
         return "diverged" if record.diverged else "done"
@@ -115,9 +115,7 @@ class Job(inputs.Source):
             computed, files = self.compute(device)
             made_by = environment(device)
 
-        record: dict[str, Any] = {"schema": SCHEMA}
-        record |= self.identity
-        record |= computed
+        record: dict[str, Any] = {"schema": SCHEMA, **self.identity, **computed}
         record["environment"] = made_by | record.get("environment", {})
         record["config_hash"] = results.config_hash(record["config"])
         record["cost"] = {"wall_seconds": round(time.perf_counter() - started, 2)}
@@ -193,29 +191,27 @@ class Run(Job):
                 record["test"], files = self._test(model, best, history, test, is_text)
         return record, files
 
-    def _member_seeds(self) -> list[int]:
+    def _member_seeds(self) -> int | list[int]:
+        if not self.protocol.own_draws:
+            return self.seed
         numbers = range(len(self.member_configs))
-        if self.protocol.own_draws:
-            return [derive(self.seed, "member", number) for number in numbers]
-        return [self.seed for _ in numbers]
+        return [derive(self.seed, "member", number) for number in numbers]
 
     def _describe_members(self, model: AdaptedModel, histories: list[History]) -> list[dict]:
-        described = []
-        for config, member, history in zip(
-            self.member_configs, model.members, histories, strict=True
-        ):
-            described.append(
-                {
-                    "grid": config.grid,
-                    "status": history.status,
-                    "best_validation_loss": history.best_loss,
-                    "best_epoch": history.best_epoch,
-                    "epochs": history.epochs,
-                    **{f"{part}_parameters": count for part, count in member.count().items()},
-                    "curve": history.curve,
-                }
+        return [
+            {
+                "grid": config.grid,
+                "status": history.status,
+                "best_validation_loss": history.best_loss,
+                "best_epoch": history.best_epoch,
+                "epochs": history.epochs,
+                **{f"{part}_parameters": count for part, count in member.count().items()},
+                "curve": history.curve,
+            }
+            for config, member, history in zip(
+                self.member_configs, model.members, histories, strict=True
             )
-        return described
+        ]
 
     def _test(
         self, model: AdaptedModel, best: int, history: History, test: Data, is_text: bool

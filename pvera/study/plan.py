@@ -147,7 +147,7 @@ def list_latent_maps(profile: Profile, runs: list[Run], name: str) -> list[Analy
 def list_focus(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List adapters of synthetic tasks with objects, whose pixels are known (Section 4.4)."""
     return [
-        analysis_of([run], name, analyses.focus)
+        analysis_of([run], name, analyses.object_aurocs)
         for run in with_adapter(runs, "vera", "pvera")
         if run.dataset in suite.WITH_OBJECTS
     ]
@@ -176,7 +176,7 @@ def with_adapter(runs: list[Run], *methods: str) -> list[Run]:
 
 def has_adapter(run: Run) -> bool:
     """Return whether the record of a run names an adapter."""
-    return run.path.exists() and results.ADAPTER in results.read(run.path).files
+    return run.path.exists() and results.ADAPTER in results.read_record(run.path).files
 
 
 #: A function from the profile, the runs of an experiment and the analysis' name to what can start.

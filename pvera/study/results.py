@@ -118,16 +118,16 @@ def _dump(value: Any) -> str:
 # Reading
 
 
-def read(path: str | Path) -> Record:
+def read_record(path: str | Path) -> Record:
     """Read a job's record.
 
     Raises:
         InputError: It is damaged, or was written by another version.
     """
-    return Record.build(read_dict(path), path)
+    return Record.build(read_record_dict(path), path)
 
 
-def read_dict(path: str | Path) -> dict[str, Any]:
+def read_record_dict(path: str | Path) -> dict[str, Any]:
     """Read a job's record as a dictionary, for tables of thousands; see `records.Record`.
 
     Raises:
@@ -152,7 +152,7 @@ def recorded_sha256(path: str | Path, suffix: str) -> str:
     Raises:
         InputError: The file was not kept.
     """
-    written = read(path).files.get(suffix)
+    written = read_record(path).files.get(suffix)
     if written is None:
         file = Path(path).with_suffix(suffix)
         raise InputError(f"{file}: was not kept; delete {path} and run it again")
@@ -192,7 +192,7 @@ def read_predictions(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
 def read_all(root: str | Path, profile: str, experiment: str) -> list[dict[str, Any]]:
     """Read all records of an experiment as dictionaries, sorted by path."""
     paths = sorted(Path(root, profile, experiment).glob("*/*/*/seed*.json"))
-    return [read_dict(path) for path in paths]
+    return [read_record_dict(path) for path in paths]
 
 
 def load_runs(root: str | Path, profile: str, *experiments: str) -> list[dict[str, Any]]:

@@ -169,7 +169,7 @@ def find_chosen(profile: Profile, root: str | Path, planned: PlannedRun) -> Hype
     search = resolve(profile, root, planned)
     if not search.path.exists():
         raise NotChosen
-    record = results.read(search.path)
+    record = results.read_record(search.path)
     if not search.is_recorded(record, compare_data=False):
         raise NotChosen(search)
     if record.chosen is None:
