@@ -35,6 +35,7 @@ def count(root: Path, name: str) -> None:
         for backbone in tqdm(profile.backbones, f"cost, {profile.name}", unit="backbone"):
             path = root / profile.name / "cost" / f"{backbone}.json"
             config = cost_records.config(profile, backbone)
+            # A grid that was changed since is counted again.
             if path.exists() and read_json(path)["config"] == config:
                 continue
             record = cost_records.measure(profile, backbone)

@@ -58,6 +58,7 @@ def evaluate(options: Namespace) -> None:
 
     adapter = open_adapter(options.adapter, options.backbone, options.weights, options.device)
     data_set = options.data_set or adapter.record.get("dataset", "")
+    # NAME, or NAME=FOLDER for pictures that are still to be installed.
     name, _, source = data_set.partition("=")
     root = find_root(adapter, name, options.data)
     if source:

@@ -13,8 +13,8 @@ from pvera.study.checked import load_yaml
 from pvera.study.jobs import Job, State
 from pvera.study.plan import Plan, unfinished
 from pvera.study.profiles import Profile
-from pvera.study.status import describe
-from pvera.study.worker import DIVERGED_ADVICE, cores, work_together
+from pvera.study.status import DIVERGED_ADVICE, describe
+from pvera.study.worker import cores, work_together
 
 
 def carry_out(profile: Profile, names: Iterable[str], options: Namespace) -> list[Job]:
@@ -36,6 +36,7 @@ def carry_out(profile: Profile, names: Iterable[str], options: Namespace) -> lis
     if options.status:
         print(describe(plan, name_unfinished=options.list))
         return []
+
     states = find_states(plan, options)
     missing = unfinished(states)
     if options.slurm:
@@ -44,6 +45,7 @@ def carry_out(profile: Profile, names: Iterable[str], options: Namespace) -> lis
             return []
     elif missing:
         execute(plan, missing, options)
+
     if missing:
         # What was computed has let more start.
         states = plan.states(plan.jobs(), compare_data=False)

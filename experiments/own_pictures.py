@@ -40,6 +40,7 @@ def own_pictures_installed(options: Namespace) -> Iterator[Namespace]:
             manifest = custom.install(root, name, source)
             print(custom.describe(name, manifest), flush=True)
 
+        # Learning rates and ranks suit a width: each size of backbone has a profile.
         is_small = options.backbones in (None, ["tiny"])
         profile = options.profile or ("own" if is_small else "own_large")
         changes = {"datasets": list(sources), "data": root, "profile": profile}

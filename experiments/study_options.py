@@ -116,7 +116,9 @@ def changed_profile(options: Namespace) -> Profile:
     """
     profile = read_profile(options.profile or "demo")
     if options.learning_rate is not None:
+        # Otherwise the rates of methods and grids would come before it.
         profile = Profile.build(_without_rates(profile.model_dump()))
+    # A method that the profile lacks has its defaults.
     names = options.methods or profile.methods
     weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
     for name, file in options.weights:

@@ -174,7 +174,7 @@ def pick_examples(
         estimates: Estimates of all samples. The width of each example's interval is the median of
             its kind.
     """
-    by_width = np.argsort(estimates.width, kind="stable")
+    by_width = np.argsort(estimates.width, kind="stable")  # indices of images
     shown = []
     for is_correct in (True, False):
         images = by_width[estimates.predicts_label[by_width] == is_correct]
@@ -242,6 +242,7 @@ def object_aurocs(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
     assert masks is not None, "tasks with objects have masks"
     arrays = {"adapted": _aurocs(model, test, masks)}
     adapter: Any
+    # The trained vectors become ones and zeros, so A and the backbone alone are left.
     for adapter in model.members[0].layers:
         adapter.d.data.fill_(1.0)
         adapter.b.data.zero_()
@@ -254,6 +255,7 @@ def _aurocs(model: AdaptedModel, test: ImageData, masks: np.ndarray) -> np.ndarr
     parts = [latents.lengths(model, test[part]).cpu().numpy() for part in batches(test)]
     lengths = np.concatenate(parts)  # (N, rows, columns) of patches
     count, rows, columns = lengths.shape
+    # (N, rows, height of a patch, columns, width of a patch)
     patch = masks.shape[1] // rows, masks.shape[2] // columns
     pixels = masks[:count].reshape(count, rows, patch[0], columns, patch[1])
 

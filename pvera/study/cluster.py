@@ -145,12 +145,12 @@ def wait(plan: Plan) -> None:
     Raises:
         InputError: Not all runs are done then.
     """
-    left = 1
-    while left:
+    while True:
         try:
-            left = active(plan)
+            if not active(plan):
+                break
         except InputError as error:  # the controller may be restarting, while workers go on
             print(error, flush=True)
-        time.sleep(POLL_SECONDS if left else 0)
+        time.sleep(POLL_SECONDS)
     if unfinished(plan.states(plan.jobs(), compare_data=False)):
         raise InputError(f"not all runs are done\n{describe(plan)}")

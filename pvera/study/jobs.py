@@ -157,6 +157,7 @@ class Run(Job):
         is_text = task.category == "language"
         methods = [config.method for config in self.member_configs]
 
+        # What stays None where every member diverges is filled after the training.
         record: dict[str, Any] = {
             "category": task.category,
             "protocol": self.protocol.name,
@@ -167,8 +168,7 @@ class Run(Job):
             "environment": {"weights_file_sha256": frozen.file_sha256},
         }
         if is_text:
-            version = importlib.metadata.version("transformers")
-            record["environment"]["transformers"] = version
+            record["environment"]["transformers"] = importlib.metadata.version("transformers")
         files: dict[str, Any] = {}
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
             # The head reads the class token alone, so the last MLP skips the others.

@@ -41,6 +41,7 @@ class Plan:
     def count_waiting(self) -> int:
         """Count the trainings that cannot start before a search has ended."""
         planned = 0
+        # Names may be of analyses too, which wait for trainings and not for searches.
         for name in self.profile.experiments.keys() & self.names:
             planned += len(list_planned_runs(self.profile, name))
         return planned - sum(isinstance(job, Run) for job in self.jobs())
@@ -90,6 +91,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
     if profile.is_text:
         raise InputError(f"profile {profile.name!r} is of texts: {name} is an analysis of images")
+    # Analyses read adapters of the first backbone alone.
     on_one_backbone = profile.replaced(backbones=profile.backbones[:1])
     jobs: list[Job] = []
     for experiment in (profile.analyses or {}).get(name, ["benchmark"]):

@@ -46,7 +46,7 @@ def compare(
         with checkpoint.load(backbone, adapter).eval() as adapted:
             single_pass = prediction.predict(adapted, test)
             samples = sample_scores(adapted, test, count, run.seed)
-        add_row(PASS, run.seed, single_pass[None])
+        add_row(PASS, run.seed, single_pass[None])  # (1, images, classes)
         add_row(SAMPLES, run.seed, samples)
         single_passes.append(single_pass)
     add_row(ENSEMBLE, ALL_SEEDS, np.stack(single_passes))

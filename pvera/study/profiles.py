@@ -20,7 +20,6 @@ from pvera.data import tasks
 from pvera.errors import InputError
 from pvera.study.checked import (
     DistinctList,
-    Fraction,
     Name,
     OneLine,
     StrictModel,
@@ -54,7 +53,7 @@ class Schedule(StrictModel):
     batch_size: PositiveInt = 16
     epochs: PositiveInt = 500
     patience: PositiveInt = 20
-    tolerance: Fraction = 1e-3
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-3
     weight_decay: NonNegativeFloat = 1e-4
 
 
@@ -100,6 +99,7 @@ class Experiment(StrictModel):
             name: Key of the experiment.
         """
         folder = self.folder or name
+        # `vary` has one key at most.
         if not self.vary:
             return {folder: {}}
         ((key, values),) = self.vary.items()
@@ -190,6 +190,7 @@ class Profile(StrictModel):
         for other in experiment.inherit:
             require_known("experiment", other, self.experiments)
             self._check_inherited(name, other)
+        # A protocol can be varied as hyperparameters are, but is none.
         searched = dict(experiment.vary)
         for each in searched.pop("protocol", [experiment.protocol or self.protocol]):
             require_known("protocol", each, PROTOCOLS)

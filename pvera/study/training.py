@@ -76,9 +76,7 @@ def fit(
     stopping = rule(len(configs), schedule)
 
     model.active = list(range(len(configs)))
-    for epoch in trange(
-        schedule.epochs, unit="epoch", leave=False, disable=None, dynamic_ncols=True
-    ):
+    for epoch in trange(schedule.epochs, unit="epoch", leave=False, disable=None):
         betas = [configs[m].beta for m in model.active]
         trained = train_epoch(model, train_split, betas, take_step, schedule.batch_size, order)
         validated = validate(model, forward, validation_split, protocol)

@@ -58,6 +58,7 @@ def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
         try:
             runs[resolve(profile, root, planned)] = None
         except NotChosen as waiting:
+            # The search takes its place where it has to run again; otherwise none does.
             runs |= dict.fromkeys(waiting.args)
     return list(runs)
 
@@ -76,10 +77,10 @@ def list_planned_runs(profile: Profile, name: str) -> list[PlannedRun]:
     for backbone, seed, (folder, values), dataset, method in axes:
         varied = dict(values)
         entry = PROTOCOLS[varied.pop("protocol", experiment.protocol or profile.protocol)]
+        # A protocol that differs in one method alone trains that method alone.
         if entry.only_method in (None, method):
-            protocol = entry.protocol
             planned.append(
-                PlannedRun(name, folder, backbone, dataset, method, seed, varied, protocol)
+                PlannedRun(name, folder, backbone, dataset, method, seed, varied, entry.protocol)
             )
     return planned
 
@@ -128,6 +129,7 @@ def _inherited(profile: Profile, root: str | Path, planned: PlannedRun) -> Hyper
     values: Hyperparameters = {}
     for name in profile.experiments[planned.experiment].inherit:
         other = profile.experiments[name]
+        # Of several experiments each may have searched for other methods.
         if planned.method in (other.methods or profile.methods):
             search = replace(
                 planned,
@@ -142,13 +144,14 @@ def _inherited(profile: Profile, root: str | Path, planned: PlannedRun) -> Hyper
 
 
 def _grid(profile: Profile, root: str | Path, planned: PlannedRun) -> list[Hyperparameters]:
-    """Return the values in which the members of a training differ."""
+    """Return the values in which the members of a training differ, one dictionary per member."""
     experiment = profile.experiments[planned.experiment]
     is_fixed = planned.backbone in profile.fixed_grid and not experiment.grid
     if is_fixed or not experiment.search:
         return [default_values(profile, planned.method)]
 
     grid = combinations(experiment.grid or profile.methods[planned.method].get("grid", {}))
+    # The first seed searches, and the others train what it chose.
     one_chooses = (experiment.choose or profile.choose) == "first_seed"
     search = replace(planned, seed=_first_seed(profile, experiment))
     if one_chooses and len(grid) > 1 and search != planned:
