@@ -18,12 +18,12 @@ Existing results are not computed again; the script reports those of another ada
 
 from argparse import Namespace
 
-from execution import carry_out, report_diverged
+from execution import carry_out
 from own_pictures import own_pictures_installed
 from study_options import changed_profile, parse
 
 from pvera.errors import run_script
-from pvera.study.plan import ANALYSES, Plan
+from pvera.study.plan import ANALYSES
 
 
 def main() -> None:
@@ -35,10 +35,8 @@ def analyse(options: Namespace) -> None:
     """Analyse the adapters of a profile's trainings."""
     with own_pictures_installed(options) as options:
         profile = changed_profile(options)
-        default = ANALYSES if profile.analyses is None else profile.analyses
-        names = tuple(options.experiments or default)
-        plan = Plan(profile, names, options.results.absolute(), options.replace)
-        report_diverged(carry_out(plan, options))
+        names = ANALYSES if profile.analyses is None else profile.analyses
+        carry_out(profile, names, options)
 
 
 if __name__ == "__main__":

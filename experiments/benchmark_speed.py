@@ -46,8 +46,8 @@ MEMBERS = 3  # of the timed grid of PVeRA
 BETA = 1e-6
 
 
-def make_parser() -> Parser:
-    """Return the command line's parser."""
+def main() -> None:
+    """Measure what the command line asks for, and print all ratios."""
     parser = Parser(__doc__)
     parser.add_argument(
         "--backbones", nargs="+", default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)"
@@ -59,12 +59,8 @@ def make_parser() -> Parser:
     parser.add_count("--repeats", default=5, help="timed pairs (%(default)s)")
     output = RESULTS / "performance"
     parser.add_argument("--output", type=Path, default=output, help="(%(default)s)")
-    return parser
+    options = parser.parse_args()
 
-
-def main() -> None:
-    """Measure what the command line asks for, and print all ratios."""
-    options = make_parser().parse_args()
     require_writable(options.output)
     made_by = environment(options.device)
     machine = {name: made_by[name] for name in ("device", "threads", "torch", "timm")}
@@ -79,7 +75,7 @@ def main() -> None:
         bench = Bench(backbone, precision, options.device, options.repeats)
         with prediction.autocast(options.device, precision):
             time_steps(bench)
-            time_evaluations(bench)
+            time_evaluation(bench)
             time_samples(bench)
         rows += [machine | row for row in bench.rows]
         table = pd.DataFrame(rows)
@@ -104,13 +100,13 @@ class Bench:
         source = torch.Generator().manual_seed(0)
         self.images = torch.randn(BATCH, *input_shape(self.vit), generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
-        #: The adapters with the profile's default hyperparameters, by key.
-        self.methods: dict[str, Method] = {}
         profile = read_profile("synthetic" if backbone == "tiny" else "paper")
-        for key in profile.methods:
-            if key != "linear":
-                values = default_values(profile, key)
-                self.methods[key] = build_method(profile, key, CORRECTED, values)
+        #: The adapters with the profile's default hyperparameters, by key.
+        self.methods = {
+            key: build_method(profile, key, CORRECTED, default_values(profile, key))
+            for key in profile.methods
+            if key != "linear"
+        }
 
     def compare(
         self,
@@ -128,7 +124,7 @@ class Bench:
             what: What the function does.
             function: What is timed.
             bound: What bounds it.
-            frozen: Passes of the frozen backbone.
+            frozen: A pass of the frozen backbone.
             factor: The bound is this multiple of the time of `frozen`.
         """
         frozen()
@@ -162,12 +158,11 @@ class Bench:
         wait()
         return time.perf_counter() - start
 
-    def frozen(self, passes: int = 1, members: int = 1, backward: bool = False) -> Callable:
-        """Return passes of the frozen backbone.
+    def frozen(self, members: int = 1, backward: bool = False) -> Callable:
+        """Return a pass of the frozen backbone.
 
         Args:
-            passes: Number of forward passes.
-            members: Copies of the batch in each.
+            members: Copies of the batch.
             backward: Add the backward pass to the input.
         """
         images = self.images.repeat(members, 1, 1, 1).to(getattr(torch, self.precision))
@@ -175,8 +170,7 @@ class Bench:
 
         def function() -> None:
             with prediction.autocast(self.device, "float32"), torch.inference_mode(not backward):
-                for _ in range(passes):
-                    outputs = pooled(self.cast, self.cast(images))
+                outputs = pooled(self.cast, self.cast(images))
                 if backward:
                     outputs.float().sum().backward()
 
@@ -213,14 +207,13 @@ def time_steps(bench: Bench) -> None:
             bench.compare("step", what, function, bound, frozen, factor)
 
 
-def time_evaluations(bench: Bench) -> None:
-    """Time a pass of each method that can be merged."""
-    for method in bench.methods.values():
-        with adapt(bench.vit, method, CLASSES, 0) as model, torch.inference_mode():
-            if model.members[0].mergeable:
-                function = partial(model.eval().merge_(), bench.images)
-                what = f"{title(method)}, merged"
-                bench.compare("evaluate", what, function, "frozen forward", bench.frozen())
+def time_evaluation(bench: Bench) -> None:
+    """Time a pass of merged PVeRA; another merged method has the same layers."""
+    method = bench.methods["pvera"]
+    with adapt(bench.vit, method, CLASSES, 0) as model, torch.inference_mode():
+        function = partial(model.eval().merge_(), bench.images)
+        what = f"{title(method)}, merged"
+        bench.compare("evaluate", what, function, "frozen forward", bench.frozen())
 
 
 def time_samples(bench: Bench) -> None:
@@ -230,7 +223,7 @@ def time_samples(bench: Bench) -> None:
         model.eval().last_mlp_on_class_token = True
         function = partial(sample, model, bench.images, SAMPLES)
         what, bound = f"{title(method)}, {SAMPLES} draws", f"{SAMPLES} frozen passes"
-        bench.compare("sample", what, function, bound, bench.frozen(passes=SAMPLES))
+        bench.compare("sample", what, function, bound, bench.frozen(), SAMPLES)
 
 
 if __name__ == "__main__":

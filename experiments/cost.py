@@ -16,7 +16,6 @@ from tqdm import tqdm
 from pvera.errors import run_script
 from pvera.files import read_json, write_atomically
 from pvera.study import cost_records
-from pvera.study.profiles import Profile
 
 
 def main() -> None:
@@ -31,16 +30,16 @@ def main() -> None:
 
 def count(root: Path, name: str) -> None:
     """Count the costs of a profile and of the paper's sizes that `root` lacks."""
-    work: list[tuple[Profile, str]] = []
     for each in dict.fromkeys([name, cost_records.PAPER_PROFILE]):
         profile = read_profile(each)
-        work += [(profile, backbone) for backbone in profile.backbones]
-    for profile, backbone in tqdm(work, "cost", unit="backbone"):
-        path = root / profile.name / "cost" / f"{backbone}.json"
-        if path.exists() and read_json(path)["config"] == cost_records.config(profile, backbone):
-            continue
-        record = json.dumps(cost_records.measure(profile, backbone), indent=1, ensure_ascii=False)
-        write_atomically(path, f"{record}\n")
+        for backbone in tqdm(profile.backbones, f"cost, {profile.name}", unit="backbone"):
+            path = root / profile.name / "cost" / f"{backbone}.json"
+            config = cost_records.config(profile, backbone)
+            # A grid that was changed since is counted again.
+            if path.exists() and read_json(path)["config"] == config:
+                continue
+            record = cost_records.measure(profile, backbone)
+            write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""The jobs of a plan as the options ask: listed, submitted to SLURM, or executed here."""
+"""The jobs of a profile as the options ask: listed, submitted to SLURM, or executed here."""
 
 from argparse import Namespace
+from collections.abc import Iterable
 
 import torch
 from options import DEVICE
@@ -11,31 +12,45 @@ from pvera.files import require_writable
 from pvera.study.checked import load_yaml
 from pvera.study.jobs import Job, State
 from pvera.study.plan import Plan, unfinished
-from pvera.study.status import describe
-from pvera.study.worker import DIVERGED_ADVICE, cores, work_together
+from pvera.study.profiles import Profile
+from pvera.study.status import DIVERGED_ADVICE, describe
+from pvera.study.worker import cores, work_together
 
 
-def carry_out(plan: Plan, options: Namespace) -> dict[Job, State]:
-    """List, submit or execute the jobs of a plan, as the options ask.
+def carry_out(profile: Profile, names: Iterable[str], options: Namespace) -> list[Job]:
+    """List, submit or execute the jobs of a profile, as the options ask.
+
+    Args:
+        profile: Has the jobs.
+        names: Its experiments or analyses, unless the options name others.
+        options: As `study_options.parse` returns them.
 
     Returns:
-        The state of each job afterwards; none for listings and for jobs that were submitted.
+        The jobs that can start by then; none for listings and for jobs that were submitted.
+
+    Raises:
+        InputError: A job failed, or all trainings diverged.
     """
-    if options.status or options.list:
+    names = tuple(options.experiments or names)
+    plan = Plan(profile, names, options.results.absolute(), options.replace)
+    if options.status:
         print(describe(plan, name_unfinished=options.list))
-        return {}
+        return []
+
     states = find_states(plan, options)
     missing = unfinished(states)
     if options.slurm:
-        submit(plan, options)
+        submit(plan, missing, options)
         if not options.wait:
-            return {}
+            return []
     elif missing:
         execute(plan, missing, options)
+
     if missing:
         # What was computed has let more start.
         states = plan.states(plan.jobs(), compare_data=False)
-    return states
+    report_diverged(states)
+    return list(states)
 
 
 def find_states(plan: Plan, options: Namespace) -> dict[Job, State]:
@@ -53,12 +68,12 @@ def find_states(plan: Plan, options: Namespace) -> dict[Job, State]:
     return states
 
 
-def submit(plan: Plan, options: Namespace) -> None:
+def submit(plan: Plan, missing: list[Job], options: Namespace) -> None:
     """Submit workers to SLURM; with --wait, return when they have ended."""
     from pvera.study import cluster
 
     site = cluster.Site.build(load_yaml(options.slurm), options.slurm)
-    count = cluster.submit(plan, site)
+    count = cluster.submit(plan, missing, site)
     print(f"{plan.profile.name}: {count} workers submitted", flush=True)
     if options.wait:
         cluster.wait(plan)

@@ -93,10 +93,3 @@ class AdapterParser(Parser):
         text = "file of the backbone's weights, instead of the hub's"
         self.add_argument("--weights", metavar="FILE", help=text)
         self.add_device(DEVICE)
-
-    def add_data_set(self) -> None:
-        """Add the options that say which test images to use."""
-        text = "a known data set, or your own pictures (default: the data set of the record)"
-        self.add_argument("--data-set", metavar="NAME[=FOLDER]", help=text)
-        text = "folder of the data sets (default: their suite's, below data/)"
-        self.add_argument("--data", type=Path, help=text)

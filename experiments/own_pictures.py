@@ -17,8 +17,8 @@ def own_pictures_installed(options: Namespace) -> Iterator[Namespace]:
     --list and --status install them in a temporary folder.
 
     Yields:
-        The options with these data sets, their folder, and unless more is said the corrected
-        protocol and profile `own`, or `own_large` for a larger backbone.
+        The options with these data sets, their folder, and unless they name a profile `own`, or
+        `own_large` for a larger backbone.
 
     Raises:
         InputError: As `custom.install`, or --datasets names known data sets too.
@@ -35,14 +35,13 @@ def own_pictures_installed(options: Namespace) -> Iterator[Namespace]:
 
     sources = dict(options.data_set)
     with TemporaryDirectory() as temporary:
-        is_listing = options.list or options.status
-        root = temporary if is_listing else options.data or str(OWN)
+        root = temporary if options.status else options.data or str(OWN)
         for name, source in sources.items():
             manifest = custom.install(root, name, source)
             print(custom.describe(name, manifest), flush=True)
 
-        changes = {"datasets": list(sources), "data": root}
-        changes["protocol"] = options.protocol or "corrected"
+        # Learning rates and ranks suit a width: each size of backbone has a profile.
         is_small = options.backbones in (None, ["tiny"])
-        changes["profile"] = options.profile or ("own" if is_small else "own_large")
+        profile = options.profile or ("own" if is_small else "own_large")
+        changes = {"datasets": list(sources), "data": root, "profile": profile}
         yield Namespace(**vars(options) | changes)

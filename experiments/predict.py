@@ -25,7 +25,7 @@ from pvera.data.image_splits import ImageSplit
 from pvera.data.picture_folders import find_pictures
 from pvera.errors import InputError, run_script
 from pvera.files import write_atomically
-from pvera.study.evaluation import open_adapter, predict
+from pvera.study.evaluation import open_adapter, predict_images
 
 
 def main() -> None:
@@ -49,7 +49,8 @@ def main() -> None:
     images = UndecodedImages(Path(), pictures, adapter.frozen.image_size)
     # Pictures are decoded batch by batch, in the samples again: any number fits into memory.
     unlabelled = ImageSplit(images, np.empty(0, np.int64), pictures)
-    table = predict(adapter, unlabelled, options.classes or adapter.classes(), options.draws).table
+    classes = options.classes or adapter.classes()
+    table = predict_images(adapter, unlabelled, classes, options.draws).table
 
     write_atomically(options.output, table.to_csv(index=False, float_format="%.6f"))
     print(f"{options.output}: {len(table)} pictures, the least certain have the lowest confidence")

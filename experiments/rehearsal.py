@@ -22,7 +22,6 @@ import prepare_vtab
 import safetensors.torch
 from options import ROOT, Parser, read_profile
 from PIL import Image
-from run_profile import read_options
 
 from pvera import backbones
 from pvera.data import store, tasks, vtab
@@ -71,7 +70,6 @@ def main() -> None:
     """Write the stand-ins and do the profile."""
     _, options = Parser(__doc__).parse_known_args()
     profile = read_profile("rehearsal")
-    read_options(profile.name, options)  # refuses wrong ones before results are removed
     for folder in (FOLDER, ROOT / "results/rehearsal"):
         shutil.rmtree(folder, ignore_errors=True)
     write_vtab(FOLDER / "made", profile.datasets)

@@ -73,8 +73,7 @@ def read_options(name: str, words: list[str]) -> Namespace:
         InputError: An option is wrong, or is for experiments/train.py alone.
     """
     options = parse(__doc__, ["--profile", name, *words])
-    is_listing = options.status or options.list
-    if is_listing or options.profile != name or options.results != RESULTS:
+    if options.status or options.profile != name or options.results != RESULTS:
         raise InputError(
             "--profile, --results, --status and --list are for experiments/train.py; here the "
             f"profile comes first, and results lie in results/{name}"

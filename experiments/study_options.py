@@ -27,6 +27,8 @@ def parse(description: str | None, words: list[str] | None = None) -> Namespace:
     _add_changes(parser)
     _add_execution(parser)
     options = parser.parse_args(words)
+    # A listing is a status that names runs too.
+    options.status |= options.list
     if options.slurm and (options.device or options.workers):
         raise InputError(
             "--device and --workers are for this machine; with --slurm, set them in the YAML file"
@@ -114,9 +116,15 @@ def changed_profile(options: Namespace) -> Profile:
     """
     profile = read_profile(options.profile or "demo")
     if options.learning_rate is not None:
+        # Otherwise the rates of methods and grids would come before it.
         profile = Profile.build(_without_rates(profile.model_dump()))
+    # A method that the profile lacks has its defaults.
     names = options.methods or profile.methods
-    changed = profile.replaced(
+    weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
+    for name, file in options.weights:
+        require_known("backbone", name, options.backbones or profile.backbones)
+        weights[name] = os.path.abspath(file)
+    return profile.replaced(
         backbones=options.backbones,
         datasets=options.datasets,
         methods={name: profile.methods.get(name, {}) for name in names},
@@ -125,14 +133,10 @@ def changed_profile(options: Namespace) -> Profile:
         precision=options.precision,
         learning_rate=options.learning_rate,
         images=options.images,
-        data=options.data,
+        data=str(ROOT / (options.data or profile.data)),
+        weights=weights,
         schedule=profile.schedule.replaced(epochs=options.epochs, batch_size=options.batch_size),
     )
-    weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
-    for name, file in options.weights:
-        require_known("backbone", name, changed.backbones)
-        weights[name] = os.path.abspath(file)
-    return changed.replaced(data=str(ROOT / changed.data), weights=weights)
 
 
 def _without_rates(value: Any) -> Any:

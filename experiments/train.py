@@ -18,14 +18,13 @@ experiments/slurm.yaml explains what the file holds.
 from argparse import Namespace
 from collections.abc import Iterable
 
-from execution import carry_out, report_diverged
+from execution import carry_out
 from own_pictures import own_pictures_installed
 from study_options import changed_profile, parse
 
 from pvera.errors import run_script
 from pvera.study import results
 from pvera.study.jobs import Job
-from pvera.study.plan import Plan
 
 
 def main() -> None:
@@ -38,16 +37,12 @@ def train(options: Namespace) -> None:
     with own_pictures_installed(options) as options:
         if options.data_set:
             options.methods = options.methods or ["pvera"]
-            options.seeds = options.seeds or [0]
         profile = changed_profile(options)
-        experiments = profile.experiments
-        default = [name for name, each in experiments.items() if not each.on_request]
-        names = tuple(options.experiments or default)
-        plan = Plan(profile, names, options.results.absolute(), options.replace)
-        states = carry_out(plan, options)
+        experiments = profile.experiments.items()
+        names = [name for name, experiment in experiments if not experiment.on_request]
+        jobs = carry_out(profile, names, options)
         if options.data_set:
-            print_adapters(states)
-        report_diverged(states)
+            print_adapters(jobs)
 
 
 def print_adapters(jobs: Iterable[Job]) -> None:

@@ -1,11 +1,24 @@
-"""The experiment: protocols, profiles, runs, and what executes them.
+"""The experiment: what a profile trains and analyses, and what executes it.
 
-profiles (YAML)     what is trained
-trainings           the trainings of a profile, each with its settings
-plan                the trainings and analyses that can start
-worker, cluster     execute them, here or on SLURM; status counts them
-jobs                one training or one analysis, and its result file
-training            what a training computes, with optimization (a step), stopping and prediction
-results, records    the files that are left
-evaluation          saved adapters on images
+One run on its way from YAML to JSON:
+
+1. `profiles`: `Profile.read` reads experiments/profiles/<name>.yaml, on its base, and checks it.
+2. `trainings`: `list_planned_runs` names what an experiment trains, a `PlannedRun` for each
+   backbone, seed, folder, data set and method. `resolve` gives it its settings, from the profile,
+   the protocol, what searches have chosen, and the grid: a `Run`, with a `MethodConfig` per member.
+   One whose search has not chosen yet is left out.
+3. `jobs`, `analyses`: a `Run` and an `Analysis` are `Job`s. The job knows its result file, compares
+   its configuration with that of the file (`Job.state`), and computes it (`Job.execute`).
+4. `plan`: a `Plan` lists the jobs of the experiments and analyses that a script names, and tells
+   which are missing.
+5. `worker`: each worker claims one missing job after the other, executes it, and lists again, as
+   what it found lets more start. Workers are processes here, or a job array of SLURM (`cluster`).
+   `status` counts the jobs in each state.
+6. `training`: `Run.compute` loads backbone and data and calls `fit`, which takes steps
+   (`optimization`; on a GPU `replay`), validates (`prediction`) and ends members (`stopping`). The
+   chosen member is tested.
+7. `results`: `write` leaves the JSON file, a `records.Record`, with predictions and adapter.
+
+experiments/execution.py connects 4 and 5. `evaluation` uses a saved adapter alone, and
+`cost_records` counts without training.
 """

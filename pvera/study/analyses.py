@@ -1,4 +1,4 @@
-"""Analyses of trained adapters: uncertainty, out-of-distribution values, latent maps, focus.
+"""Analyses of trained adapters: uncertainty, and what latents say of images and their objects.
 
 An `Analysis` leaves one record, with its arrays. Its configuration holds hashes of the adapter's
 file and of the test images. That of the adapter stands in its training's record, so only computing
@@ -77,7 +77,7 @@ class Analysis(Job):
         with checkpoint.load(frozen.model, first).eval() as model:
             arrays = self.function(model, self, dict(zip(self.tested, tests, strict=True)))
 
-        record = results.read(self.runs[0].path)
+        record = results.read_record(self.runs[0].path)
         described = {
             "category": record.category,
             "protocol": record.protocol,
@@ -87,7 +87,7 @@ class Analysis(Job):
         return described, {"arrays": arrays}
 
     def _require_same_splits(self, run: Run) -> None:
-        config = results.read(run.path).config
+        config = results.read_record(run.path).config
         if config["images"] != self.images:
             return  # the hashes are of different parts of the data set
         if config["data_sha256"] != inputs.data_sha256(self):
@@ -145,9 +145,9 @@ def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
     """
     test = tests[analysis.dataset]
     labels = test.labels.cpu().numpy()
-    sample_counts = analysis.settings["draws"]
+    sample_counts = analysis.settings["draws"]  # ascending
     single_pass = predict(model, test)
-    scores = sample_scores(model, test, max(sample_counts), analysis.seed)
+    scores = sample_scores(model, test, sample_counts[-1], analysis.seed)
     estimates = [uncertainty.estimate(scores[:count], labels) for count in sample_counts]
 
     arrays = {
@@ -159,8 +159,7 @@ def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
     for name, kind in uncertainty.STORED.items():
         arrays[name] = np.stack([getattr(each, name) for each in estimates]).astype(kind)
     if analysis.settings["pictures"]:
-        most_samples = sample_counts.index(max(sample_counts))
-        arrays |= pick_examples(test, scores, estimates[most_samples])
+        arrays |= pick_examples(test, scores, estimates[-1])
     return arrays
 
 
@@ -175,7 +174,7 @@ def pick_examples(
         estimates: Estimates of all samples. The width of each example's interval is the median of
             its kind.
     """
-    by_width = np.argsort(estimates.width, kind="stable")
+    by_width = np.argsort(estimates.width, kind="stable")  # indices of images
     shown = []
     for is_correct in (True, False):
         images = by_width[estimates.predicts_label[by_width] == is_correct]
@@ -228,8 +227,8 @@ def from_steps(steps: np.ndarray) -> np.ndarray:
     return np.cumsum(steps, dtype=np.uint16).view(np.float16).astype(np.float64)
 
 
-def focus(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np.ndarray]:
-    """Compute how well the length of μ_q finds the patches of an image's object.
+def object_aurocs(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np.ndarray]:
+    """Compute how well the length of μ_q finds the patches of an image's object, its focus.
 
     A patch is the object's where it covers a tenth of it or more, and another where it covers
     none of it.
@@ -241,20 +240,22 @@ def focus(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np
     test = tests[analysis.dataset]
     masks = suite.SYNTHETIC_TASKS[analysis.dataset].draw("test").masks
     assert masks is not None, "tasks with objects have masks"
-    arrays = {"adapted": _focus(model, test, masks)}
+    arrays = {"adapted": _aurocs(model, test, masks)}
     adapter: Any
+    # The trained vectors become ones and zeros, so A and the backbone alone are left.
     for adapter in model.members[0].layers:
         adapter.d.data.fill_(1.0)
         adapter.b.data.zero_()
-    arrays["frozen"] = _focus(model, test, masks)
+    arrays["frozen"] = _aurocs(model, test, masks)
     return arrays
 
 
-def _focus(model: AdaptedModel, test: ImageData, masks: np.ndarray) -> np.ndarray:
+def _aurocs(model: AdaptedModel, test: ImageData, masks: np.ndarray) -> np.ndarray:
     """Return the AUROC of each test image. Masks: (N, height, width) in pixels."""
     parts = [latents.lengths(model, test[part]).cpu().numpy() for part in batches(test)]
     lengths = np.concatenate(parts)  # (N, rows, columns) of patches
     count, rows, columns = lengths.shape
+    # (N, rows, height of a patch, columns, width of a patch)
     patch = masks.shape[1] // rows, masks.shape[2] // columns
     pixels = masks[:count].reshape(count, rows, patch[0], columns, patch[1])
 

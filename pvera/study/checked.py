@@ -27,8 +27,6 @@ def _require_distinct(values: list) -> list:
     return values
 
 
-#: A number from 0 on and below 1.
-Fraction = Annotated[float, Field(ge=0, lt=1)]
 #: A text without line breaks and other control characters.
 OneLine = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
 #: A name that can be a folder's: of letters, digits and "_", behind the first also "." and "-".

@@ -18,6 +18,7 @@ from pvera.data.inputs import prepare
 from pvera.errors import InputError, import_extra
 from pvera.files import digest
 from pvera.study.checked import OneLine, StrictModel
+from pvera.study.jobs import Job
 from pvera.study.plan import Plan, unfinished
 from pvera.study.status import describe
 from pvera.study.worker import failure_file, require_success, work
@@ -61,22 +62,22 @@ class Worker:
         return submitit.helpers.DelayedSubmission(self)
 
 
-def submit(plan: Plan, site: Site) -> int:
+def submit(plan: Plan, missing: list[Job], site: Site) -> int:
     """Submit a worker for each missing run.
 
     Args:
         plan: Has the runs.
+        missing: Those that are missing and can start.
         site: Limits the number of workers, those that SLURM still has included.
 
     Returns:
         The number of submitted workers.
 
     Raises:
-        InputError: sbatch is missing or refuses, or as `Plan.missing` and `inputs.prepare`.
+        InputError: sbatch is missing or refuses, or as `inputs.prepare`.
     """
     if shutil.which("sbatch") is None:
         raise InputError("there is no SLURM here: sbatch is not on PATH")
-    missing = plan.missing()
     count = min(site.workers, len(missing) + plan.count_waiting()) - active(plan)
     if count <= 0:
         return 0
@@ -129,8 +130,8 @@ def active(plan: Plan) -> int:
     Raises:
         InputError: SLURM does not answer.
     """
-    command = ["squeue", "--noheader", "--array", "--me", "--format=%T"]
-    command.append(f"--name={_job_name(plan)}")
+    name = f"--name={_job_name(plan)}"
+    command = ["squeue", "--noheader", "--array", "--me", "--format=%T", name]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
@@ -144,12 +145,12 @@ def wait(plan: Plan) -> None:
     Raises:
         InputError: Not all runs are done then.
     """
-    left = 1
-    while left:
+    while True:
         try:
-            left = active(plan)
+            if not active(plan):
+                break
         except InputError as error:  # the controller may be restarting, while workers go on
             print(error, flush=True)
-        time.sleep(POLL_SECONDS if left else 0)
+        time.sleep(POLL_SECONDS)
     if unfinished(plan.states(plan.jobs(), compare_data=False)):
         raise InputError(f"not all runs are done\n{describe(plan)}")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pvera import backbones, checkpoint, metrics, uncertainty
+from pvera import backbones, checkpoint, uncertainty
 from pvera.backbones import Backbone
 from pvera.data import custom, tasks, vtab
 from pvera.data.image_splits import ImageSplit, load_split
@@ -55,21 +55,6 @@ class Predictions:
     table: pd.DataFrame
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """An adapter on the test images of a data set."""
-
-    member: Member
-    #: The data set's name, with a note where it differs from VTAB-1k.
-    dataset: str
-    #: As in `Predictions`.
-    table: pd.DataFrame
-    #: The metrics of result files.
-    metrics: dict[str, float | int]
-    #: Per class: images, correct predictions and accuracy.
-    classes: pd.DataFrame
-
-
 def open_adapter(
     file: Path, backbone: str | None = None, weights: str | None = None, device: str = "cpu"
 ) -> SavedAdapter:
@@ -108,7 +93,7 @@ def _read_record(adapter: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     results.kept_file(path, results.ADAPTER)  # refuses another adapter than that of the record
-    return results.read_dict(path)
+    return results.read_record_dict(path)
 
 
 def find_root(adapter: SavedAdapter, name: str, root: Path | None = None) -> Path:
@@ -154,37 +139,23 @@ def install_unseen(adapter: SavedAdapter, root: Path, name: str, source: str) ->
     return custom.install(root, name, source)
 
 
-def evaluate(
-    adapter: SavedAdapter, root: Path, name: str, samples: int | None = None
-) -> Evaluation:
-    """Evaluate an adapter on test images.
+def load_test(adapter: SavedAdapter, root: Path, name: str) -> ImageSplit:
+    """Load the test images that an adapter is evaluated on.
 
     Args:
         adapter: The adapter.
         root: Folder of the data sets.
         name: The data set.
-        samples: Monte Carlo samples for the table, as in `predict`.
 
     Raises:
         InputError: The data set is missing or wrong, has other classes than the adapter, or may
-            hold images of the adapter's training; or as `predict`.
+            hold images of the adapter's training.
     """
     vtab.require(root, name)
-    classes = tasks.class_names(name, root)
     if adapter.record:
         require_unseen(adapter.record, custom.current(root, name), name)
-        _require_same_data(adapter, root, name, classes)
-
-    split = load_split(root, name, "test", adapter.frozen.image_size)
-    predictions = predict(adapter, split, classes, samples)
-    differs = vtab.read_record(root).get(name)
-    return Evaluation(
-        member=predictions.member,
-        dataset=f"{name} ({vtab.DIFFERS})" if differs else name,
-        table=predictions.table,
-        metrics=metrics.evaluate(predictions.probabilities, split.labels),
-        classes=_per_class(predictions.table, classes),
-    )
+        _require_same_data(adapter, root, name)
+    return load_split(root, name, "test", adapter.frozen.image_size)
 
 
 def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name: str) -> None:
@@ -201,26 +172,26 @@ def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name
     trained = record.get("own_data")
     if trained is None or manifest is None:
         return
-    same_pictures = manifest["pictures_sha256"] == trained["pictures_sha256"]
-    if same_pictures and manifest["split"] != trained["split"]:
-        raise InputError(
-            f"{name} is split otherwise than in the adapter's training: "
-            "split it as then, or train again"
-        )
-    if name == record["dataset"] and not same_pictures:
+    if manifest["pictures_sha256"] == trained["pictures_sha256"]:
+        if manifest["split"] != trained["split"]:
+            raise InputError(
+                f"{name} is split otherwise than in the adapter's training: "
+                "split it as then, or train again"
+            )
+    elif name == record["dataset"]:
         raise InputError(
             f"the pictures of {name} have changed since the adapter's training: "
             "restore them, or train again"
         )
 
 
-def _require_same_data(adapter: SavedAdapter, root: Path, name: str, classes: list[str]) -> None:
+def _require_same_data(adapter: SavedAdapter, root: Path, name: str) -> None:
     """Refuse classes that the adapter does not know, and another copy of its data set."""
     record = adapter.record
     trained_on = record["dataset"]
     # Known data sets may have equal names of classes, such as numbers, that mean different things.
     other_known = trained_on != name and {trained_on, name} <= TASKS.keys()
-    if adapter.classes() != classes or other_known:
+    if adapter.classes() != tasks.class_names(name, root) or other_known:
         raise InputError(
             f"the adapter was trained on {trained_on}; it does not know the classes of {name}"
         )
@@ -229,15 +200,7 @@ def _require_same_data(adapter: SavedAdapter, root: Path, name: str, classes: li
         raise InputError(f"{root / name} is another copy than that of the adapter's training")
 
 
-def _per_class(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
-    labels = pd.Categorical(table.label, classes)
-    # A class without test images keeps its row.
-    grouped = table.correct.groupby(labels, observed=False)
-    per_class = grouped.agg(images="size", correct="sum", accuracy="mean")
-    return per_class.rename_axis("class")
-
-
-def predict(
+def predict_images(
     adapter: SavedAdapter,
     split: ImageSplit,
     classes: Sequence[str],
@@ -277,6 +240,19 @@ def predict(
                 sampled = uncertainty.summarise(scores)
     table = _table(split, np.array(classes, object), probabilities, sampled)
     return Predictions(member, probabilities, table)
+
+
+def count_by_class(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
+    """Return images, correct predictions and accuracy of each class.
+
+    Args:
+        table: As in `Predictions`, with labels.
+        classes: Names of the classes; one without test images keeps its row.
+    """
+    labels = pd.Categorical(table.label, classes)
+    grouped = table.correct.groupby(labels, observed=False)
+    by_class = grouped.agg(images="size", correct="sum", accuracy="mean")
+    return by_class.rename_axis("class")
 
 
 def _table(

@@ -94,7 +94,7 @@ class Job(inputs.Source):
         if not self.path.exists():
             return "missing"
 
-        record = results.read(self.path)
+        record = results.read_record(self.path)
         if not self.is_recorded(record, compare_data):
             return "different"
         return "diverged" if record.diverged else "done"
@@ -115,9 +115,7 @@ class Job(inputs.Source):
             computed, files = self.compute(device)
             made_by = environment(device)
 
-        record: dict[str, Any] = {"schema": SCHEMA}
-        record |= self.identity
-        record |= computed
+        record: dict[str, Any] = {"schema": SCHEMA, **self.identity, **computed}
         record["environment"] = made_by | record.get("environment", {})
         record["config_hash"] = results.config_hash(record["config"])
         record["cost"] = {"wall_seconds": round(time.perf_counter() - started, 2)}
@@ -159,8 +157,18 @@ class Run(Job):
         is_text = task.category == "language"
         methods = [config.method for config in self.member_configs]
 
-        chosen: dict[str, Any] | None = None
-        scores: dict[str, Any] | None = None
+        # What stays None where every member diverges is filled after the training.
+        record: dict[str, Any] = {
+            "category": task.category,
+            "protocol": self.protocol.name,
+            **inputs.provenance(self.data_root, self.dataset),
+            "config": self.config(),
+            "chosen": None,
+            "test": None,
+            "environment": {"weights_file_sha256": frozen.file_sha256},
+        }
+        if is_text:
+            record["environment"]["transformers"] = importlib.metadata.version("transformers")
         files: dict[str, Any] = {}
         with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
             # The head reads the class token alone, so the last MLP skips the others.
@@ -174,49 +182,36 @@ class Run(Job):
                 self.protocol,
                 self.seed,
             )
+            record["members"] = self._describe_members(model, histories)
             best = choose(histories, self.protocol)
-            members = self._describe_members(model, histories)
             if best is not None:
                 history = histories[best]
                 grid = self.member_configs[best].grid
-                chosen = {"member": best, "epoch": history.best_epoch, "grid": grid}
-                scores, files = self._test(model, best, history, test, is_text)
-
-        record = {
-            "category": task.category,
-            "protocol": self.protocol.name,
-            **inputs.provenance(self.data_root, self.dataset),
-            "config": self.config(),
-            "members": members,
-            "chosen": chosen,
-            "test": scores,
-            "environment": _made_from(frozen.file_sha256, "transformers" if is_text else "timm"),
-        }
+                record["chosen"] = {"member": best, "epoch": history.best_epoch, "grid": grid}
+                record["test"], files = self._test(model, best, history, test, is_text)
         return record, files
 
-    def _member_seeds(self) -> list[int]:
+    def _member_seeds(self) -> int | list[int]:
+        if not self.protocol.own_draws:
+            return self.seed
         numbers = range(len(self.member_configs))
-        if self.protocol.own_draws:
-            return [derive(self.seed, "member", number) for number in numbers]
-        return [self.seed for _ in numbers]
+        return [derive(self.seed, "member", number) for number in numbers]
 
     def _describe_members(self, model: AdaptedModel, histories: list[History]) -> list[dict]:
-        described = []
-        for config, member, history in zip(
-            self.member_configs, model.members, histories, strict=True
-        ):
-            described.append(
-                {
-                    "grid": config.grid,
-                    "status": history.status,
-                    "best_validation_loss": history.best_loss,
-                    "best_epoch": history.best_epoch,
-                    "epochs": history.epochs,
-                    **{f"{part}_parameters": count for part, count in member.count().items()},
-                    "curve": history.curve,
-                }
+        return [
+            {
+                "grid": config.grid,
+                "status": history.status,
+                "best_validation_loss": history.best_loss,
+                "best_epoch": history.best_epoch,
+                "epochs": history.epochs,
+                **{f"{part}_parameters": count for part, count in member.count().items()},
+                "curve": history.curve,
+            }
+            for config, member, history in zip(
+                self.member_configs, model.members, histories, strict=True
             )
-        return described
+        ]
 
     def _test(
         self, model: AdaptedModel, best: int, history: History, test: Data, is_text: bool
@@ -236,14 +231,6 @@ class Run(Job):
             "labels": labels.astype(np.int16),
         }
         return scores, {"arrays": arrays, "adapter": adapter}
-
-
-def _made_from(file_sha256: str | None, package: str) -> dict[str, Any]:
-    """Return the hash of the weights' file, and the version of the package that read it."""
-    return {
-        "weights_file_sha256": file_sha256,
-        package: importlib.metadata.version(package),
-    }
 
 
 def environment(device: str) -> dict:

@@ -41,6 +41,7 @@ class Plan:
     def count_waiting(self) -> int:
         """Count the trainings that cannot start before a search has ended."""
         planned = 0
+        # Names may be of analyses too, which wait for trainings and not for searches.
         for name in self.profile.experiments.keys() & self.names:
             planned += len(list_planned_runs(self.profile, name))
         return planned - sum(isinstance(job, Run) for job in self.jobs())
@@ -90,6 +91,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
     if profile.is_text:
         raise InputError(f"profile {profile.name!r} is of texts: {name} is an analysis of images")
+    # Analyses read adapters of the first backbone alone.
     on_one_backbone = profile.replaced(backbones=profile.backbones[:1])
     jobs: list[Job] = []
     for experiment in (profile.analyses or {}).get(name, ["benchmark"]):
@@ -147,7 +149,7 @@ def list_latent_maps(profile: Profile, runs: list[Run], name: str) -> list[Analy
 def list_focus(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List adapters of synthetic tasks with objects, whose pixels are known (Section 4.4)."""
     return [
-        analysis_of([run], name, analyses.focus)
+        analysis_of([run], name, analyses.object_aurocs)
         for run in with_adapter(runs, "vera", "pvera")
         if run.dataset in suite.WITH_OBJECTS
     ]
@@ -176,7 +178,7 @@ def with_adapter(runs: list[Run], *methods: str) -> list[Run]:
 
 def has_adapter(run: Run) -> bool:
     """Return whether the record of a run names an adapter."""
-    return run.path.exists() and results.ADAPTER in results.read(run.path).files
+    return run.path.exists() and results.ADAPTER in results.read_record(run.path).files
 
 
 #: A function from the profile, the runs of an experiment and the analysis' name to what can start.

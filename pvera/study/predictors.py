@@ -37,16 +37,19 @@ def compare(
     backbone = model.unload()
 
     rows: list[dict[str, Any]] = []
+
+    def add_row(predictor: str, seed: int, probabilities: np.ndarray) -> None:
+        rows.append({"predictor": predictor, "seed": seed, **score(probabilities, labels)})
+
     single_passes = []
     for adapter, run in zip(analysis.adapters, analysis.runs, strict=True):
         with checkpoint.load(backbone, adapter).eval() as adapted:
             single_pass = prediction.predict(adapted, test)
             samples = sample_scores(adapted, test, count, run.seed)
-        rows.append({"predictor": PASS, "seed": run.seed, **score(single_pass[None], labels)})
-        rows.append({"predictor": SAMPLES, "seed": run.seed, **score(samples, labels)})
+        add_row(PASS, run.seed, single_pass[None])  # (1, images, classes)
+        add_row(SAMPLES, run.seed, samples)
         single_passes.append(single_pass)
-    ensemble = score(np.stack(single_passes), labels)
-    rows.append({"predictor": ENSEMBLE, "seed": ALL_SEEDS, **ensemble})
+    add_row(ENSEMBLE, ALL_SEEDS, np.stack(single_passes))
 
     return {column: np.array([row[column] for row in rows]) for column in rows[0]}
 

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     Field,
@@ -20,7 +20,6 @@ from pvera.data import tasks
 from pvera.errors import InputError
 from pvera.study.checked import (
     DistinctList,
-    Fraction,
     Name,
     OneLine,
     StrictModel,
@@ -54,7 +53,7 @@ class Schedule(StrictModel):
     batch_size: PositiveInt = 16
     epochs: PositiveInt = 500
     patience: PositiveInt = 20
-    tolerance: Fraction = 1e-3
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-3
     weight_decay: NonNegativeFloat = 1e-4
 
 
@@ -100,6 +99,7 @@ class Experiment(StrictModel):
             name: Key of the experiment.
         """
         folder = self.folder or name
+        # `vary` has one key at most.
         if not self.vary:
             return {folder: {}}
         ((key, values),) = self.vary.items()
@@ -190,6 +190,7 @@ class Profile(StrictModel):
         for other in experiment.inherit:
             require_known("experiment", other, self.experiments)
             self._check_inherited(name, other)
+        # A protocol can be varied as hyperparameters are, but is none.
         searched = dict(experiment.vary)
         for each in searched.pop("protocol", [experiment.protocol or self.protocol]):
             require_known("protocol", each, PROTOCOLS)
@@ -212,25 +213,19 @@ class Profile(StrictModel):
                 raise ValueError(f"{key} lacks {min(lacking)!r} in its {kind}")
 
     @classmethod
-    def read(cls, path: str | Path, derived: tuple[Path, ...] = ()) -> Self:
+    def read(cls, path: str | Path) -> Self:
         """Read the profile in a YAML file.
-
-        Args:
-            path: The file.
-            derived: Files that have it as their base.
 
         Raises:
             InputError: The file is missing or a key is wrong; names the key.
         """
         path = Path(path)
-        if path in derived:
-            raise InputError(f"{path}: base: the file is its own base")
         if not path.is_file():
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
         content = written = load_yaml(path)
-        if isinstance(content, dict):
+        if isinstance(content, dict):  # `build` refuses another value
             if "base" in content:
-                content = _on_base(path, content, derived)
+                content = _on_base(path, content)
             content["name"] = path.stem
         profile = cls.build(content, path)
         profile._check_references(path, written)
@@ -265,13 +260,13 @@ class Profile(StrictModel):
                 )
 
 
-def _on_base(path: Path, content: dict[str, Any], derived: tuple[Path, ...]) -> dict[str, Any]:
+def _on_base(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     """Return a profile's content on top of that of its base.
 
     A key replaces the one of the base, and a method the one of its name; a method that is null is
     left out.
     """
-    base = Profile.read(path.with_name(f"{content['base']}.yaml"), (*derived, path))
+    base = Profile.read(path.with_name(f"{content['base']}.yaml"))
     inherited = base.model_dump(exclude_unset=True)
     merged = inherited | content
     del merged["base"]
@@ -297,15 +292,14 @@ def _check_hyperparameters(
     key: str, method: str, fixed: Hyperparameters, searched: dict[str, list]
 ) -> None:
     """Raise ValueError, which names `key`, for what the method does not have or refuses."""
-    hints = get_type_hints(METHODS[method])
-    own_types = {field.name: hints[field.name] for field in fields(METHODS[method])}
-    types = own_types | TRAINING_HYPERPARAMETERS
+    own_names = [field.name for field in fields(METHODS[method])]
     candidates = [(name, [value]) for name, value in fixed.items()]
     for name, values in [*candidates, *searched.items()]:
-        if name not in types:
-            known = ", ".join(types)
-            raise ValueError(f"{key}.{name}: unknown hyperparameter; choose from {known}")
         for value in values:
-            require_type(types[name], value, f"{key}.{name}")
-            if name in own_types:
+            if name in own_names:
                 METHODS[method](**{name: value})
+            elif name in TRAINING_HYPERPARAMETERS:
+                require_type(TRAINING_HYPERPARAMETERS[name], value, f"{key}.{name}")
+            else:
+                known = ", ".join([*own_names, *TRAINING_HYPERPARAMETERS])
+                raise ValueError(f"{key}.{name}: unknown hyperparameter; choose from {known}")

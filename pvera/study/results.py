@@ -54,7 +54,7 @@ def path_of(root: str | Path, identity: Mapping[str, Any]) -> Path:
 def write(
     path: str | Path,
     record: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray] | None = None,
+    arrays: Mapping[str, Any] | None = None,
     adapter: bytes | None = None,
 ) -> None:
     """Write a job's record with its files, whole or not at all.
@@ -73,7 +73,9 @@ def write(
     path = Path(path)
     contents: dict[str, bytes] = {}
     if arrays is not None:
-        contents[ARRAYS] = _to_npz(arrays)
+        archive = io.BytesIO()
+        np.savez_compressed(archive, **arrays)
+        contents[ARRAYS] = archive.getvalue()
     if adapter is not None:
         contents[ADAPTER] = adapter
     hashes = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
@@ -85,12 +87,6 @@ def write(
         for suffix, content in contents.items():
             write_atomically(path.with_suffix(suffix), content)
         write_atomically(path, text)
-
-
-def _to_npz(arrays: Mapping[str, Any]) -> bytes:
-    archive = io.BytesIO()
-    np.savez_compressed(archive, **arrays)
-    return archive.getvalue()
 
 
 def _with_short_curves(record: dict[str, Any]) -> dict[str, Any]:
@@ -122,16 +118,16 @@ def _dump(value: Any) -> str:
 # Reading
 
 
-def read(path: str | Path) -> Record:
+def read_record(path: str | Path) -> Record:
     """Read a job's record.
 
     Raises:
         InputError: It is damaged, or was written by another version.
     """
-    return Record.build(read_dict(path), path)
+    return Record.build(read_record_dict(path), path)
 
 
-def read_dict(path: str | Path) -> dict[str, Any]:
+def read_record_dict(path: str | Path) -> dict[str, Any]:
     """Read a job's record as a dictionary, for tables of thousands; see `records.Record`.
 
     Raises:
@@ -156,7 +152,7 @@ def recorded_sha256(path: str | Path, suffix: str) -> str:
     Raises:
         InputError: The file was not kept.
     """
-    written = read(path).files.get(suffix)
+    written = read_record(path).files.get(suffix)
     if written is None:
         file = Path(path).with_suffix(suffix)
         raise InputError(f"{file}: was not kept; delete {path} and run it again")
@@ -196,7 +192,7 @@ def read_predictions(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
 def read_all(root: str | Path, profile: str, experiment: str) -> list[dict[str, Any]]:
     """Read all records of an experiment as dictionaries, sorted by path."""
     paths = sorted(Path(root, profile, experiment).glob("*/*/*/seed*.json"))
-    return [read_dict(path) for path in paths]
+    return [read_record_dict(path) for path in paths]
 
 
 def load_runs(root: str | Path, profile: str, *experiments: str) -> list[dict[str, Any]]:

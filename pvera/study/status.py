@@ -6,7 +6,10 @@ import pandas as pd
 
 from pvera.study.jobs import ENDED, Job, State
 from pvera.study.plan import Plan
-from pvera.study.worker import DIVERGED_ADVICE, claimed, failure_file, failure_reason
+from pvera.study.worker import claimed, failure_file, failure_reason
+
+#: What to do about trainings whose members all diverged.
+DIVERGED_ADVICE = "no member has a finite loss; try a lower --learning-rate, with --replace"
 
 #: The columns of the table.
 STATES = list(get_args(State))

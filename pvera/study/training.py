@@ -32,8 +32,6 @@ from pvera.study.stopping import EarlyStopping, EpochNumbers, History, JointStop
 
 #: From this number of patches on, the backward pass of the fused attention is the faster one.
 MANY_PATCHES = 300
-#: The bar of the epochs.
-PROGRESS: dict = {"unit": "epoch", "leave": False, "disable": None, "dynamic_ncols": True}
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def fit(
     stopping = rule(len(configs), schedule)
 
     model.active = list(range(len(configs)))
-    for epoch in trange(schedule.epochs, **PROGRESS):
+    for epoch in trange(schedule.epochs, unit="epoch", leave=False, disable=None):
         betas = [configs[m].beta for m in model.active]
         trained = train_epoch(model, train_split, betas, take_step, schedule.batch_size, order)
         validated = validate(model, forward, validation_split, protocol)

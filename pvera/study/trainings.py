@@ -5,9 +5,7 @@ search of other settings is replaced by that search; whoever executes the traini
 afterwards.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -24,13 +22,10 @@ from pvera.study.training import MethodConfig
 class NotChosen(Exception):
     """A training needs values that a search has not chosen yet.
 
-    Attributes:
-        rerun: The search, where its record is of other settings than the profile's: it has to be
-            run again first. None while it has no result, or where all its members diverged.
+    Its argument is that search where its record is of other settings than the profile's: it has to
+    be run again first. There is none while the search has no result, or where all its members
+    diverged.
     """
-
-    def __init__(self, rerun: Run | None = None):
-        self.rerun = rerun
 
 
 @dataclass(frozen=True)
@@ -46,12 +41,8 @@ class PlannedRun:
     method: str
     seed: int
     #: The value of the hyperparameter that the experiment varies.
-    varied: Hyperparameters = field(hash=False)
-    protocol: Protocol = field(hash=False)
-
-
-#: A function from a search to the values that it chose; it raises `NotChosen` if there are none.
-FindChosen = Callable[[PlannedRun], Hyperparameters]
+    varied: Hyperparameters
+    protocol: Protocol
 
 
 def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
@@ -62,18 +53,13 @@ def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
         root: Folder of the results, which say what searches have chosen.
         name: Key of the experiment.
     """
-
-    @cache  # many trainings need the same search
-    def find_chosen(search: PlannedRun) -> Hyperparameters:
-        return read_chosen(resolve(profile, root, search, find_chosen))
-
     runs: dict[Run, None] = {}  # several may be replaced by the same search
     for planned in list_planned_runs(profile, name):
         try:
-            runs[resolve(profile, root, planned, find_chosen)] = None
+            runs[resolve(profile, root, planned)] = None
         except NotChosen as waiting:
-            if waiting.rerun is not None:
-                runs[waiting.rerun] = None
+            # The search takes its place where it has to run again; otherwise none does.
+            runs |= dict.fromkeys(waiting.args)
     return list(runs)
 
 
@@ -91,10 +77,10 @@ def list_planned_runs(profile: Profile, name: str) -> list[PlannedRun]:
     for backbone, seed, (folder, values), dataset, method in axes:
         varied = dict(values)
         entry = PROTOCOLS[varied.pop("protocol", experiment.protocol or profile.protocol)]
+        # A protocol that differs in one method alone trains that method alone.
         if entry.only_method in (None, method):
-            protocol = entry.protocol
             planned.append(
-                PlannedRun(name, folder, backbone, dataset, method, seed, varied, protocol)
+                PlannedRun(name, folder, backbone, dataset, method, seed, varied, entry.protocol)
             )
     return planned
 
@@ -103,32 +89,21 @@ def _selected(names: list[str], selection: list[str] | None) -> list[str]:
     return [name for name in names if selection is None or name in selection]
 
 
-def resolve(
-    profile: Profile, root: str | Path, planned: PlannedRun, find_chosen: FindChosen
-) -> Run:
+def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
     """Return a training with its settings.
 
     Args:
         profile: Has the training's experiment.
-        root: Folder of the results.
+        root: Folder of the results, which say what searches have chosen.
         planned: The training.
-        find_chosen: Finds the values that searches chose.
 
     Raises:
         NotChosen: A search that it needs has not chosen.
     """
     experiment = profile.experiments[planned.experiment]
-    inherited: Hyperparameters = {}
-    for search in _inherited(profile, planned):
-        inherited |= find_chosen(search)
-
-    grid = _grid(profile, planned)
-    one_chooses = (experiment.choose or profile.choose) == "first_seed"
-    search = replace(planned, seed=_first_seed(profile, experiment))
-    if one_chooses and len(grid) > 1 and search != planned:
-        grid = [find_chosen(search)]
-
+    inherited = _inherited(profile, root, planned)
     fixed = inherited | experiment.set | planned.varied
+    grid = _grid(profile, root, planned)
     return Run(
         profile=profile.name,
         folder=planned.folder,
@@ -149,27 +124,12 @@ def resolve(
     )
 
 
-def read_chosen(search: Run) -> Hyperparameters:
-    """Return the values that a search chose, from its record.
-
-    Raises:
-        NotChosen: It has chosen none.
-    """
-    if not search.path.exists():
-        raise NotChosen
-    record = results.read(search.path)
-    if not search.is_recorded(record, compare_data=False):
-        raise NotChosen(search)
-    if record.chosen is None:
-        raise NotChosen
-    return record.chosen.grid
-
-
-def _inherited(profile: Profile, planned: PlannedRun) -> list[PlannedRun]:
-    """Return the searches elsewhere whose values a training uses: each experiment's first seed."""
-    searches = []
+def _inherited(profile: Profile, root: str | Path, planned: PlannedRun) -> Hyperparameters:
+    """Return the values that searches of other experiments chose, each with its first seed."""
+    values: Hyperparameters = {}
     for name in profile.experiments[planned.experiment].inherit:
         other = profile.experiments[name]
+        # Of several experiments each may have searched for other methods.
         if planned.method in (other.methods or profile.methods):
             search = replace(
                 planned,
@@ -179,21 +139,45 @@ def _inherited(profile: Profile, planned: PlannedRun) -> list[PlannedRun]:
                 varied={},
                 protocol=PROTOCOLS[other.protocol or profile.protocol].protocol,
             )
-            searches.append(search)
-    return searches
+            values |= find_chosen(profile, root, search)
+    return values
 
 
-def _grid(profile: Profile, planned: PlannedRun) -> list[Hyperparameters]:
-    """Return the values in which the members of a training differ, before a seed has chosen."""
+def _grid(profile: Profile, root: str | Path, planned: PlannedRun) -> list[Hyperparameters]:
+    """Return the values in which the members of a training differ, one dictionary per member."""
     experiment = profile.experiments[planned.experiment]
     is_fixed = planned.backbone in profile.fixed_grid and not experiment.grid
     if is_fixed or not experiment.search:
         return [default_values(profile, planned.method)]
-    return combinations(experiment.grid or profile.methods[planned.method].get("grid", {}))
+
+    grid = combinations(experiment.grid or profile.methods[planned.method].get("grid", {}))
+    # The first seed searches, and the others train what it chose.
+    one_chooses = (experiment.choose or profile.choose) == "first_seed"
+    search = replace(planned, seed=_first_seed(profile, experiment))
+    if one_chooses and len(grid) > 1 and search != planned:
+        return [find_chosen(profile, root, search)]
+    return grid
 
 
 def _first_seed(profile: Profile, experiment: Experiment) -> int:
     return (experiment.seeds or profile.seeds)[0]
+
+
+def find_chosen(profile: Profile, root: str | Path, planned: PlannedRun) -> Hyperparameters:
+    """Return the values that a search chose, from its record.
+
+    Raises:
+        NotChosen: It has chosen none.
+    """
+    search = resolve(profile, root, planned)
+    if not search.path.exists():
+        raise NotChosen
+    record = results.read_record(search.path)
+    if not search.is_recorded(record, compare_data=False):
+        raise NotChosen(search)
+    if record.chosen is None:
+        raise NotChosen
+    return record.chosen.grid
 
 
 # One method's grid

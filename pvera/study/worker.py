@@ -22,9 +22,6 @@ from pvera.files import write_atomically
 from pvera.study.jobs import ENDED, Job
 from pvera.study.plan import Plan
 
-#: What to do about trainings whose members all diverged.
-DIVERGED_ADVICE = "no member has a finite loss; try a lower --learning-rate, with --replace"
-
 
 def failure_file(job: Job) -> Path:
     """Return the file that holds the traceback of a job that failed."""

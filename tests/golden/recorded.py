@@ -70,7 +70,7 @@ def training(profile: Profile, experiment: str, method: str, root: Path) -> dict
     """
     (run,) = (run for run in list_jobs(profile, experiment, root) if run.method == method)
     replace(run, pool="first").execute()  # as the recorded numbers were made
-    record = results.read_dict(run.path)
+    record = results.read_record_dict(run.path)
     curves = [member["curve"] for member in record["members"]]
     for curve in curves:
         curve["kl"] = [value or 0.0 for value in curve["kl"]]  # with β = 0 it is not computed

@@ -23,7 +23,7 @@ import pvera
 from pvera import InputError, backbones, metrics
 from pvera.data import custom, inputs, suite, tasks, vtab
 from pvera.study import analyses, results
-from pvera.study.evaluation import SavedAdapter, predict, require_unseen
+from pvera.study.evaluation import SavedAdapter, predict_images, require_unseen
 from pvera.study.plan import list_jobs
 from pvera.study.profiles import Schedule
 
@@ -46,7 +46,7 @@ def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys
     more = ("--data", digits, "--draws", 4, *outputs)
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, *more)
     assert status == 0, errors
-    recorded = results.read_dict(adapter.with_suffix(".json"))["test"]
+    recorded = results.read_record_dict(adapter.with_suffix(".json"))["test"]
     numbers = json.loads((tmp_path / "m.json").read_text())
     assert numbers["metrics"]["correct"] == recorded["correct"]
     assert numbers["metrics"]["images"] == 2000
@@ -93,10 +93,9 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
         saved = SavedAdapter(adapter, frozen, {})
-        probabilities = predict(saved, split, tasks.class_names("vessels")).probabilities
-        assert (
-            metrics.evaluate(probabilities, split.labels) == results.read_dict(run.path)["test"]
-        ), run.method
+        probabilities = predict_images(saved, split, tasks.class_names("vessels")).probabilities
+        recorded = results.read_record_dict(run.path)["test"]
+        assert metrics.evaluate(probabilities, split.labels) == recorded, run.method
         stored, _ = results.read_predictions(run.path)
         assert np.array_equal(probabilities.astype(np.float16), stored), run.method
 
@@ -113,7 +112,7 @@ def test_samples_follow_the_seed_of_the_training(alone, tmp_path):
             samples[seed] = analyses.sample_scores(model, data, 3, seed)
     for seed, record in ((0, {}), (5, {"seed": 5})):
         saved = SavedAdapter(alone[0], frozen, record)
-        table = predict(saved, split, classes, 3).table
+        table = predict_images(saved, split, classes, 3).table
         expected = samples[seed].max(axis=2).std(axis=0, ddof=1)
         np.testing.assert_allclose(table["draws_sd"], expected, rtol=1e-4)
     assert not np.allclose(samples[0], samples[5])
@@ -315,7 +314,7 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     custom.install(tmp_path, "mine", pictures)
     frozen = backbones.load("tiny")
     (split,) = inputs.load(tmp_path, "mine", frozen, ["test"])
-    known = predict(SavedAdapter(adapter, frozen, {}), split, NAMES).table
+    known = predict_images(SavedAdapter(adapter, frozen, {}), split, NAMES).table
     known.index = [path.removeprefix("images/").replace("/", " ") for path in split.names]
     table.index = [Path(path).name for path in table.path]
     both = known.index.intersection(table.index)

@@ -67,7 +67,7 @@ def test_uncertainty_against_the_library(profile, root):
         assert below == (others.sum() + 1) // 2, "of median width"
     np.testing.assert_array_equal(stored["example_pixels"], split.images[[right, wrong]])
     np.testing.assert_allclose(stored["example_scores"][1], scores[:, wrong], atol=1e-3)
-    record = results.read(run.path)
+    record = results.read_record(run.path)
     origin = record.experiment, record.category, record.protocol
     assert origin == ("uncertainty", "natural", "corrected")
     assert record.config["draws"] == [2, 4, 8, 16] and run.state() == "done"
@@ -135,7 +135,7 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(
         patch.setattr(plan, "SAMPLE_COUNTS", [2, 5])
         assert list_jobs(profile, "uncertainty", root)[0].state() == "different"
     record, adapter = run.runs[0].path, run.adapters[0].read_bytes()
-    written = results.read_dict(record), results.read_arrays(record)
+    written = results.read_record_dict(record), results.read_arrays(record)
     results.write(record, *written, adapter + b" ")
     assert run.state() == "different"
     results.write(record, *written, adapter)
@@ -184,7 +184,7 @@ def test_adapters_of_other_splits_are_refused(tmp_path):
     (run,) = list_jobs(profile, "predictors", tmp_path / "results")
     path = run.runs[-1].path
     record, arrays, adapter = (
-        results.read_dict(path),
+        results.read_record_dict(path),
         results.read_arrays(path),
         run.adapters[-1].read_bytes(),
     )

@@ -155,7 +155,7 @@ def plan_of(folder, *methods, **changes) -> Plan:
 
 
 def submit(plan, **site) -> int:
-    return cluster.submit(plan, Site(**SITE | site))
+    return cluster.submit(plan, plan.missing(), Site(**SITE | site))
 
 
 def states(plan) -> dict[str, str]:

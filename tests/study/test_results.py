@@ -44,7 +44,7 @@ def test_write_then_read(tmp_path):
     probabilities, labels = np.array([[0.25, 0.75], [1.0, 0.0]]), np.array([1, 0])
     path = tmp_path / "deep" / "seed0.json"
     results.write(path, record, predictions(probabilities, labels))
-    written = results.read_dict(path)
+    written = results.read_record_dict(path)
     assert written == record | {"files": written["files"]}
     assert written["files"] == {".npz": sha256(path.with_suffix(".npz"))}
     read_probabilities, read_labels = results.read_predictions(path)
@@ -64,7 +64,7 @@ def test_numbers_in_the_file(tmp_path):
     record["note"] = "spaces [  stay \n in ] strings"
     path = tmp_path / "seed0.json"
     results.write(path, record)
-    written = results.read(path)
+    written = results.read_record(path)
     member = written.members[0]
     assert member.best_validation_loss is None
     assert member.curve == {"train_loss": [0.333333, None, 123457000.0], "kl": [0.0, 0.0, 0.0]}
@@ -84,14 +84,14 @@ def test_numbers_in_the_file(tmp_path):
 def test_a_committed_record_is_written_again_byte_for_byte(name):
     """Of accepted data, of a training and of an analysis: order of keys and formats of numbers."""
     path = ROOT / f"results/{name}.json"
-    record = results.read(path)
+    record = results.read_record(path)
     content = record.model_dump(by_alias=True, exclude_unset=True)
     assert results.to_json(content) == path.read_text(encoding="utf-8")
 
 
 def test_every_committed_record_keeps_its_content():
     for path in (ROOT / "results").rglob("seed*.json"):
-        content = results.read_dict(path)
+        content = results.read_record_dict(path)
         assert json.loads(results.to_json(content, path)) == content, path
 
 
@@ -162,7 +162,7 @@ def test_damaged_records(tmp_path, damage, says):
     results.write(path, make_record())
     path.write_text(damage(path.read_text()))
     with pytest.raises(InputError, match=says) as caught:
-        results.read(path)
+        results.read_record(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -93,7 +93,7 @@ def with_rates(run, *rates: float):
 def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_profile, tmp_path):
     run = list_jobs(small_profile.replaced(methods={"lora": {}}), "benchmark", tmp_path)[0]
     with_rates(run, 1e30, 1e-3).execute()
-    record = results.read(run.path)
+    record = results.read_record(run.path)
     broken, healthy = record.members
     assert (broken.status, healthy.status) == ("diverged", "epoch limit")
     assert broken.curve["validation_loss"] == [None]
@@ -103,7 +103,7 @@ def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(small_prof
 
     run = with_rates(run, 1e30, 1e31)
     run.execute()
-    record = results.read(run.path)
+    record = results.read_record(run.path)
     assert [member.status for member in record.members] == ["diverged"] * 2
     assert record.chosen is None and record.test is None and run.state() == "diverged"
     assert [path.name for path in run.path.parent.iterdir()] == [run.path.name], (
@@ -121,7 +121,7 @@ def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
         (run,) = list_jobs(single.replaced(protocol=name), "benchmark", tmp_path / name)
         run = replace(run, member_configs=run.member_configs * 2)
         run.execute()
-        a, b = (m.curve["validation_loss"] for m in results.read(run.path).members)
+        a, b = (m.curve["validation_loss"] for m in results.read_record(run.path).members)
         assert (a == b) is equal
 
 
@@ -190,7 +190,7 @@ def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(pro
     image.write_bytes((tmp_path / "data/digits/images/test6.png").read_bytes())
     other.execute()
     scripts.forget()
-    first, second = (results.read(run_.path).config["data_sha256"] for run_ in (run, other))
+    first, second = (results.read_record(run_.path).config["data_sha256"] for run_ in (run, other))
     assert first == second and run.state() == other.state() == "different"
 
 
@@ -337,7 +337,7 @@ def test_a_ninth_method_is_trained_and_its_adapter_loads_and_merges(registered, 
     frozen = backbones.load("tiny")
     before = {name: p.clone() for name, p in frozen.model.named_parameters()}
     model = pvera.load(frozen.model, results.kept_file(run.path, results.ADAPTER)).eval()
-    record = results.read(run.path)
+    record = results.read_record(run.path)
     assert model.members[0].method == Bias(**record.chosen.grid)
     assert all(layer.bias.abs().max() > 0 for layer in model.members[0].layers), "it was trained"
     images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
