@@ -213,19 +213,25 @@ class Profile(StrictModel):
                 raise ValueError(f"{key} lacks {min(lacking)!r} in its {kind}")
 
     @classmethod
-    def read(cls, path: str | Path) -> Self:
+    def read(cls, path: str | Path, derived: tuple[Path, ...] = ()) -> Self:
         """Read the profile in a YAML file.
+
+        Args:
+            path: The file.
+            derived: Files that have it as their base.
 
         Raises:
             InputError: The file is missing or a key is wrong; names the key.
         """
         path = Path(path)
+        if path in derived:
+            raise InputError(f"{path}: base: the file is its own base")
         if not path.is_file():
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
         content = written = load_yaml(path)
         if isinstance(content, dict):  # `build` refuses another value
             if "base" in content:
-                content = _on_base(path, content)
+                content = _on_base(path, content, derived)
             content["name"] = path.stem
         profile = cls.build(content, path)
         profile._check_references(path, written)
@@ -260,13 +266,13 @@ class Profile(StrictModel):
                 )
 
 
-def _on_base(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+def _on_base(path: Path, content: dict[str, Any], derived: tuple[Path, ...]) -> dict[str, Any]:
     """Return a profile's content on top of that of its base.
 
     A key replaces the one of the base, and a method the one of its name; a method that is null is
     left out.
     """
-    base = Profile.read(path.with_name(f"{content['base']}.yaml"))
+    base = Profile.read(path.with_name(f"{content['base']}.yaml"), (*derived, path))
     inherited = base.model_dump(exclude_unset=True)
     merged = inherited | content
     del merged["base"]

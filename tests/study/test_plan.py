@@ -680,6 +680,9 @@ def test_bases_that_are_none(tmp_path):
     base = write(tmp_path, methods="[lora]")
     with pytest.raises(InputError, match=f"^{base}: methods: Input should be a valid dictionary"):
         Profile.read(file)
+    base.write_text("base: mine")
+    with pytest.raises(InputError, match=f"^{file}: base: the file is its own base$"):
+        Profile.read(file)
 
 
 @pytest.mark.parametrize("methods", ["", "[lora]"])
