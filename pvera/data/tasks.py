@@ -113,10 +113,9 @@ def read_manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
         split            "given": the splits that `source` has; "drawn": the shares of the others,
                          with their "seed"
         pictures_sha256  hash of contents, labels and given splits
-        lists_sha256     hash of the split files
+        lists_sha256     hash of paths, labels and splits
         left_out         number of files that are no pictures of a class
         alike            number of pictures with the pixels of another
-        one_colour       number of pictures of nearly one colour
     """
     if name in TASKS or root is None:
         return None

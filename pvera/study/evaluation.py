@@ -172,7 +172,7 @@ def evaluate(
     vtab.require(root, name)
     classes = tasks.class_names(name, root)
     if adapter.record:
-        require_unseen(adapter.record, custom.current(root, name), name)
+        require_unseen(adapter.record, custom.current_manifest(root, name), name)
         _require_same_data(adapter, root, name, classes)
 
     split = load_split(root, name, "test", adapter.frozen.image_size)
@@ -192,7 +192,7 @@ def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name
 
     Args:
         record: The record of the adapter's training.
-        manifest: `custom.current` of the data set; None for a known one.
+        manifest: `custom.current_manifest` of the data set; None for a known one.
         name: The data set's name.
 
     Raises:

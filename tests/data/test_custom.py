@@ -9,7 +9,6 @@ import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import photographs
 import pytest
 import scripts
@@ -112,7 +111,7 @@ def test_splits_that_are_given_stay(copy, tmp_path):
         "seed": 0,
     }
     assert described["images"] == {"train": 32, "validation": 8, "test": 20}
-    assert custom.current(tmp_path, "mine") == described
+    assert custom.current_manifest(tmp_path, "mine") == described
     assert all(path.startswith("images/train/") for path in lists(tmp_path)["validation"])
 
 
@@ -203,18 +202,6 @@ def test_pictures_are_equal_by_their_pixels(copy):
         custom.read_and_split(copy)
 
 
-def test_pictures_of_nearly_one_colour_are_counted(copy):
-    """Such as 12 bits that are stored in 16, and what alpha alone draws."""
-    source = np.random.default_rng(0)
-    twelve_bits = source.integers(4096, size=(40, 40), dtype=np.uint16)
-    Image.fromarray(twelve_bits).save(copy / "cat/dark.png")
-    drawn = Image.fromarray(source.integers(256, size=(40, 40), dtype=np.uint8))
-    black = Image.new("L", drawn.size)
-    Image.merge("RGBA", (black, black, black, drawn)).save(copy / "rocket/alpha.png")
-    described = custom.read_and_split(copy)[1]
-    assert custom.describe("mine", described).endswith("; given splits: none; nearly one colour: 2")
-
-
 def keep(folder, *names) -> None:
     for path in folder.iterdir():
         if path.name not in names:
@@ -288,7 +275,7 @@ def test_names_and_damaged_descriptions(pictures, tmp_path):
 def test_what_a_killed_installation_left_is_taken_up(pictures, tmp_path):
     (tmp_path / ".mine.partial/images").mkdir(parents=True)
     described = custom.install(tmp_path, "mine", pictures)
-    assert described == custom.current(tmp_path, "mine")
+    assert described == custom.current_manifest(tmp_path, "mine")
     assert {path.name for path in tmp_path.iterdir()} == {".mine.lock", "mine"}
 
 
@@ -347,7 +334,9 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(
 ):
     """One seed, the corrected protocol."""
     record, lines = trained
-    assert lines[0] == custom.describe("photos", custom.current(tmp_path / "data", "photos"))
+    assert lines[0] == custom.describe(
+        "photos", custom.current_manifest(tmp_path / "data", "photos")
+    )
     assert (record["method"], record["seed"], record["category"]) == ("pvera", 0, "own")
     assert record["test"]["images"] == 16
     own_data = {"split": {"given": [], "drawn": custom.SHARES, "seed": 0}, "classes": CLASSES}
