@@ -279,7 +279,7 @@ def _contents(paths: list[Path]) -> pd.Series:
     """Return the hash of each file's content. The store keeps hashes until a file changes."""
     states = [[str(path), *store.file_state(path)] for path in paths]
     key = ["hashes", decoding.DECODER_VERSION, PIL.__version__, states]
-    hashes = store.cached(key, lambda: decoding.map_in_threads(_hashes, paths, "checking"))
+    hashes = store.load_or_compute(key, lambda: decoding.map_in_threads(_hashes, paths, "checking"))
     table = pd.DataFrame(hashes, columns=["file", "pixels"])
     # Files with equal pixels are copies, whatever their format: they share one content.
     return table.groupby("pixels")["file"].transform("min")

@@ -122,8 +122,8 @@ def to_tsv(texts: pd.DataFrame, task: TextTask) -> str:
     )
 
 
-def load_split(root: str | Path, name: str, split: str) -> pd.DataFrame:
-    """Load one split of the task `name` below `root`.
+def read_split(root: str | Path, name: str, split: str) -> pd.DataFrame:
+    """Read the texts of one split of the task `name` below `root`.
 
     Training and validation texts come from train.tsv in the order of the permutation; test is
     dev.tsv in its order.

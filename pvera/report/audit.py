@@ -250,9 +250,8 @@ def stars(paper: PaperNumbers) -> pd.DataFrame:
     """
     rows = _with_answers(paper)
     is_pvera = rows["method"] == "pvera"
-    reference = rows.loc[is_pvera, ["table", "dataset", "accuracy"]]
-    reference = reference.rename(columns={"accuracy": "reference"})
-    rows = rows[~is_pvera].merge(reference, on=["table", "dataset"])
+    reference = rows[is_pvera].set_index(["table", "dataset"])["accuracy"].rename("reference")
+    rows = rows[~is_pvera].join(reference, on=["table", "dataset"])
 
     least, most = plausible_counts(rows["accuracy"], rows["n"])
     least_reference, most_reference = plausible_counts(rows["reference"], rows["n"])

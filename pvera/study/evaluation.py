@@ -177,7 +177,7 @@ def evaluate(
 
     split = load_split(root, name, "test", adapter.frozen.image_size)
     predictions = predict(adapter, split, classes, samples)
-    differs = vtab.read_record(root).get(name)
+    differs = vtab.read_accepted(root).get(name)
     return Evaluation(
         member=predictions.member,
         dataset=f"{name} ({vtab.DIFFERS})" if differs else name,
@@ -224,7 +224,7 @@ def _require_same_data(adapter: SavedAdapter, root: Path, name: str, classes: li
         raise InputError(
             f"the adapter was trained on {trained_on}; it does not know the classes of {name}"
         )
-    differences = vtab.read_record(root).get(name)
+    differences = vtab.read_accepted(root).get(name)
     if trained_on == name and record.get("data_differs") != differences:
         raise InputError(f"{root / name} is another copy than that of the adapter's training")
 
