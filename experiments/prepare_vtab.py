@@ -234,16 +234,16 @@ def find_data_sets(source: Path, names: Sequence[str], extracted: Path) -> dict[
         return folders
     for archive in archives:
         extract(archive, extracted / archive.name)
-    return folders | _find_below(extracted, rest, prefix="*/")
+    return folders | _find_below(extracted, rest)
 
 
-def _find_below(folder: Path, names: Iterable[str], prefix: str = "") -> dict[str, Path]:
-    """Find data sets at most two levels below the folders that match `prefix` in `folder`."""
+def _find_below(folder: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Find data sets in `folder` or up to three levels below it."""
     folder_of = {}
     for name in names:
-        found = []
-        for pattern in (name, f"*/{name}", f"*/*/{name}"):
-            found += [path for path in sorted(folder.glob(prefix + pattern)) if _has_split(path)]
+        found: list[Path] = []
+        for depth in range(4):
+            found += filter(_has_split, sorted(folder.glob("*/" * depth + name)))
         if len(found) > 1:
             copies = " and as ".join(str(path.relative_to(folder)) for path in found[:2])
             raise InputError(

@@ -36,7 +36,7 @@ class ImageSplit:
         """Yield images and labels: all that training and testing read."""
         for start in range(0, len(self.images), store.CHUNK):
             yield store.copy_images(self.images, slice(start, start + store.CHUNK)).data
-        yield np.ascontiguousarray(self.labels).data
+        yield self.labels.data
 
     def first(self, count: int) -> "ImageSplit":
         """Return the first `count` images."""

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +135,8 @@ def load_for_job(
     frozen.model.to(device)
     loaded = _load_data(*source.data_key(names, splits))
     data = []
-    split_names = splits * (len(loaded) // len(splits))  # of each data set in turn
-    for split, name in zip(loaded, split_names, strict=True):
+    # The splits of each data set in turn.
+    for split, name in zip(loaded, cycle(splits), strict=False):
         data.append(split.data(frozen, torch.device(device), in_memory=name != "test"))
     return frozen, data
 

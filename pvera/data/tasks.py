@@ -61,11 +61,11 @@ _VTAB = (
 def _known_tasks() -> dict[str, DataSetInfo]:
     tasks = [DataSetInfo(*row, suite="vtab") for row in _VTAB]
     for task in suite.SYNTHETIC_TASKS.values():
-        size = (len(task.classes), suite.COUNTS["test"])
-        tasks.append(DataSetInfo(task.name, task.title, task.category, *size, suite="synthetic"))
+        row = (task.name, task.title, task.category, len(task.classes), suite.COUNTS["test"])
+        tasks.append(DataSetInfo(*row, suite="synthetic"))
     for text in glue.GLUE.values():
-        size = (len(text.classes), text.dev)
-        tasks.append(DataSetInfo(text.name, text.title, "language", *size, suite="glue"))
+        row = (text.name, text.title, "language", len(text.classes), text.dev)
+        tasks.append(DataSetInfo(*row, suite="glue"))
     return {task.name: task for task in tasks}
 
 

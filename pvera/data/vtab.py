@@ -156,7 +156,7 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
         not, "mixed" where both occur, None where no such data set is there. For an accepted data
         set, which is of neither copy: `DIFFERS`.
     """
-    accepted = {other for other, differences in read_accepted(root).items() if differences}
+    accepted = read_accepted(root)
     if name in accepted:
         return DIFFERS
     names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS

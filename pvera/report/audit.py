@@ -413,8 +413,9 @@ def audit(paper: PaperNumbers) -> pd.DataFrame:
     computed = pd.concat(kinds).merge(paper.notes, "left", ["check", "place"])
     findings = pd.concat([computed, paper.by_hand], ignore_index=True)
     findings = findings[list(paper.by_hand)].fillna("")
-    grouped = findings.groupby("check", sort=False)
-    return pd.concat([of_kind for _, of_kind in grouped], ignore_index=True)
+    # Kinds keep the order in which they first occur.
+    order = findings["check"].factorize()[0].argsort(kind="stable")
+    return findings.iloc[order].reset_index(drop=True)
 
 
 def summary(findings: pd.DataFrame) -> pd.DataFrame:
