@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 from options import OWN
 
+from pvera.data import custom
 from pvera.errors import InputError
 
 
@@ -31,8 +32,6 @@ def own_pictures_installed(options: Namespace) -> Iterator[Namespace]:
             "--datasets and --data-set: known data sets and your own pictures train in separate "
             "calls"
         )
-    from pvera.data import custom  # which calls without own pictures do not need
-
     sources = dict(options.data_set)
     with TemporaryDirectory() as temporary:
         is_listing = options.list or options.status
@@ -41,8 +40,11 @@ def own_pictures_installed(options: Namespace) -> Iterator[Namespace]:
             manifest = custom.install(root, name, source)
             print(custom.describe(name, manifest), flush=True)
 
-        changes = {"datasets": list(sources), "data": root}
-        changes["protocol"] = options.protocol or "corrected"
         is_small = options.backbones in (None, ["tiny"])
-        changes["profile"] = options.profile or ("own" if is_small else "own_large")
+        changes = {
+            "datasets": list(sources),
+            "data": root,
+            "protocol": options.protocol or "corrected",
+            "profile": options.profile or ("own" if is_small else "own_large"),
+        }
         yield Namespace(**vars(options) | changes)

@@ -163,20 +163,16 @@ def _split_class(label: str, contents: list[str], shares: dict[str, float]) -> d
     """
     count = len(contents)
     if count <= len(shares):
-        pictures = "1 distinct picture" if count == 1 else f"{count} distinct pictures"
-        raise InputError(
-            f"class {label!r} has {pictures} to split, and needs {len(shares) + 1} at least"
-        )
+        needed = f"{len(shares) + 1} distinct pictures"
+        raise InputError(f"class {label!r} needs {needed} at least to be split, and has {count}")
+
+    splits: list[str] = []
+    for split, share in shares.items():
+        splits += [split] * max(1, round(share * count))
+    splits += ["train"] * (count - len(splits))
     # The class alone seeds the order: other classes move none of its pictures.
     order = np.random.default_rng([SEED, *label.encode()]).permutation(count)
-    split_of = dict.fromkeys(contents, "train")
-    start = 0
-    for split, share in shares.items():
-        end = start + max(1, round(share * count))
-        for index in order[start:end]:
-            split_of[contents[index]] = split
-        start = end
-    return split_of
+    return {contents[index]: split for index, split in zip(order, splits, strict=True)}
 
 
 def _require_training_pictures(source: str | Path, table: pd.DataFrame) -> None:
@@ -248,9 +244,7 @@ def _require_listable_names(source: Path, table: pd.DataFrame) -> None:
 
 def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
     """Find the folders of classes, each with its split, which is None without folders of splits."""
-    split_of = {}
-    for folder in _folders(source):
-        split_of[folder] = SPLIT_FOLDERS.get(folder.name.lower())
+    split_of = {folder: SPLIT_FOLDERS.get(folder.name.lower()) for folder in _folders(source)}
     if not split_of:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
     if "train" not in split_of.values():
@@ -316,9 +310,7 @@ def describe(name: str, manifest: dict[str, Any]) -> str:
         f"{name}: {len(classes)} classes ({list_first(classes)})",
         f"images: {counts}",
         f"given splits: {', '.join(manifest['split']['given']) or 'none'}",
+        f"left out: {manifest['left_out']} files",
+        f"with the pixels of another: {manifest['alike']}",
     ]
-    if manifest["left_out"]:
-        facts.append(f"left out: {manifest['left_out']} files")
-    if manifest["alike"]:
-        facts.append(f"with the pixels of another: {manifest['alike']}")
     return "; ".join(facts)

@@ -10,25 +10,20 @@ The files have quirks: a byte-order mark (MRPC), quotation marks that quote noth
 "label", int64.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from pvera import files
 from pvera.errors import InputError
 from pvera.text_encoders import Encoder
-
-# Trainings on images do without pandas.
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -92,8 +87,6 @@ def read_tsv(file: str | Path, task: TextTask) -> pd.DataFrame:
     Raises:
         InputError: The file is missing or a line is wrong; the message names it.
     """
-    import pandas as pd
-
     lines = [line.removesuffix("\r") for line in files.read_text(file).split("\n")]
     rows = {number: line.split("\t") for number, line in enumerate(lines, start=1) if line}
     if task.header and rows.pop(1, None) != list(task.columns):
@@ -178,13 +171,13 @@ class TextSplit:
             yield tensor.numpy().astype("<i4").tobytes()
         yield self.labels.numpy().astype("<i8").tobytes()
 
-    def by_length(self) -> TextSplit:
+    def by_length(self) -> "TextSplit":
         """Return the texts from short to long."""
         order = self._lengths.argsort(stable=True)
         inputs = {name: tensor[order] for name, tensor in self.inputs.items()}
         return TextSplit(inputs, self.labels[order])
 
-    def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> TextSplit:
+    def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> "TextSplit":
         """Return the split on `device`; tokens are always in its memory."""
         inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
         return TextSplit(inputs, self.labels.to(device))

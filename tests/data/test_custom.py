@@ -82,7 +82,7 @@ def test_split_and_order_follow_from_content_alone(pictures, copy, tmp_path):
 def test_a_class_is_split_alike_for_ever():
     part_of = custom._split_class("cat", list("abcdefghij"), custom.SHARES)
     # The second letters of train, validation and test.
-    assert "".join(part[1] for part in part_of.values()) == "rrrraeearr"
+    assert "".join(part_of[content][1] for content in "abcdefghij") == "rrrraeearr"
     assert part_of != custom._split_class("dog", list("abcdefghij"), custom.SHARES)
 
 
@@ -131,9 +131,9 @@ def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(co
         described["classes"] == ["astronaut", "cat", "rocket"]
         and sum(described["images"].values()) == 80
     )
-    assert custom.describe("mine", described).endswith("left out: 3 files"), (
-        "notes, a broken link, and a picture outside the folders of classes"
-    )
+    assert custom.describe("mine", described).endswith(
+        "; left out: 3 files; with the pixels of another: 0"
+    ), "notes, a broken link, and a picture outside the folders of classes"
     assert sum(map(len, lists(tmp_path).values())) == 80
 
 
@@ -218,10 +218,10 @@ WRONG = {
     "is no folder": lambda f: f / "cat/grey1.png",
     "holds no pictures": lambda f: keep(f),
     "has one class, 'cat'; a classifier needs two or more": lambda f: keep(f, "cat"),
-    "class 'cat' has 1 distinct picture to split, and needs 3": lambda f: keep(
+    "class 'cat' needs 3 distinct pictures at least to be split, and has 1": lambda f: keep(
         f / "cat", "grey1.png"
     ),
-    "class 'cat' has 2 distinct pictures to split, and needs 3": lambda f: keep(
+    "class 'cat' needs 3 distinct pictures at least to be split, and has 2": lambda f: keep(
         f / "cat", "grey1.png", "jpeg0.jpg"
     ),
     "equal pictures with different labels (": lambda f: (
