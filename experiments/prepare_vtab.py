@@ -150,6 +150,7 @@ def check_and_accept(folder: Path, accepted: dict[str, list[str]], accept_counts
         accept_counts: Whether to accept all counts.
     """
     name = folder.name
+    # What an earlier call accepted stays accepted; a new difference does not.
     known = accepted.pop(name, [])
     differences = vtab.find_differences(folder.parent, name)
     texts = [difference.text for difference in differences]

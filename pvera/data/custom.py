@@ -120,13 +120,15 @@ def read_and_split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
             training pictures, or equal pictures with different labels or in two splits.
     """
     table, left_out = list_pictures(source)
-    pictures_sha256 = _digest(table)  # before splits are drawn
+    # Before splits are drawn: the hash is of what the source gives.
+    pictures_sha256 = _digest(table)
     classes = sorted(set(table.label))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
 
     given = [split for split in FILE_OF if split in set(table.split)]
     splits: dict[str, Any] = {"given": given, "drawn": {}}
+    # A given test split stays; what else there is, is divided.
     if "validation" not in given:
         shares = VALIDATION_SHARE if given else SHARES
         table = _draw_splits(table, shares)
@@ -281,6 +283,7 @@ def _contents(paths: list[Path]) -> pd.Series:
 
 def _hashes(path: Path) -> tuple[str, str]:
     """Return the SHA-256 of a file and of its pixels."""
+    # The size tells apart pictures whose pixels follow each other alike, such as 2 x 8 and 4 x 4.
     image = decoding.as_displayed(path)
     pixels = hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
     return files.sha256(path), pixels

@@ -134,6 +134,7 @@ def read_split(root: str | Path, name: str, split: str) -> pd.DataFrame:
     if split == "test":
         return read_tsv(folder / "dev.tsv", task)
     texts = read_tsv(folder / "train.tsv", task)
+    # One permutation for all seeds of trainings.
     order = np.random.default_rng(0).permutation(len(texts))
     cut = round(0.8 * len(texts))
     return texts.iloc[order[:cut] if split == "train" else order[cut:]]

@@ -130,6 +130,7 @@ def labels_and_key(
     digest = hashlib.sha256(decoder.encode())
     for path, label in label_of.items():
         digest.update(f"{path} {label} {store.file_state(folder / path)}\n".encode())
+    # Data sets of one name in two folders have a folder each in the store.
     root_digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
     key = f"{name}-{root_digest[:8]}/{split_file}-{size}-{digest.hexdigest()[:16]}"
     return label_of, key

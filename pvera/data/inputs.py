@@ -151,6 +151,7 @@ def data_sha256(
 def provenance(root: str | Path, name: str) -> dict[str, Any]:
     """Return what a result file says of the origin of the data set `name` below `root`."""
     is_vtab = name in vtab.NAMES
+    # Keys of a record; most data sets have the first alone.
     origin: dict[str, Any] = {"data_copy": vtab.copy_name(root, name) if is_vtab else None}
     accepted = vtab.read_accepted(root).get(name)
     if accepted:

@@ -67,6 +67,7 @@ def find_differences(root: str | Path, name: str, images: bool = True) -> list[D
         try:
             labels[split] = read_split_file(folder, split, TASKS[name].classes)
         except InputError as error:
+            # Not acceptable: no training could read it.
             reason = str(error).replace(f"{folder}{os.sep}", "")
             differences.append(Difference(f"{split}: {reason}"))
             continue
@@ -159,6 +160,7 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
     accepted = read_accepted(root)
     if name in accepted:
         return DIFFERS
+    # Of JPEG originals both copies have JPEG files: there the other data sets decide.
     names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
     kinds: set[str] = set()
     for other in names:

@@ -253,6 +253,7 @@ def stars(paper: PaperNumbers) -> pd.DataFrame:
     reference = rows[is_pvera].set_index(["table", "dataset"])["accuracy"].rename("reference")
     rows = rows[~is_pvera].join(reference, on=["table", "dataset"])
 
+    # The fewest correct answers against the most of PVeRA give the lowest p-value.
     least, most = plausible_counts(rows["accuracy"], rows["n"])
     least_reference, most_reference = plausible_counts(rows["reference"], rows["n"])
     rows["low"] = binomial_p_value(least, rows["n"], most_reference)
@@ -317,6 +318,7 @@ def check_grid(paper: PaperNumbers) -> Findings:
 
     Shares are possible if whole numbers print as them and sum to the number of configurations.
     """
+    # 19 data sets with 3 seeds each.
     total = int(paper.quote("configurations"))
     for method, rows in paper.grid.groupby("method", sort=False):
         counts = _counts(rows["percent"], total)

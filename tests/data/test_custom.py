@@ -202,6 +202,14 @@ def test_pictures_are_equal_by_their_pixels(copy):
         custom.read_and_split(copy)
 
 
+def test_added_pictures_count_as_changed(copy, tmp_path):
+    installed = custom.install(tmp_path, "mine", copy)
+    Image.new("RGB", (8, 8)).save(copy / "cat/new.png")
+    current = custom.current_manifest(tmp_path, "mine")
+    assert current["pictures_sha256"] != installed["pictures_sha256"]
+    assert tasks.read_manifest(tmp_path, "mine") == installed, "nothing is written"
+
+
 def keep(folder, *names) -> None:
     for path in folder.iterdir():
         if path.name not in names:
