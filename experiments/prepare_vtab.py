@@ -84,7 +84,7 @@ def prepare(
     if lacking:
         states |= install(root, lacking, source, accepted, accept_counts)
     if set(states.values()) & {RIGHT, ACCEPTED}:
-        write_record(root, accepted)
+        write_accepted(root, accepted)
 
     missing = [name for name in names if name not in states]
     are_usable = report(root, states, missing, accepted)
@@ -166,7 +166,7 @@ def check_and_accept(folder: Path, accepted: dict[str, list[str]], accept_counts
     return state
 
 
-def write_record(root: Path, accepted: dict[str, list[str]]) -> None:
+def write_accepted(root: Path, accepted: dict[str, list[str]]) -> None:
     """Write which differences are accepted, where the folder can be written; it may be shared.
 
     The file also tells run_profile.py that the data have been prepared.
