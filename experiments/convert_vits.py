@@ -8,7 +8,7 @@ exported from transformers with positions for 518 pixels; it is not DINOv2.
 `--weights dinov2_s=vits_saliency.safetensors` reads the result.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +45,30 @@ def main() -> None:
     onnx = import_extra("onnx", "onnx")
     with as_input_error(f"{options.onnx} cannot be read"):
         graph = onnx.load(options.onnx).graph
+        to_array = onnx.numpy_helper.to_array
+        stored = {tensor.name: to_array(tensor) for tensor in graph.initializer}
     with as_input_error(f"{options.onnx} is no DINOv2 ViT-S/14 of transformers, as it lacks"):
-        tensors = convert(graph, onnx.numpy_helper.to_array)
+        tensors = convert(stored, graph.node)
         names = backbones.shapes("dinov2_s").state_dict()
         weights = {name: np.ascontiguousarray(tensors[name]) for name in names}
     write_atomically(options.output, safetensors.numpy.save(weights))
 
 
-def convert(graph: Any, to_array: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
+def convert(stored: dict[str, np.ndarray], nodes: Iterable[Any]) -> dict[str, np.ndarray]:
     """Return the tensors of an ONNX graph under timm's names.
+
+    Args:
+        stored: The tensors by their names in the graph.
+        nodes: The graph's nodes, which read them.
 
     Raises:
         KeyError: A tensor is missing.
     """
-    stored = {tensor.name: to_array(tensor) for tensor in graph.initializer}
     tensors = {name: tensor for name, tensor in stored.items() if not name.startswith("onnx::")}
     # Matrices, which are transposed, and positions have no names of their own; the nodes that read
     # them have.
-    for node in graph.node:
+    for node in nodes:
+        # "/backbone/encoder/layer.0/mlp/fc1/MatMul" is in "backbone.encoder.layer.0.mlp.fc1".
         layer = ".".join(node.name.split("/")[1:-1])
         for name in stored.keys() & set(node.input) - tensors.keys():
             if node.op_type == "MatMul":
@@ -72,6 +78,7 @@ def convert(graph: Any, to_array: Callable[[Any], np.ndarray]) -> dict[str, np.n
     for old, new in RENAMED.items():
         tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
 
+    # timm has one matrix for queries, keys and values.
     for query in [name for name in tensors if ".query." in name]:
         parts = [tensors[query.replace("query", part)] for part in ("query", "key", "value")]
         tensors[query.replace("query", "qkv")] = np.concatenate(parts)

@@ -72,7 +72,7 @@ def evaluate(options: Namespace) -> None:
     by_class = count_by_class(table, classes)
     scores = metrics.evaluate(predictions.probabilities, test.labels)
     method, backbone = predictions.member.method, adapter.frozen.name
-    differs = vtab.read_record(root).get(name)
+    differs = vtab.read_accepted(root).get(name)
     title = f"{name} ({vtab.DIFFERS})" if differs else name
 
     print(f"{method.title} for {backbone} on {title}: {len(table)} images\n")

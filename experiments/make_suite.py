@@ -34,9 +34,7 @@ def main() -> None:
 def make(root: Path, names: Sequence[str]) -> None:
     """Write the tasks that `root` lacks."""
     missing = [name for name in names if not (root / name).exists()]
-    bar = tqdm(missing, unit="task", disable=not missing)
-    for name in bar:
-        bar.set_description(name)
+    for name in tqdm(missing, unit="task", disable=not missing):
         if suite.write(suite.SYNTHETIC_TASKS[name], root) != suite.SHA256[name]:
             print(f"{name} differs from the published one: are the pinned versions installed?")
     print(f"{len(names)} tasks in {root}")

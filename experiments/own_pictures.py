@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 from options import OWN
 
+from pvera.data import custom
 from pvera.errors import InputError
 
 
@@ -31,8 +32,6 @@ def own_pictures_installed(options: Namespace) -> Iterator[Namespace]:
             "--datasets and --data-set: known data sets and your own pictures train in separate "
             "calls"
         )
-    from pvera.data import custom  # which calls without own pictures do not need
-
     sources = dict(options.data_set)
     with TemporaryDirectory() as temporary:
         root = temporary if options.status else options.data or str(OWN)

@@ -16,7 +16,6 @@ The exit code is 1 where a data set is wrong or missing, 2 for bad input.
 import json
 import shutil
 import sys
-import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,7 +75,7 @@ def prepare(
     """
     names = only or vtab.NAMES
     # Of data sets that are not checked, what an earlier call accepted stays accepted.
-    accepted = vtab.read_record(root)
+    accepted = vtab.read_accepted(root)
     states = {}
     for name in names:
         if (root / name).exists():
@@ -85,7 +84,7 @@ def prepare(
     if lacking:
         states |= install(root, lacking, source, accepted, accept_counts)
     if set(states.values()) & {RIGHT, ACCEPTED}:
-        write_record(root, accepted)
+        write_accepted(root, accepted)
 
     missing = [name for name in names if name not in states]
     are_usable = report(root, states, missing, accepted)
@@ -147,15 +146,16 @@ def check_and_accept(folder: Path, accepted: dict[str, list[str]], accept_counts
 
     Args:
         folder: The folder, whose name is the data set's.
-        accepted: Texts of the accepted findings by data set; those of this one are updated.
+        accepted: Texts of the accepted differences by data set; those of this one are updated.
         accept_counts: Whether to accept all counts.
     """
     name = folder.name
+    # What an earlier call accepted stays accepted; a new difference does not.
     known = accepted.pop(name, [])
-    findings = vtab.check(folder.parent, name)
-    texts = [finding.text for finding in findings]
-    can_be_accepted = all(finding.acceptable for finding in findings)
-    if not findings:
+    differences = vtab.find_differences(folder.parent, name)
+    texts = [difference.text for difference in differences]
+    can_be_accepted = all(difference.acceptable for difference in differences)
+    if not differences:
         state = RIGHT
     elif can_be_accepted and (accept_counts or set(texts) <= set(known)):
         state = ACCEPTED
@@ -166,13 +166,13 @@ def check_and_accept(folder: Path, accepted: dict[str, list[str]], accept_counts
     return state
 
 
-def write_record(root: Path, accepted: dict[str, list[str]]) -> None:
-    """Write which findings are accepted, where the folder can be written; it may be shared.
+def write_accepted(root: Path, accepted: dict[str, list[str]]) -> None:
+    """Write which differences are accepted, where the folder can be written; it may be shared.
 
     The file also tells run_profile.py that the data have been prepared.
     """
     try:
-        write_atomically(root / vtab.RECORD, json.dumps(accepted, indent=1) + "\n")
+        write_atomically(root / vtab.ACCEPTED_FILE, json.dumps(accepted, indent=1) + "\n")
     except InputError as error:
         print(f"not recorded: {error}")
 
@@ -235,16 +235,16 @@ def find_data_sets(source: Path, names: Sequence[str], extracted: Path) -> dict[
         return folders
     for archive in archives:
         extract(archive, extracted / archive.name)
-    return folders | _find_below(extracted, rest, prefix="*/")
+    return folders | _find_below(extracted, rest)
 
 
-def _find_below(folder: Path, names: Iterable[str], prefix: str = "") -> dict[str, Path]:
-    """Find data sets at most two levels below the folders that match `prefix` in `folder`."""
+def _find_below(folder: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Find data sets in `folder` or up to three levels below it."""
     folder_of = {}
     for name in names:
-        found = []
-        for pattern in (name, f"*/{name}", f"*/*/{name}"):
-            found += [path for path in sorted(folder.glob(prefix + pattern)) if _has_split(path)]
+        found: list[Path] = []
+        for depth in range(4):
+            found += filter(_has_split, sorted(folder.glob("*/" * depth + name)))
         if len(found) > 1:
             copies = " and as ".join(str(path.relative_to(folder)) for path in found[:2])
             raise InputError(
@@ -263,21 +263,17 @@ def extract(archive: Path, target: Path) -> None:
     """Extract an archive below `target`, which nothing in it can leave.
 
     Raises:
-        InputError: The archive is damaged or unsafe, or the system refuses, as on a full disk.
+        InputError: The archive is damaged or unsafe, the system refuses, as on a full disk, or
+            Python before 3.10.12 and 3.11.4 knows no filter for tar files.
     """
     print(f"extracting {archive.name}", flush=True)
     with as_input_error(f"cannot extract {archive}"):
         if archive.name.endswith(".zip"):
             # Members that would leave the target are skipped.
             shutil.unpack_archive(archive, target)
-        elif hasattr(tarfile, "data_filter"):
+        else:
             # The filter refuses such members, links that lead out, and devices.
             shutil.unpack_archive(archive, target, filter="data")
-        else:
-            raise InputError(
-                f"cannot extract {archive}: this needs Python from 3.10.12 or 3.11.4; "
-                "give a folder instead"
-            )
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def lacks_data(profile: Profile, options: Namespace) -> bool:
         return False
     if profile.is_text:
         return not all(Path(profile.data, task.title).exists() for task in glue.GLUE.values())
-    return not Path(profile.data, vtab.RECORD).exists()
+    return not Path(profile.data, vtab.ACCEPTED_FILE).exists()
 
 
 if __name__ == "__main__":

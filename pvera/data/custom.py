@@ -26,7 +26,7 @@ from pvera import files
 from pvera.data import decoding, store
 from pvera.data.decoding import list_first
 from pvera.data.picture_folders import find_pictures, list_visible
-from pvera.data.split_files import FILE_OF, read_split_file
+from pvera.data.split_files import FILE_OF
 from pvera.data.tasks import MANIFEST, TASKS, read_manifest
 from pvera.errors import InputError, catch_os_errors
 
@@ -45,9 +45,6 @@ SHARES = {"test": 0.2, "validation": 0.16}
 VALIDATION_SHARE = {"validation": 0.2}
 #: Seed of the drawn splits.
 SEED = 0
-#: Largest range of values, in each channel, of a picture of nearly one colour: 12 bits that are
-#: stored in 16 end at 16 of 255.
-ONE_COLOUR = 16
 
 #: Path, label and split of a picture; the split is None where it is still to be drawn.
 Row = tuple[str, str, str | None]
@@ -88,33 +85,22 @@ def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
                 f"{folder} exists and is no data set that --data-set wrote: choose another name"
             )
         table, manifest = read_and_split(source)
-        split_files = _split_files(table, manifest["classes"])
-        manifest["lists_sha256"] = files.digest([manifest["source"], split_files])
         if manifest != before:
-            _write(folder, split_files, manifest)
+            _write(folder, table, manifest)
     return manifest
 
 
-def _split_files(table: pd.DataFrame, classes: list[str]) -> dict[str, str]:
-    """Return the content of each split file, by its name."""
-    contents = {}
-    for split, rows in table.groupby("split"):
-        labels = rows.label.map(classes.index)
-        paths_and_labels = zip(rows.path, labels, strict=True)
-        lines = [f"images/{path} {label}\n" for path, label in paths_and_labels]
-        contents[f"{FILE_OF[split]}.txt"] = "".join(lines)
-    return contents
-
-
-def _write(folder: Path, split_files: dict[str, str], manifest: dict[str, Any]) -> None:
+def _write(folder: Path, table: pd.DataFrame, manifest: dict[str, Any]) -> None:
     """Write split files, the manifest and the link: all of them or none."""
     partial = folder.with_name(f".{folder.name}.partial")
     # What a process left that was killed.
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     (partial / "images").symlink_to(manifest["source"], target_is_directory=True)
-    for file, content in split_files.items():
-        files.write_atomically(partial / file, content)
+    for split, rows in table.groupby("split"):
+        labels = rows.label.map(manifest["classes"].index)
+        lines = "images/" + rows.path + " " + labels.astype(str) + "\n"
+        files.write_atomically(partial / f"{FILE_OF[split]}.txt", "".join(lines))
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
     files.write_atomically(partial / MANIFEST, text)
     shutil.rmtree(folder, ignore_errors=True)
@@ -127,20 +113,22 @@ def read_and_split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     Copies of a picture stay together.
 
     Returns:
-        The table of `list_pictures` with all splits, and the manifest without "lists_sha256".
+        The table of `list_pictures` with all splits, and the manifest.
 
     Raises:
         InputError: As `list_pictures`; or there are fewer than two classes, a class without
             training pictures, or equal pictures with different labels or in two splits.
     """
     table, left_out = list_pictures(source)
-    pictures_sha256 = _digest(table)  # before splits are drawn
+    # Before splits are drawn: the hash is of what the source gives.
+    pictures_sha256 = _digest(table)
     classes = sorted(set(table.label))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
 
     given = [split for split in FILE_OF if split in set(table.split)]
     splits: dict[str, Any] = {"given": given, "drawn": {}}
+    # A given test split stays; what else there is, is divided.
     if "validation" not in given:
         shares = VALIDATION_SHARE if given else SHARES
         table = _draw_splits(table, shares)
@@ -154,9 +142,9 @@ def read_and_split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         "images": {split: int((table.split == split).sum()) for split in FILE_OF},
         "split": splits,
         "pictures_sha256": pictures_sha256,
+        "lists_sha256": files.digest(table[["path", "label", "split"]].to_numpy()),
         "left_out": left_out,
         "alike": len(table) - table.content.nunique(),
-        "one_colour": int(table.one_colour.sum()),
     }
     return table, manifest
 
@@ -177,20 +165,16 @@ def _split_class(label: str, contents: list[str], shares: dict[str, float]) -> d
     """
     count = len(contents)
     if count <= len(shares):
-        pictures = "1 distinct picture" if count == 1 else f"{count} distinct pictures"
-        raise InputError(
-            f"class {label!r} has {pictures} to split, and needs {len(shares) + 1} at least"
-        )
+        needed = f"{len(shares) + 1} distinct pictures"
+        raise InputError(f"class {label!r} needs {needed} at least to be split, and has {count}")
+
+    splits: list[str] = []
+    for split, share in shares.items():
+        splits += [split] * max(1, round(share * count))
+    splits += ["train"] * (count - len(splits))
     # The class alone seeds the order: other classes move none of its pictures.
     order = np.random.default_rng([SEED, *label.encode()]).permutation(count)
-    split_of = dict.fromkeys(contents, "train")
-    start = 0
-    for split, share in shares.items():
-        end = start + max(1, round(share * count))
-        for index in order[start:end]:
-            split_of[contents[index]] = split
-        start = end
-    return split_of
+    return {contents[index]: split for index, split in zip(order, splits, strict=True)}
 
 
 def _require_training_pictures(source: str | Path, table: pd.DataFrame) -> None:
@@ -218,8 +202,7 @@ def list_pictures(source: str | Path) -> tuple[pd.DataFrame, int]:
     Returns:
         The table of pictures, and how many files are left out: in other formats, or outside the
         folders of classes. Columns: path, label (its name), split (None where it is still to be
-        drawn), content (SHA-256 of the file; of files with equal pixels, the smallest), one_colour
-        (whether nearly all of it is).
+        drawn), content (SHA-256 of the file; of files with equal pixels, the smallest).
 
     Raises:
         InputError: `source` has none of the forms above, a file is missing or cannot be decoded,
@@ -246,19 +229,24 @@ def list_pictures(source: str | Path) -> tuple[pd.DataFrame, int]:
         rows += [(file.relative_to(source).as_posix(), label, split) for file in pictures]
         left_out += others
 
-    # Line breaks, and what file names hold that are not UTF-8.
-    unlistable = [ascii(path) for path, _, _ in rows if re.search(r"[\r\n\udc80-\udcff]", path)]
-    if unlistable:
-        raise InputError(f"{source}: rename {list_first(unlistable)}: a line break, or no UTF-8")
-    table = _read_contents(source, rows)
+    table = pd.DataFrame(sorted(rows), columns=["path", "label", "split"], dtype=object)
+    _require_listable_names(source, table)
+    table = table.assign(content=_contents([source / path for path in table.path]))
     return table.sort_values(["content", "path"], ignore_index=True), left_out
+
+
+def _require_listable_names(source: Path, table: pd.DataFrame) -> None:
+    """Raise an InputError where no line of a split file can hold a path."""
+    # Line breaks, and what file names hold that are not UTF-8.
+    unlistable = table.path[table.path.str.contains(r"[\r\n\udc80-\udcff]")]
+    if len(unlistable):
+        names = list_first(unlistable.map(ascii))
+        raise InputError(f"{source}: rename {names}: a line break, or no UTF-8")
 
 
 def _class_folders(source: Path) -> list[tuple[str | None, Path]]:
     """Find the folders of classes, each with its split, which is None without folders of splits."""
-    split_of = {}
-    for folder in _folders(source):
-        split_of[folder] = SPLIT_FOLDERS.get(folder.name.lower())
+    split_of = {folder: SPLIT_FOLDERS.get(folder.name.lower()) for folder in _folders(source)}
     if not split_of:
         raise InputError(f"{source} holds no pictures: it takes folders of classes")
     if "train" not in split_of.values():
@@ -283,25 +271,22 @@ def _folders(folder: Path) -> list[Path]:
     return [path for path in list_visible(folder) if path.is_dir()]
 
 
-def _read_contents(folder: Path, rows: list[Row]) -> pd.DataFrame:
-    """Return the table of `list_pictures`. The store keeps contents until a file changes."""
-    table = pd.DataFrame(sorted(rows), columns=["path", "label", "split"], dtype=object)
-    paths = [folder.resolve() / path for path in table.path]
+def _contents(paths: list[Path]) -> pd.Series:
+    """Return the hash of each file's content. The store keeps hashes until a file changes."""
     states = [[str(path), *store.file_state(path)] for path in paths]
-    key = ["contents", decoding.DECODER_VERSION, PIL.__version__, states]
-    contents = store.cached(key, lambda: decoding.map_in_threads(_content, paths, "checking"))
-    content, pixels, one_colour = zip(*contents, strict=True)
+    key = ["hashes", decoding.DECODER_VERSION, PIL.__version__, states]
+    hashes = store.load_or_compute(key, lambda: decoding.map_in_threads(_hashes, paths, "checking"))
+    table = pd.DataFrame(hashes, columns=["file", "pixels"])
     # Files with equal pixels are copies, whatever their format: they share one content.
-    smallest = pd.Series(content).groupby(list(pixels)).transform("min")
-    return table.assign(content=smallest, one_colour=one_colour)
+    return table.groupby("pixels")["file"].transform("min")
 
 
-def _content(path: Path) -> tuple[str, str, bool]:
-    """Return the SHA-256 of a file and of its pixels, and whether they are nearly one colour."""
+def _hashes(path: Path) -> tuple[str, str]:
+    """Return the SHA-256 of a file and of its pixels."""
+    # The size tells apart pictures whose pixels follow each other alike, such as 2 x 8 and 4 x 4.
     image = decoding.as_displayed(path)
     pixels = hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
-    ranges = np.ptp(np.asarray(image), axis=(0, 1))
-    return files.sha256(path), pixels, bool((ranges <= ONE_COLOUR).all())
+    return files.sha256(path), pixels
 
 
 def _digest(table: pd.DataFrame) -> str:
@@ -310,28 +295,14 @@ def _digest(table: pd.DataFrame) -> str:
     return files.digest(sorted(map(list, pictures)))
 
 
-def current(root: str | Path, name: str) -> dict[str, Any] | None:
-    """Return the manifest with the hash of the listed pictures as they are: they may have changed.
+def current_manifest(root: str | Path, name: str) -> dict[str, Any] | None:
+    """Return the manifest that `install` would write now: the pictures may have changed.
 
     Raises:
-        InputError: A picture is missing or cannot be decoded.
+        InputError: As `read_and_split`.
     """
     manifest = read_manifest(root, name)
-    if manifest is None:
-        return None
-    folder = Path(root) / name
-    classes = manifest["classes"]
-    given = manifest["split"]["given"]
-    rows: list[Row] = []
-    for split, file_name in FILE_OF.items():
-        # The hash holds the splits as the source gave them, before others were drawn.
-        source_split = "train" if given else None
-        if split in given:
-            source_split = split
-        for path, label in read_split_file(folder, file_name, len(classes)).items():
-            rows.append((path.removeprefix("images/"), classes[label], source_split))
-    table = _read_contents(folder / "images", rows)
-    return manifest | {"pictures_sha256": _digest(table)}
+    return manifest and read_and_split(manifest["source"])[1]
 
 
 def describe(name: str, manifest: dict[str, Any]) -> str:
@@ -342,11 +313,7 @@ def describe(name: str, manifest: dict[str, Any]) -> str:
         f"{name}: {len(classes)} classes ({list_first(classes)})",
         f"images: {counts}",
         f"given splits: {', '.join(manifest['split']['given']) or 'none'}",
+        f"left out: {manifest['left_out']} files",
+        f"with the pixels of another: {manifest['alike']}",
     ]
-    if manifest["left_out"]:
-        facts.append(f"left out: {manifest['left_out']} files")
-    if manifest["alike"]:
-        facts.append(f"with the pixels of another: {manifest['alike']}")
-    if manifest["one_colour"]:
-        facts.append(f"nearly one colour: {manifest['one_colour']}")
     return "; ".join(facts)

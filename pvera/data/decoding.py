@@ -112,19 +112,14 @@ def map_in_threads(
         except InputError as error:
             return error
 
-    results: list[Result] = []
-    errors: list[InputError] = []
     with ThreadPoolExecutor() as pool:
         mapped = pool.map(result_or_error, items)
         bar = tqdm(mapped, title, len(items), leave=False, delay=5, disable=not title)
-        for result in bar:
-            if isinstance(result, InputError):
-                errors.append(result)
-            else:
-                results.append(result)
+        outcomes = list(bar)
+    errors = [outcome for outcome in outcomes if isinstance(outcome, InputError)]
     if errors:
         raise InputError(list_first(errors))
-    return results
+    return [outcome for outcome in outcomes if not isinstance(outcome, InputError)]
 
 
 def list_first(things: Collection[object]) -> str:

@@ -10,25 +10,20 @@ The files have quirks: a byte-order mark (MRPC), quotation marks that quote noth
 "label", int64.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from pvera import files
 from pvera.errors import InputError
 from pvera.text_encoders import Encoder
-
-# Trainings on images do without pandas.
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -92,8 +87,6 @@ def read_tsv(file: str | Path, task: TextTask) -> pd.DataFrame:
     Raises:
         InputError: The file is missing or a line is wrong; the message names it.
     """
-    import pandas as pd
-
     lines = [line.removesuffix("\r") for line in files.read_text(file).split("\n")]
     rows = {number: line.split("\t") for number, line in enumerate(lines, start=1) if line}
     if task.header and rows.pop(1, None) != list(task.columns):
@@ -122,8 +115,8 @@ def to_tsv(texts: pd.DataFrame, task: TextTask) -> str:
     )
 
 
-def load_split(root: str | Path, name: str, split: str) -> pd.DataFrame:
-    """Load one split of the task `name` below `root`.
+def read_split(root: str | Path, name: str, split: str) -> pd.DataFrame:
+    """Read the texts of one split of the task `name` below `root`.
 
     Training and validation texts come from train.tsv in the order of the permutation; test is
     dev.tsv in its order.
@@ -141,6 +134,7 @@ def load_split(root: str | Path, name: str, split: str) -> pd.DataFrame:
     if split == "test":
         return read_tsv(folder / "dev.tsv", task)
     texts = read_tsv(folder / "train.tsv", task)
+    # One permutation for all seeds of trainings.
     order = np.random.default_rng(0).permutation(len(texts))
     cut = round(0.8 * len(texts))
     return texts.iloc[order[:cut] if split == "train" else order[cut:]]
@@ -178,13 +172,13 @@ class TextSplit:
             yield tensor.numpy().astype("<i4").tobytes()
         yield self.labels.numpy().astype("<i8").tobytes()
 
-    def by_length(self) -> TextSplit:
+    def by_length(self) -> "TextSplit":
         """Return the texts from short to long."""
         order = self._lengths.argsort(stable=True)
         inputs = {name: tensor[order] for name, tensor in self.inputs.items()}
         return TextSplit(inputs, self.labels[order])
 
-    def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> TextSplit:
+    def data(self, frozen: Any, device: torch.device, in_memory: bool = True) -> "TextSplit":
         """Return the split on `device`; tokens are always in its memory."""
         inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
         return TextSplit(inputs, self.labels.to(device))

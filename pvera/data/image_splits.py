@@ -36,7 +36,7 @@ class ImageSplit:
         """Yield images and labels: all that training and testing read."""
         for start in range(0, len(self.images), store.CHUNK):
             yield store.copy_images(self.images, slice(start, start + store.CHUNK)).data
-        yield np.ascontiguousarray(self.labels).data
+        yield self.labels.data
 
     def first(self, count: int) -> "ImageSplit":
         """Return the first `count` images."""
@@ -96,32 +96,41 @@ def _channels_first(
     return pixels.permute(0, 3, 1, 2).contiguous()
 
 
-def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit:
+def load_split(root: str | Path, name: str, split_file: str, size: int) -> ImageSplit:
     """Load one split of the data set `name` below `root`, as a read-only map of the store.
 
     Images that the store lacks, or whose files have changed, are decoded.
+
+    Args:
+        root: Folder of the data sets.
+        name: The data set.
+        split_file: One of `SPLIT_FILES`.
+        size: Height and width of the images.
 
     Raises:
         InputError: The data set is unknown, its split file is wrong, an image is missing or
             unreadable, or the store cannot be written.
     """
-    label_of, key = list_split(root, name, split, size)
+    label_of, key = labels_and_key(root, name, split_file, size)
     names = list(label_of)
-    images = store.decoded(key, UndecodedImages(Path(root) / name, names, size))
+    images = store.load_or_decode(key, UndecodedImages(Path(root) / name, names, size))
     return ImageSplit(images, np.array(list(label_of.values()), np.int64), names, key)
 
 
-def list_split(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str, int], str]:
+def labels_and_key(
+    root: str | Path, name: str, split_file: str, size: int
+) -> tuple[dict[str, int], str]:
     """Return the label of each image of a split, and the split's key in the store.
 
     The key changes with the size and times of the image files; no image is opened.
     """
     folder = Path(root) / name
-    label_of = read_split_file(folder, split, find_task(name, root).classes)
+    label_of = read_split_file(folder, split_file, find_task(name, root).classes)
     decoder = f"decoder {decoding.DECODER_VERSION}, {size}, Pillow {PIL.__version__}\n"
     digest = hashlib.sha256(decoder.encode())
     for path, label in label_of.items():
         digest.update(f"{path} {label} {store.file_state(folder / path)}\n".encode())
+    # Data sets of one name in two folders have a folder each in the store.
     root_digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
-    key = f"{name}-{root_digest[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"
+    key = f"{name}-{root_digest[:8]}/{split_file}-{size}-{digest.hexdigest()[:16]}"
     return label_of, key

@@ -1,8 +1,11 @@
 """The backbones and data that jobs read, and their hashes; one interface to images and texts.
 
-    train, validation, test = inputs.load(root, "dtd", frozen)   # frozen: a Backbone or an Encoder
-    batch = train.data(frozen, device)[:16]                      # as the frozen model reads it
-    inputs.digest([train, validation, test])                     # "data_sha256" of result files
+    # frozen: a Backbone or an Encoder
+    train, validation, test = inputs.load_splits(root, "dtd", frozen)
+    # As the frozen model reads it.
+    batch = train.data(frozen, device)[:16]
+    # "data_sha256" of result files.
+    inputs.splits_sha256([train, validation, test])
 
 The last backbone and the last data stay loaded for the next source.
 """
@@ -11,6 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +66,7 @@ class Source:
         return self.model_key, self.data_root, names or (self.dataset,), splits, self.images
 
 
-def load(
+def load_splits(
     root: str | Path,
     name: str,
     frozen: Backbone | Encoder,
@@ -79,12 +83,12 @@ def load(
         first: Number of samples of each split; None for all.
 
     Raises:
-        InputError: As `image_splits.load_split` and `glue.load_split`.
+        InputError: As `image_splits.load_split` and `glue.read_split`.
     """
     loaded: list[Split] = []
     for split in splits:
         if isinstance(frozen, Encoder):
-            texts = glue.load_split(root, name, split)
+            texts = glue.read_split(root, name, split)
             tokens = glue.tokenize(frozen, texts[:first])
             # Sorted by length, the batches of an evaluation need little padding.
             loaded.append(tokens if split == "train" else tokens.by_length())
@@ -95,7 +99,7 @@ def load(
     return tuple(loaded)
 
 
-def digest(splits: Sequence[Split]) -> str:
+def splits_sha256(splits: Sequence[Split]) -> str:
     """Return the SHA-256 of all that training and testing read of the splits.
 
     The store keeps that of images.
@@ -110,7 +114,7 @@ def digest(splits: Sequence[Split]) -> str:
 
     # Splits that are not in the store have no key.
     keys = [split.key for split in splits]
-    return store.cached(keys, compute) if all(keys) else compute()
+    return store.load_or_compute(keys, compute) if all(keys) else compute()
 
 
 def load_for_job(
@@ -131,8 +135,8 @@ def load_for_job(
     frozen.model.to(device)
     loaded = _load_data(*source.data_key(names, splits))
     data = []
-    split_names = splits * (len(loaded) // len(splits))  # of each data set in turn
-    for split, name in zip(loaded, split_names, strict=True):
+    # The splits of each data set in turn.
+    for split, name in zip(loaded, cycle(splits), strict=False):
         data.append(split.data(frozen, torch.device(device), in_memory=name != "test"))
     return frozen, data
 
@@ -147,8 +151,9 @@ def data_sha256(
 def provenance(root: str | Path, name: str) -> dict[str, Any]:
     """Return what a result file says of the origin of the data set `name` below `root`."""
     is_vtab = name in vtab.NAMES
+    # Keys of a record; most data sets have the first alone.
     origin: dict[str, Any] = {"data_copy": vtab.copy_name(root, name) if is_vtab else None}
-    accepted = vtab.read_record(root).get(name)
+    accepted = vtab.read_accepted(root).get(name)
     if accepted:
         origin["data_differs"] = accepted
     manifest = tasks.read_manifest(root, name)
@@ -181,10 +186,10 @@ def prepare(sources: Iterable[Source], decode: bool = True) -> None:
     for root, name, model in needed:
         frozen = _load_backbone(*model)
         if decode or isinstance(frozen, Encoder):
-            load(root, name, frozen)
+            load_splits(root, name, frozen)
         else:
             for file in split_files.SPLIT_FILES:
-                image_splits.list_split(root, name, file, frozen.image_size)
+                image_splits.labels_and_key(root, name, file, frozen.image_size)
 
 
 # The caches of size 1 hold large objects. Hashes and descriptions are small: all stay.
@@ -219,10 +224,10 @@ def _load_data(
         vtab.require(root, name)
     loaded: list[Split] = []
     for name in names:
-        loaded += load(root, name, frozen, splits, images)
+        loaded += load_splits(root, name, frozen, splits, images)
     return tuple(loaded)
 
 
 @cache
 def _sha256(*data) -> str:
-    return digest(_load_data(*data))
+    return splits_sha256(_load_data(*data))

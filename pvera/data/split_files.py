@@ -17,18 +17,18 @@ SPLIT_FILES = tuple(FILE_OF.values())
 _LINE = re.compile(r"\s*(\S.*?)\s+([0-9]{1,18})\s*")
 
 
-def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
+def read_split_file(folder: Path, split_file: str, classes: int) -> dict[str, int]:
     """Read the label of each image of a split, in the file's order.
 
     Args:
         folder: The data set's folder, to which paths are relative.
-        split: One of `SPLIT_FILES`.
+        split_file: One of `SPLIT_FILES`.
         classes: Number of classes; labels are smaller.
 
     Raises:
         InputError: A line is wrong; the message names it.
     """
-    file = folder / f"{split}.txt"
+    file = folder / f"{split_file}.txt"
     label_of: dict[str, int] = {}
     # Not `splitlines`: a path may hold one of Unicode's line breaks.
     lines = re.split(r"\r\n|\r|\n", files.read_text(file))

@@ -49,7 +49,7 @@ def file_state(file: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def cached(key: Any, compute: Callable[[], Any]) -> Any:
+def load_or_compute(key: Any, compute: Callable[[], Any]) -> Any:
     """Return `compute()`, which the store keeps under `key` where it can be written.
 
     Args:
@@ -68,7 +68,7 @@ def cached(key: Any, compute: Callable[[], Any]) -> Any:
     return value
 
 
-def decoded(key: str, undecoded: UndecodedImages) -> np.memmap:
+def load_or_decode(key: str, undecoded: UndecodedImages) -> np.memmap:
     """Return images as a read-only map (N, size, size, 3); decode them where the store lacks them.
 
     Files of other keys of the split are removed, also unfinished ones of killed processes.

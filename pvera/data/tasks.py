@@ -61,11 +61,11 @@ _VTAB = (
 def _known_tasks() -> dict[str, DataSetInfo]:
     tasks = [DataSetInfo(*row, suite="vtab") for row in _VTAB]
     for task in suite.SYNTHETIC_TASKS.values():
-        size = (len(task.classes), suite.COUNTS["test"])
-        tasks.append(DataSetInfo(task.name, task.title, task.category, *size, suite="synthetic"))
+        row = (task.name, task.title, task.category, len(task.classes), suite.COUNTS["test"])
+        tasks.append(DataSetInfo(*row, suite="synthetic"))
     for text in glue.GLUE.values():
-        size = (len(text.classes), text.dev)
-        tasks.append(DataSetInfo(text.name, text.title, "language", *size, suite="glue"))
+        row = (text.name, text.title, "language", len(text.classes), text.dev)
+        tasks.append(DataSetInfo(*row, suite="glue"))
     return {task.name: task for task in tasks}
 
 
@@ -113,10 +113,9 @@ def read_manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
         split            "given": the splits that `source` has; "drawn": the shares of the others,
                          with their "seed"
         pictures_sha256  hash of contents, labels and given splits
-        lists_sha256     hash of the split files
+        lists_sha256     hash of paths, labels and splits
         left_out         number of files that are no pictures of a class
         alike            number of pictures with the pixels of another
-        one_colour       number of pictures of nearly one colour
     """
     if name in TASKS or root is None:
         return None

@@ -13,8 +13,8 @@ from pvera.data.split_files import SPLIT_FILES, read_split_file
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 
-#: The file of the accepted findings, by data set, that differs from VTAB-1k and is used.
-RECORD = "vtab-1k.json"
+#: The file of the accepted differences, by data set, that differs from VTAB-1k and is used.
+ACCEPTED_FILE = "vtab-1k.json"
 #: The paper's 19 data sets.
 NAMES = tuple(task.name for task in TASKS.values() if task.suite == "vtab")
 #: Images of the splits that are used in training.
@@ -41,7 +41,7 @@ DIFFERS = "differs from VTAB-1k"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Difference:
     """One difference between a data set and VTAB-1k's."""
 
     #: The difference, as it is printed and recorded.
@@ -50,7 +50,7 @@ class Finding:
     acceptable: bool = False
 
 
-def check(root: str | Path, name: str, images: bool = True) -> list[Finding]:
+def find_differences(root: str | Path, name: str, images: bool = True) -> list[Difference]:
     """Find how the data set `name` below `root` differs from VTAB-1k; no image is decoded.
 
     Args:
@@ -60,52 +60,54 @@ def check(root: str | Path, name: str, images: bool = True) -> list[Finding]:
     """
     folder = Path(root) / name
     if not folder.is_dir():
-        return [Finding("no such folder")]
+        return [Difference("no such folder")]
     labels: dict[str, dict[str, int]] = {}
-    findings: list[Finding] = []
+    differences: list[Difference] = []
     for split in SPLIT_FILES:
         try:
             labels[split] = read_split_file(folder, split, TASKS[name].classes)
         except InputError as error:
+            # Not acceptable: no training could read it.
             reason = str(error).replace(f"{folder}{os.sep}", "")
-            findings.append(Finding(f"{split}: {reason}"))
+            differences.append(Difference(f"{split}: {reason}"))
             continue
         expected = TRAINING_COUNTS.get(split, TASKS[name].test_images)
         if len(labels[split]) != expected:
             text = f"{split}: {len(labels[split])} images, not {expected}"
-            findings.append(Finding(text, acceptable=True))
+            differences.append(Difference(text, acceptable=True))
 
-    findings += _check_classes(name, labels)
+    differences += _compare_classes(name, labels)
     if not images:
-        return findings
+        return differences
     for split, label_of in labels.items():
         missing = [path for path in label_of if not (folder / path).is_file()]
         if missing:
             text = f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}"
-            findings.append(Finding(text))
-    return findings
+            differences.append(Difference(text))
+    return differences
 
 
-def _check_classes(name: str, labels: dict[str, dict[str, int]]) -> list[Finding]:
+def _compare_classes(name: str, labels: dict[str, dict[str, int]]) -> list[Difference]:
     """Compare the classes that the splits show, from the label of each image per split."""
-    seen: dict[str, set[int]] = {"training": set(), "test": set()}
-    for split, label_of in labels.items():
-        seen["training" if split in TRAINING_COUNTS else "test"].update(label_of.values())
-    expected = {
-        "training": TRAINING_CLASSES.get(name, TASKS[name].classes),
-        "test": TASKS[name].classes,
-    }
-    findings = []
-    for part, classes in seen.items():
-        if len(classes) < expected[part]:
-            text = f"{part}: images of {len(classes)} classes, not {expected[part]}"
-            findings.append(Finding(text, acceptable=True))
-    return findings
+    classes = TASKS[name].classes
+    parts = (
+        ("training", tuple(TRAINING_COUNTS), TRAINING_CLASSES.get(name, classes)),
+        ("test", ("test",), classes),
+    )
+    differences = []
+    for part, splits, expected in parts:
+        seen: set[int] = set()
+        for split in splits:
+            seen.update(labels.get(split, {}).values())
+        if len(seen) < expected:
+            text = f"{part}: images of {len(seen)} classes, not {expected}"
+            differences.append(Difference(text, acceptable=True))
+    return differences
 
 
-def read_record(root: str | Path) -> dict[str, list[str]]:
-    """Read the accepted findings of each data set below `root`."""
-    file = Path(root) / RECORD
+def read_accepted(root: str | Path) -> dict[str, list[str]]:
+    """Read the accepted differences of each data set below `root`, as texts."""
+    file = Path(root) / ACCEPTED_FILE
     if not file.exists():
         return {}
     return files.read_json(file, "remove it to record again")
@@ -121,9 +123,9 @@ def require(root: str | Path, name: str) -> None:
     """
     if name not in NAMES:
         return
-    findings = [finding.text for finding in check(root, name, images=False)]
-    accepted = read_record(root).get(name, [])
-    if set(findings) <= set(accepted):
+    differences = [difference.text for difference in find_differences(root, name, images=False)]
+    accepted = read_accepted(root).get(name, [])
+    if set(differences) <= set(accepted):
         return
 
     folder = Path(root) / name
@@ -138,7 +140,7 @@ def require(root: str | Path, name: str) -> None:
         advice = (
             f"{command} installs it from the hub, with --source COPY from an archive or a folder"
         )
-    raise InputError(f"{folder} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; {advice}")
+    raise InputError(f"{folder} is not VTAB-1k's {TASKS[name].title}: {differences[0]}; {advice}")
 
 
 def copy_name(root: str | Path, name: str | None = None) -> str | None:
@@ -155,9 +157,10 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
         not, "mixed" where both occur, None where no such data set is there. For an accepted data
         set, which is of neither copy: `DIFFERS`.
     """
-    accepted = {other for other, findings in read_record(root).items() if findings}
+    accepted = read_accepted(root)
     if name in accepted:
         return DIFFERS
+    # Of JPEG originals both copies have JPEG files: there the other data sets decide.
     names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
     kinds: set[str] = set()
     for other in names:
@@ -171,7 +174,7 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
 def _copy_kinds(folder: Path) -> set[str]:
     kinds = set()
     for split in SPLIT_FILES:
-        # What cannot be read is reported by `check`.
+        # What cannot be read is reported by `find_differences`.
         with suppress(OSError, ValueError, IndexError):
             first_line = files.read_text(folder / f"{split}.txt").splitlines()[0]
             path = first_line.rsplit(maxsplit=1)[0]

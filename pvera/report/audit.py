@@ -87,9 +87,9 @@ def judge_lead(difference: float, slack: float) -> str:
     return ROUNDING if difference > -slack - EPSILON else CONTRADICTS
 
 
-def judge_agreement(same: bool, verdict: str = FOLLOWS) -> str:
-    """Return `verdict` on two things that agree."""
-    return verdict if same else CONTRADICTS
+def judge_agreement(same: bool) -> str:
+    """Return the verdict on two things that should agree."""
+    return FOLLOWS if same else CONTRADICTS
 
 
 def equality_finding(place: str, printed: object, recomputed: object) -> Finding:
@@ -111,13 +111,12 @@ def check_cells(paper: PaperNumbers) -> Findings:
     pairs = paper.main.merge(detailed, on=["method", "dataset"], suffixes=("", "_detailed"))
     for row in pairs.itertuples():
         verdict = judge_number(row.accuracy, row.accuracy_detailed, 0, 2 * HALF)
-        if verdict == ROUNDING:
-            # It contradicts where no count of correct answers prints as both.
-            images = SEEDS * TASKS[row.dataset].test_images
-            least, most = plausible_counts(row.accuracy, images)
-            least_detailed, most_detailed = plausible_counts(row.accuracy_detailed, images)
-            overlap = max(least, least_detailed) <= min(most, most_detailed)
-            verdict = judge_agreement(overlap, ROUNDING)
+        # Rounding is no excuse where no count of correct answers prints as both.
+        answers = SEEDS * TASKS[row.dataset].test_images
+        both = np.array([row.accuracy, row.accuracy_detailed])
+        least, most = plausible_counts(both, answers)
+        if least.max() > most.min():
+            verdict = CONTRADICTS
         recomputed = f"{row.accuracy_detailed:.1f} in Table 6"
         yield Finding(place_of("Table 1", row), f"{row.accuracy:.1f}", recomputed, verdict)
 
@@ -158,60 +157,39 @@ def check_averages(paper: PaperNumbers) -> Findings:
 
 def check_order(paper: PaperNumbers) -> Findings:
     """Yield the findings on sentences that compare methods."""
-    yield from check_highest(paper)
-    yield from check_second(paper)
-    yield from check_leads(paper)
+    yield from check_averages_in_order(paper)
     yield from check_linear(paper)
     yield check_wins(paper)
 
 
-def leads(paper: PaperNumbers) -> dict[str, float]:
-    """Return how far PVeRA's average lies above the best other one, by backbone."""
-    average = detailed_averages(paper)["average"]
-    return {
-        backbone: average[backbone, "pvera"] - average[backbone].drop("pvera").max()
-        for backbone in PAPER_BACKBONES
-    }
+def check_averages_in_order(paper: PaperNumbers) -> Findings:
+    """Yield the findings on who is best and second best, and on the lead of PVeRA.
 
+    The paper says: PVeRA is the best on each backbone, by most on ViT-S and by least on ViT-L.
+    """
+    # Backbones as rows, the other methods as columns.
+    others = detailed_averages(paper)["average"].unstack()
+    pvera = others.pop("pvera")
+    lead = pvera - others.max(axis=1)
 
-def check_highest(paper: PaperNumbers) -> Findings:
-    """Yield whether PVeRA has the highest average on each backbone."""
-    average = detailed_averages(paper)["average"]
-    for backbone, lead in leads(paper).items():
-        others = average[backbone].drop("pvera")
-        recomputed = (
-            f"PVeRA {average[backbone, 'pvera']:.2f}, "
-            f"best other {title(others.idxmax())} {others.max():.2f}"
-        )
-        place = f"text, highest average, {PAPER_BACKBONES[backbone]}"
-        yield Finding(place, "PVeRA", recomputed, judge_lead(lead, 2 * HALF))
+    for backbone, name in PAPER_BACKBONES.items():
+        second = listed(others.loc[backbone].nlargest(1), "{:.2f}")
+        recomputed = f"PVeRA {pvera[backbone]:.2f}, best other {second}"
+        verdict = judge_lead(lead[backbone], 2 * HALF)
+        yield Finding(f"text, highest average, {name}", "PVeRA", recomputed, verdict)
 
-
-def check_second(paper: PaperNumbers) -> Findings:
-    """Yield whether the methods that the text calls second best are."""
-    average = detailed_averages(paper)["average"]
     for quote, backbone in (("second_s", "dinov2_s"), ("second_l", "dinov2_l")):
         quoted = paper.quote(quote)
-        others = average[backbone].drop("pvera")
-        named = [key for key in others.index if title(key) in quoted.split(" and ")]
-        behind = others.max() - others
-        tied_as_printed = set(behind.index[behind <= HALF + EPSILON])
-        verdict = judge_lead(-behind[named].max(), 2 * HALF)
-        if tied_as_printed == set(named):
-            verdict = FOLLOWS
-        recomputed = listed(others.nlargest(3), "{:.2f}")
-        yield Finding(
-            f"text, second best, {PAPER_BACKBONES[backbone]}", quoted, recomputed, verdict
-        )
+        ranked = others.loc[backbone].sort_values(ascending=False)
+        named = ranked[ranked.index.map(title).isin(quoted.split(" and "))]
+        # Methods that share the second place have averages that may print alike.
+        verdict = judge_agreement(ranked.max() - named.min() <= 2 * HALF + EPSILON)
+        place = f"text, second best, {PAPER_BACKBONES[backbone]}"
+        yield Finding(place, quoted, listed(ranked.head(3), "{:.2f}"), verdict)
 
-
-def check_leads(paper: PaperNumbers) -> Findings:
-    """Yield whether PVeRA's lead is the largest on ViT-S and the smallest on ViT-L."""
-    lead = leads(paper)
-    recomputed = ", ".join(f"{PAPER_BACKBONES[key]} {value:.2f}" for key, value in lead.items())
+    recomputed = ", ".join(f"{name} {lead[key]:.2f}" for key, name in PAPER_BACKBONES.items())
     for quote, backbone, sign in (("gap_s", "dinov2_s", 1), ("gap_l", "dinov2_l", -1)):
-        others = [value for key, value in lead.items() if key != backbone]
-        least = min(sign * (lead[backbone] - other) for other in others)
+        least = (sign * (lead[backbone] - lead.drop(backbone))).min()
         place = f"text, lead of PVeRA, {PAPER_BACKBONES[backbone]}"
         yield Finding(place, paper.quote(quote), recomputed, judge_lead(least, 4 * HALF))
 
@@ -272,10 +250,10 @@ def stars(paper: PaperNumbers) -> pd.DataFrame:
     """
     rows = _with_answers(paper)
     is_pvera = rows["method"] == "pvera"
-    reference = rows.loc[is_pvera, ["table", "dataset", "accuracy"]]
-    reference = reference.rename(columns={"accuracy": "reference"})
-    rows = rows[~is_pvera].merge(reference, on=["table", "dataset"])
+    reference = rows[is_pvera].set_index(["table", "dataset"])["accuracy"].rename("reference")
+    rows = rows[~is_pvera].join(reference, on=["table", "dataset"])
 
+    # The fewest correct answers against the most of PVeRA give the lowest p-value.
     least, most = plausible_counts(rows["accuracy"], rows["n"])
     least_reference, most_reference = plausible_counts(rows["reference"], rows["n"])
     rows["low"] = binomial_p_value(least, rows["n"], most_reference)
@@ -340,6 +318,7 @@ def check_grid(paper: PaperNumbers) -> Findings:
 
     Shares are possible if whole numbers print as them and sum to the number of configurations.
     """
+    # 19 data sets with 3 seeds each.
     total = int(paper.quote("configurations"))
     for method, rows in paper.grid.groupby("method", sort=False):
         counts = _counts(rows["percent"], total)
@@ -357,13 +336,10 @@ def check_grid(paper: PaperNumbers) -> Findings:
         yield equality_finding(place, paper.quote(quote), f"{most:g}")
 
 
-def _counts(percents: pd.Series, total: int) -> tuple[int, ...] | None:
+def _counts(percents: pd.Series, total: int) -> tuple[np.integer, ...] | None:
     """Return whole numbers that print as these percentages of their sum, or None."""
-    shares = [100 * count / total for count in range(total + 1)]
-    options = [
-        [count for count, share in enumerate(shares) if abs(share - percent) <= 0.5 + EPSILON]
-        for percent in percents
-    ]
+    shares = 100 * np.arange(total + 1) / total
+    options = [np.flatnonzero(abs(shares - percent) <= 0.5 + EPSILON) for percent in percents]
     return next((counts for counts in product(*options) if sum(counts) == total), None)
 
 
@@ -439,8 +415,9 @@ def audit(paper: PaperNumbers) -> pd.DataFrame:
     computed = pd.concat(kinds).merge(paper.notes, "left", ["check", "place"])
     findings = pd.concat([computed, paper.by_hand], ignore_index=True)
     findings = findings[list(paper.by_hand)].fillna("")
-    grouped = findings.groupby("check", sort=False)
-    return pd.concat([of_kind for _, of_kind in grouped], ignore_index=True)
+    # Kinds keep the order in which they first occur.
+    order = findings["check"].factorize()[0].argsort(kind="stable")
+    return findings.iloc[order].reset_index(drop=True)
 
 
 def summary(findings: pd.DataFrame) -> pd.DataFrame:

@@ -66,7 +66,7 @@ def _limits(records: list[dict]) -> list[str]:
 def _data(records: list[dict]) -> list[str]:
     """Return the data sets, their copy, and how it differs from VTAB-1k, as phrases."""
     names = list(dict.fromkeys(record["dataset"] for record in records))
-    # What `vtab.check` found, once per data set.
+    # What `vtab.find_differences` found, once per data set.
     findings = dict.fromkeys(
         f"{title(record['dataset'])} {', '.join(record['data_differs'])}"
         for record in records

@@ -153,7 +153,7 @@ def load_test(adapter: SavedAdapter, root: Path, name: str) -> ImageSplit:
     """
     vtab.require(root, name)
     if adapter.record:
-        require_unseen(adapter.record, custom.current(root, name), name)
+        require_unseen(adapter.record, custom.current_manifest(root, name), name)
         _require_same_data(adapter, root, name)
     return load_split(root, name, "test", adapter.frozen.image_size)
 
@@ -163,7 +163,7 @@ def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name
 
     Args:
         record: The record of the adapter's training.
-        manifest: `custom.current` of the data set; None for a known one.
+        manifest: `custom.current_manifest` of the data set; None for a known one.
         name: The data set's name.
 
     Raises:
@@ -195,7 +195,7 @@ def _require_same_data(adapter: SavedAdapter, root: Path, name: str) -> None:
         raise InputError(
             f"the adapter was trained on {trained_on}; it does not know the classes of {name}"
         )
-    differences = vtab.read_record(root).get(name)
+    differences = vtab.read_accepted(root).get(name)
     if trained_on == name and record.get("data_differs") != differences:
         raise InputError(f"{root / name} is another copy than that of the adapter's training")
 

@@ -61,7 +61,7 @@ class Record(StrictModel):
     protocol: str | None
     #: `vtab.copy_name` of the data; None where it cannot be told.
     data_copy: str | None = None
-    #: In what accepted data differ from VTAB-1k, as `vtab.check` says.
+    #: In what accepted data differ from VTAB-1k, as `vtab.find_differences` says.
     data_differs: list[str] | None = None
     #: Only for the user's own pictures: their split, the names of their classes, and a hash of all.
     own_data: dict[str, Any] | None = None

@@ -9,7 +9,6 @@ import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import photographs
 import pytest
 import scripts
@@ -83,7 +82,7 @@ def test_split_and_order_follow_from_content_alone(pictures, copy, tmp_path):
 def test_a_class_is_split_alike_for_ever():
     part_of = custom._split_class("cat", list("abcdefghij"), custom.SHARES)
     # The second letters of train, validation and test.
-    assert "".join(part[1] for part in part_of.values()) == "rrrraeearr"
+    assert "".join(part_of[content][1] for content in "abcdefghij") == "rrrraeearr"
     assert part_of != custom._split_class("dog", list("abcdefghij"), custom.SHARES)
 
 
@@ -112,7 +111,7 @@ def test_splits_that_are_given_stay(copy, tmp_path):
         "seed": 0,
     }
     assert described["images"] == {"train": 32, "validation": 8, "test": 20}
-    assert custom.current(tmp_path, "mine") == described
+    assert custom.current_manifest(tmp_path, "mine") == described
     assert all(path.startswith("images/train/") for path in lists(tmp_path)["validation"])
 
 
@@ -132,9 +131,9 @@ def test_what_is_hidden_or_no_picture_is_left_out_and_links_are_followed_once(co
         described["classes"] == ["astronaut", "cat", "rocket"]
         and sum(described["images"].values()) == 80
     )
-    assert custom.describe("mine", described).endswith("left out: 3 files"), (
-        "notes, a broken link, and a picture outside the folders of classes"
-    )
+    assert custom.describe("mine", described).endswith(
+        "; left out: 3 files; with the pixels of another: 0"
+    ), "notes, a broken link, and a picture outside the folders of classes"
     assert sum(map(len, lists(tmp_path).values())) == 80
 
 
@@ -203,16 +202,12 @@ def test_pictures_are_equal_by_their_pixels(copy):
         custom.read_and_split(copy)
 
 
-def test_pictures_of_nearly_one_colour_are_counted(copy):
-    """Such as 12 bits that are stored in 16, and what alpha alone draws."""
-    source = np.random.default_rng(0)
-    twelve_bits = source.integers(4096, size=(40, 40), dtype=np.uint16)
-    Image.fromarray(twelve_bits).save(copy / "cat/dark.png")
-    drawn = Image.fromarray(source.integers(256, size=(40, 40), dtype=np.uint8))
-    black = Image.new("L", drawn.size)
-    Image.merge("RGBA", (black, black, black, drawn)).save(copy / "rocket/alpha.png")
-    described = custom.read_and_split(copy)[1]
-    assert custom.describe("mine", described).endswith("; given splits: none; nearly one colour: 2")
+def test_added_pictures_count_as_changed(copy, tmp_path):
+    installed = custom.install(tmp_path, "mine", copy)
+    Image.new("RGB", (8, 8)).save(copy / "cat/new.png")
+    current = custom.current_manifest(tmp_path, "mine")
+    assert current["pictures_sha256"] != installed["pictures_sha256"]
+    assert tasks.read_manifest(tmp_path, "mine") == installed, "nothing is written"
 
 
 def keep(folder, *names) -> None:
@@ -231,10 +226,10 @@ WRONG = {
     "is no folder": lambda f: f / "cat/grey1.png",
     "holds no pictures": lambda f: keep(f),
     "has one class, 'cat'; a classifier needs two or more": lambda f: keep(f, "cat"),
-    "class 'cat' has 1 distinct picture to split, and needs 3": lambda f: keep(
+    "class 'cat' needs 3 distinct pictures at least to be split, and has 1": lambda f: keep(
         f / "cat", "grey1.png"
     ),
-    "class 'cat' has 2 distinct pictures to split, and needs 3": lambda f: keep(
+    "class 'cat' needs 3 distinct pictures at least to be split, and has 2": lambda f: keep(
         f / "cat", "grey1.png", "jpeg0.jpg"
     ),
     "equal pictures with different labels (": lambda f: (
@@ -288,7 +283,7 @@ def test_names_and_damaged_descriptions(pictures, tmp_path):
 def test_what_a_killed_installation_left_is_taken_up(pictures, tmp_path):
     (tmp_path / ".mine.partial/images").mkdir(parents=True)
     described = custom.install(tmp_path, "mine", pictures)
-    assert described == custom.current(tmp_path, "mine")
+    assert described == custom.current_manifest(tmp_path, "mine")
     assert {path.name for path in tmp_path.iterdir()} == {".mine.lock", "mine"}
 
 
@@ -347,7 +342,9 @@ def test_the_folder_alone_trains_pvera_and_its_record_says_how_it_was_split(
 ):
     """One seed, the corrected protocol."""
     record, lines = trained
-    assert lines[0] == custom.describe("photos", custom.current(tmp_path / "data", "photos"))
+    assert lines[0] == custom.describe(
+        "photos", custom.current_manifest(tmp_path / "data", "photos")
+    )
     assert (record["method"], record["seed"], record["category"]) == ("pvera", 0, "own")
     assert record["test"]["images"] == 16
     own_data = {"split": {"given": [], "drawn": custom.SHARES, "seed": 0}, "classes": CLASSES}

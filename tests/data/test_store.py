@@ -153,24 +153,24 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
         expected.update(decoded(root, split))
         expected.update(np.arange(COUNT, dtype=np.int64) % 10)
     loaded = [load(root, split) for split in split_files.SPLIT_FILES]
-    assert inputs.digest(loaded) == expected.hexdigest()
+    assert inputs.splits_sha256(loaded) == expected.hexdigest()
     (kept,) = (store.store_folder() / "digests").iterdir()
     kept.write_text("")  # a full disk may leave it empty
-    assert inputs.digest(loaded) == expected.hexdigest() and kept.read_text()
+    assert inputs.splits_sha256(loaded) == expected.hexdigest() and kept.read_text()
     with monkeypatch.context() as patch:
         patch.setattr(store, "copy_images", forbidden)
-        assert inputs.digest(loaded) == expected.hexdigest(), "it is kept"
+        assert inputs.splits_sha256(loaded) == expected.hexdigest(), "it is kept"
     unkeyed = [replace(split, key="") for split in loaded]
-    first, last = (inputs.digest([split.first(2) for split in unkeyed[i:]]) for i in (0, 1))
+    first, last = (inputs.splits_sha256([split.first(2) for split in unkeyed[i:]]) for i in (0, 1))
     assert first != last and unkeyed[0].first(2).key == ""
     monkeypatch.setenv(store.CACHE_VARIABLE, "/dev/null/cache")
-    assert store.cached(["about"], lambda: "value") == "value"
+    assert store.load_or_compute(["about"], lambda: "value") == "value"
 
 
 def test_keys_tell_all_that_a_split_depends_on(root, monkeypatch):
     def keys(size=32) -> list[str]:
         return [
-            image_splits.list_split(root, "digits", split, size)[1]
+            image_splits.labels_and_key(root, "digits", split, size)[1]
             for split in split_files.SPLIT_FILES
         ]
 

@@ -7,7 +7,7 @@ import pytest
 import scripts
 
 from pvera.data import image_splits, suite, tasks
-from pvera.data.suite.natural import handwritten
+from pvera.data.suite.natural import choose_digits
 
 QUICK = (
     "digits",
@@ -61,7 +61,7 @@ def test_the_published_pixels_and_their_masks(name):
 
 
 def test_no_handwritten_digit_stands_in_two_splits():
-    drawn = [set(handwritten(split, np.random.default_rng(0)).tolist()) for split in suite.COUNTS]
+    drawn = [set(choose_digits(split, np.random.default_rng(0)).tolist()) for split in suite.COUNTS]
     assert [len(digits) for digits in drawn] == [800, 200, 797] and len(set().union(*drawn)) == 1797
 
 

@@ -163,7 +163,7 @@ def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
 
 
 def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
-    texts = glue.load_split(text_folder, "rte", "test")
+    texts = glue.read_split(text_folder, "rte", "test")
     batch = glue.tokenize(encoder, texts)
     alone = [
         dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt"))
@@ -211,7 +211,7 @@ def place(root, name, content: bytes, split="dev"):
 @pytest.mark.parametrize("name", LINES)
 def test_original_files(tmp_path, name):
     place(tmp_path, name, LINES[name])
-    loaded = glue.load_split(tmp_path, name, "test")
+    loaded = glue.read_split(tmp_path, name, "test")
     texts, labels = READ[name]
     assert [tuple(row) for row in loaded.drop(columns="label").values] == texts
     assert loaded.label.tolist() == labels and loaded.label.dtype == np.int64
@@ -221,7 +221,7 @@ def test_split_is_a_fixed_permutation(tmp_path):
     lines = "".join(f"x\t{i % 2}\t\ttext {i}\n" for i in range(101))
     place(tmp_path, "cola", lines.encode(), "train")
     train, validation = (
-        glue.load_split(tmp_path, "cola", split) for split in ("train", "validation")
+        glue.read_split(tmp_path, "cola", split) for split in ("train", "validation")
     )
     assert (len(train), len(validation)) == (81, 20)
     assert sorted([*train.sentence, *validation.sentence]) == sorted(
@@ -229,7 +229,7 @@ def test_split_is_a_fixed_permutation(tmp_path):
     )
     assert [*train.sentence] != sorted(train.sentence)
     assert [int(text.split()[1]) % 2 for text in train.sentence] == train.label.tolist()
-    assert glue.load_split(tmp_path, "cola", "train").equals(train)
+    assert glue.read_split(tmp_path, "cola", "train").equals(train)
 
 
 BAD = {
@@ -264,4 +264,4 @@ BAD = {
 def test_bad_file_is_one_line(tmp_path, case):
     name, content, message = BAD[case]
     file = place(tmp_path, name, content)
-    assert str(file) in refused(lambda: glue.load_split(tmp_path, name, "test"), message)
+    assert str(file) in refused(lambda: glue.read_split(tmp_path, name, "test"), message)

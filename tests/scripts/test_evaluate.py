@@ -89,7 +89,7 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
     for run in trainings:
         run.execute()
     frozen = backbones.load("tiny")
-    (split,) = inputs.load(profile.data, "vessels", frozen, ("test",))
+    (split,) = inputs.load_splits(profile.data, "vessels", frozen, ("test",))
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
         saved = SavedAdapter(adapter, frozen, {})
@@ -103,7 +103,7 @@ def test_evaluating_gives_the_bits_of_a_run(tmp_path):
 def test_samples_follow_the_seed_of_the_training(alone, tmp_path):
     """A member of a grid may have a seed of its own."""
     frozen, classes = backbones.load("tiny"), tasks.class_names("vessels")
-    (split,) = inputs.load(tmp_path / "data", "vessels", frozen, ("test",))
+    (split,) = inputs.load_splits(tmp_path / "data", "vessels", frozen, ("test",))
     with pvera.load(frozen.model, alone[0]).eval() as model:
         assert model.members[0].seed == 0
         data = split.data(frozen, torch.device("cpu"))
@@ -136,7 +136,9 @@ def test_a_class_without_test_images_keeps_its_row(alone, tmp_path, capsys):
 def trained(tmp_path, monkeypatch):
     """A random adapter for KITTI with its record, and the options that evaluate it on the CPU."""
     profile = make_profile(tmp_path, ["kitti"], seeds=[0], methods={"pvera": {"rank": 8}})
-    monkeypatch.setattr(vtab, "check", lambda root, name, images=True: [])  # as if it were right
+    monkeypatch.setattr(
+        vtab, "find_differences", lambda root, name, images=True: []
+    )  # as if it were right
     make_adapters(profile, tmp_path / "results")
     adapter = tmp_path / "results/mine/benchmark/tiny/kitti/pvera/seed0.safetensors"
     change_record(adapter, environment={"threads": 1}, config={"image_size": 32})
@@ -171,7 +173,9 @@ FINDINGS = ["val200: 4 images, not 200"]
 @pytest.mark.parametrize("present", [[], FINDINGS])
 def test_the_adapter_of_another_copy_is_refused(trained, trained_on, present, tmp_path, capsys):
     """Of data that differ from VTAB-1k and were accepted, and of those that are right."""
-    (tmp_path / "data" / vtab.RECORD).write_text(json.dumps({"kitti": present} if present else {}))
+    (tmp_path / "data" / vtab.ACCEPTED_FILE).write_text(
+        json.dumps({"kitti": present} if present else {})
+    )
     change_record(trained[0], **({"data_differs": trained_on} if trained_on else {}))
     if trained_on == present:
         status, output, _ = scripts.outcome("evaluate", capsys, *trained)
@@ -313,7 +317,7 @@ def test_predictions_are_those_of_evaluating(adapter, new, pictures, tmp_path, c
     table, _ = predicted(capsys, tmp_path, adapter, new.parent, *NAMED, "--draws", 4)
     custom.install(tmp_path, "mine", pictures)
     frozen = backbones.load("tiny")
-    (split,) = inputs.load(tmp_path, "mine", frozen, ["test"])
+    (split,) = inputs.load_splits(tmp_path, "mine", frozen, ["test"])
     known = predict_images(SavedAdapter(adapter, frozen, {}), split, NAMES).table
     known.index = [path.removeprefix("images/").replace("/", " ") for path in split.names]
     table.index = [Path(path).name for path in table.path]

@@ -257,7 +257,7 @@ def test_from_the_profile_to_the_result_files(text_profile, encoder, text_folder
     )
     assert {m["beta"] for m in run["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
     probabilities, labels = results.read_predictions(results.path_of(root, run))
-    (test,) = inputs.load(text_folder, "cola", encoder, ["test"])
+    (test,) = inputs.load_splits(text_folder, "cola", encoder, ["test"])
     assert labels.tolist() == test.labels.tolist()
     assert run["test"]["matthews"] == pytest.approx(
         matthews_corrcoef(labels, probabilities.argmax(1)), abs=0.1

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 #: Images of each split.
 COUNTS = {"train800": 800, "val200": 200, "test": 2000}
@@ -38,7 +39,7 @@ class SyntheticTask:
     #: Names of the classes.
     classes: tuple[str, ...]
     #: (split, random numbers) -> SyntheticSplit; its name is the task's.
-    build: Callable[[str, np.random.Generator], SyntheticSplit]
+    build: Callable[[str, Generator], SyntheticSplit]
 
     @property
     def name(self) -> str:
@@ -58,7 +59,7 @@ def split_members(population: int, split: str) -> np.ndarray:
     return order[start : start + COUNTS[split]]
 
 
-def balanced_labels(classes: int, split: str, rng: np.random.Generator) -> np.ndarray:
+def balanced_labels(classes: int, split: str, rng: Generator) -> np.ndarray:
     """Draw labels (n,) int64 in random order, equally many of each class where the count allows."""
     return rng.permutation(np.arange(COUNTS[split]) % classes)
 
@@ -75,7 +76,7 @@ def rotate(first, second, angle) -> tuple[np.ndarray, np.ndarray]:
     return cos * first + sin * second, cos * second - sin * first
 
 
-def random_fields(count: int, exponent, rng: np.random.Generator) -> np.ndarray:
+def random_fields(count: int, exponent, rng: Generator) -> np.ndarray:
     """Draw random fields (count, 32, 32) of mean 0 and variance 1.
 
     Args:
@@ -103,7 +104,7 @@ def standardise(fields: np.ndarray) -> np.ndarray:
 
 def colour_fields(
     fields: np.ndarray,
-    rng: np.random.Generator,
+    rng: Generator,
     between: tuple[float, float] = (40, 215),
     least: float = 60.0,
 ) -> np.ndarray:
@@ -128,7 +129,7 @@ def to_uint8(images: np.ndarray) -> np.ndarray:
 
 
 def change_contrast(
-    images: np.ndarray, rng: np.random.Generator, gain: tuple[float, float] = (0.6, 1.2)
+    images: np.ndarray, rng: Generator, gain: tuple[float, float] = (0.6, 1.2)
 ) -> np.ndarray:
     """Change brightness and contrast of each image linearly and at random."""
     shape = (len(images), 1, 1, 1)
@@ -140,7 +141,7 @@ def change_contrast(
 def photograph(
     images: np.ndarray,
     labels: np.ndarray,
-    rng: np.random.Generator,
+    rng: Generator,
     masks: np.ndarray | None = None,
     noise: float = 0,
 ) -> SyntheticSplit:

@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+from numpy.random import Generator
 
 from pvera.data.suite.drawing import (
     COUNTS,
@@ -26,7 +27,7 @@ from pvera.data.suite.drawing import (
 )
 
 
-def handwritten(split: str, rng: np.random.Generator) -> np.ndarray:
+def choose_digits(split: str, rng: Generator) -> np.ndarray:
     """Draw which of the 1,797 handwritten digits each image of a split shows, (n,).
 
     None is in two splits.
@@ -34,7 +35,7 @@ def handwritten(split: str, rng: np.random.Generator) -> np.ndarray:
     return rng.permutation(np.resize(split_members(1797, split), COUNTS[split]))
 
 
-def digits(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def digits(split: str, rng: Generator) -> SyntheticSplit:
     """Draw handwritten digits (UCI, 8 x 8) in light ink of any hue on a dark random scene.
 
     797 of them make the 2,000 test images.
@@ -45,7 +46,7 @@ def digits(split: str, rng: np.random.Generator) -> SyntheticSplit:
     count = COUNTS[split]
     uniform = partial(rng.uniform, size=(count, 1, 1))
     data = load_digits()
-    which = handwritten(split, rng)
+    which = choose_digits(split, rng)
 
     scene = colour_fields(0.5 + 0.25 * random_fields(count, rng.uniform(0.8, 1.6, count), rng), rng)
     scene = 0.5 * change_contrast(scene, rng, gain=(0.5, 1.5))
@@ -74,7 +75,7 @@ def digits(split: str, rng: np.random.Generator) -> SyntheticSplit:
 TEXTURES = ("clouds", "stripes", "weave", "cells", "dots", "scratches")
 
 
-def textures(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def textures(split: str, rng: Generator) -> SyntheticSplit:
     """Draw six kinds of textures in two random colours, scale and direction, under noise."""
     labels = balanced_labels(len(TEXTURES), split, rng)
     count = len(labels)
@@ -102,9 +103,7 @@ def textures(split: str, rng: np.random.Generator) -> SyntheticSplit:
     return photograph(images, labels, rng)
 
 
-def _distances(
-    count: int, scale: np.ndarray, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def _distances(count: int, scale: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return each pixel's distances to the two nearest random points, each (count, 32, 32).
 
     The points are about `scale` apart.
@@ -122,7 +121,7 @@ def _distances(
     return nearest, second
 
 
-def _scratches(count: int, rng: np.random.Generator) -> np.ndarray:
+def _scratches(count: int, rng: Generator) -> np.ndarray:
     """Draw thin straight lines in all directions, (count, 32, 32)."""
     uniform = partial(rng.uniform, size=(count, 1, 1))
     lines = np.zeros((count, SIDE, SIDE))
@@ -150,7 +149,7 @@ FLOWERS = {
 }
 
 
-def flowers(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def flowers(split: str, rng: Generator) -> SyntheticSplit:
     """Draw seven kinds of flowers in any colour, tilted, among leaves.
 
     Number and shape of the petals tell them apart.
@@ -209,7 +208,7 @@ def _outlines(aside: np.ndarray, labels: np.ndarray) -> np.ndarray:
 SCENES = ("sea", "hills", "mountains", "forest", "city", "road")
 
 
-def scenes(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def scenes(split: str, rng: Generator) -> SyntheticSplit:
     """Draw six kinds of landscapes at any time of day; skyline or ground tell them apart."""
     labels = balanced_labels(len(SCENES), split, rng)
     count = len(labels)
@@ -248,7 +247,7 @@ def scenes(split: str, rng: np.random.Generator) -> SyntheticSplit:
     return photograph(images, labels, rng, noise=8)
 
 
-def _skyline(kind: str, rise: float, rng: np.random.Generator) -> np.ndarray:
+def _skyline(kind: str, rise: float, rng: Generator) -> np.ndarray:
     """Draw how many pixels a skyline stands above the horizon in each column, (32,)."""
     if kind == "city":
         heights = rng.uniform(0, 2 * rise, SIDE)

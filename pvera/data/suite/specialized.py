@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+from numpy.random import Generator
 
 from pvera.data.suite.drawing import (
     DOWN,
@@ -29,7 +30,7 @@ INDEX = {
 }
 
 
-def nuclei(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def nuclei(split: str, rng: Generator) -> SyntheticSplit:
     """Draw a section with 14 to 24 nuclei, stained blue or brown as in a Ki-67 slide.
 
     The label is the share of brown ones, the proliferation index. Both stains (haematoxylin and
@@ -49,7 +50,7 @@ def nuclei(split: str, rng: np.random.Generator) -> SyntheticSplit:
     return photograph(255 * hed2rgb(stains), labels, rng, masks)
 
 
-def _draw_nuclei(image: np.ndarray, label: int, rng: np.random.Generator) -> np.ndarray:
+def _draw_nuclei(image: np.ndarray, label: int, rng: Generator) -> np.ndarray:
     """Stain the nuclei on one image in place, and return their pixels (32, 32)."""
     mask = np.zeros((SIDE, SIDE), bool)
     count = int(rng.integers(14, 25))
@@ -73,7 +74,7 @@ def _draw_nuclei(image: np.ndarray, label: int, rng: np.random.Generator) -> np.
     return mask
 
 
-def _spread_points(count: int, least: float, rng: np.random.Generator) -> np.ndarray:
+def _spread_points(count: int, least: float, rng: Generator) -> np.ndarray:
     """Draw points (count, 2), each the first of ten tries at a distance of `least` from the others.
 
     Where none is, the farthest try counts.
@@ -97,7 +98,7 @@ CALIBERS = {
 }
 
 
-def vessels(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def vessels(split: str, rng: Generator) -> SyntheticSplit:
     """Draw a fundus with up to three blood vessels.
 
     The label is the caliber of the one at the centre, if any. The mask holds that one alone, and
@@ -138,7 +139,7 @@ def vessels(split: str, rng: np.random.Generator) -> SyntheticSplit:
     return photograph(light[..., None] * tint[:, None, None], labels, rng, masks)
 
 
-def _distance_to_curve(offset: float, rng: np.random.Generator) -> np.ndarray:
+def _distance_to_curve(offset: float, rng: Generator) -> np.ndarray:
     """Draw a bent line, `offset` pixels off the centre; return distances (32, 32) to it."""
     angle = rng.uniform(0, 2 * np.pi)
     bend = rng.uniform(-0.015, 0.015)
@@ -150,7 +151,7 @@ def _distance_to_curve(offset: float, rng: np.random.Generator) -> np.ndarray:
 LANDCOVER = ("meadow", "forest", "fields", "orchard", "river", "road", "town", "industry")
 
 
-def landcover(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def landcover(split: str, rng: Generator) -> SyntheticSplit:
     """Draw satellite tiles of eight kinds of land, in any season's and sensor's colours."""
     labels = balanced_labels(len(LANDCOVER), split, rng)
     count = len(labels)
@@ -163,7 +164,7 @@ def landcover(split: str, rng: np.random.Generator) -> SyntheticSplit:
     return photograph(images, labels, rng, noise=7)
 
 
-def _cover_land(image: np.ndarray, kind: str, rng: np.random.Generator) -> None:
+def _cover_land(image: np.ndarray, kind: str, rng: Generator) -> None:
     """Draw what lies on one tile's ground, in place; a meadow is the ground alone."""
     y, x = rotate(DOWN, RIGHT, rng.uniform(0, np.pi))
     y = y + rng.uniform(-6, 6)
@@ -206,7 +207,7 @@ def _cover_land(image: np.ndarray, kind: str, rng: np.random.Generator) -> None:
 BLOOD = ("lymphocyte", "monocyte", "neutrophil", "eosinophil", "basophil")
 
 
-def blood(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def blood(split: str, rng: Generator) -> SyntheticSplit:
     """Draw a white blood cell among red ones in a stained smear.
 
     The label is its kind, which nucleus and granules tell.
@@ -223,7 +224,7 @@ def blood(split: str, rng: np.random.Generator) -> SyntheticSplit:
     return photograph(images, labels, rng, masks, noise=5)
 
 
-def _draw_smear(image: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray:
+def _draw_smear(image: np.ndarray, kind: str, rng: Generator) -> np.ndarray:
     """Draw one smear in place, and return the white cell's pixels (32, 32)."""
     for cell_y, cell_x in _spread_points(int(rng.integers(4, 9)), 8.0, rng):
         distance = np.hypot(DOWN - cell_y, RIGHT - cell_x)
@@ -255,9 +256,7 @@ def _draw_smear(image: np.ndarray, kind: str, rng: np.random.Generator) -> np.nd
     return cell < 0
 
 
-def _nucleus(
-    y: np.ndarray, x: np.ndarray, radius: float, kind: str, rng: np.random.Generator
-) -> np.ndarray:
+def _nucleus(y: np.ndarray, x: np.ndarray, radius: float, kind: str, rng: Generator) -> np.ndarray:
     """Draw a nucleus; return each pixel's distance (32, 32) to its edge, negative inside.
 
     Args:

@@ -3,6 +3,7 @@
 from itertools import pairwise, product
 
 import numpy as np
+from numpy.random import Generator
 
 from pvera.data.suite.drawing import (
     DOWN,
@@ -44,7 +45,7 @@ _SHAPES = (_square, _ellipse, _heart)
 COLUMNS = tuple(map(str, range(16)))
 
 
-def sprites(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def sprites(split: str, rng: Generator) -> SyntheticSplit:
     """Draw white squares, ellipses and hearts on black, with the factors of dSprites.
 
     3 shapes, 6 scales from 0.5 to 1, 40 orientations over a full turn and 32 x 32 positions, as in
@@ -73,7 +74,7 @@ def sprites(split: str, rng: np.random.Generator) -> SyntheticSplit:
 OBJECTS = tuple("12345678")
 
 
-def counting(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def counting(split: str, rng: Generator) -> SyntheticSplit:
     """Draw 1 to 8 objects of any colour, shape and size on a random scene; none hides another."""
     labels = balanced_labels(len(OBJECTS), split, rng)
     count = len(labels)
@@ -106,7 +107,7 @@ DISTANCES = (4.0, 5.5, 7.5, 10.0, 14.0, 20.0, 30.0)
 SPANS = tuple(f"{near:g} to {far:g}" for near, far in pairwise(DISTANCES))
 
 
-def distance(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def distance(split: str, rng: Generator) -> SyntheticSplit:
     """Draw one to four boxes, cones and balls on a plane; the label is the nearest's distance.
 
     The camera's height is fixed and its pitch varies, so an object's distance follows from where
@@ -134,9 +135,7 @@ def distance(split: str, rng: np.random.Generator) -> SyntheticSplit:
     return photograph(images, labels, rng, masks, noise=6)
 
 
-def _draw_object(
-    image: np.ndarray, horizon: float, metres: float, rng: np.random.Generator
-) -> np.ndarray:
+def _draw_object(image: np.ndarray, horizon: float, metres: float, rng: Generator) -> np.ndarray:
     """Draw a box, cone or ball with its shadow, in place; return the share of each pixel in it."""
     scale = 32 / metres  # pixels per metre
     foot = horizon + 1.5 * scale
@@ -159,7 +158,7 @@ def _draw_object(
 AZIMUTHS = tuple(map(str, range(0, 360, 45)))
 
 
-def azimuth(split: str, rng: np.random.Generator) -> SyntheticSplit:
+def azimuth(split: str, rng: Generator) -> SyntheticSplit:
     """Draw a car or a chair from above, as in smallNORB; the label is the azimuth of the view."""
     labels = balanced_labels(len(AZIMUTHS), split, rng)
     count = len(labels)
@@ -172,7 +171,7 @@ def azimuth(split: str, rng: np.random.Generator) -> SyntheticSplit:
     return photograph(images, labels, rng, masks, noise=8)
 
 
-def _boxes(rng: np.random.Generator) -> np.ndarray:
+def _boxes(rng: Generator) -> np.ndarray:
     """Draw the boxes (n, 2, 3) of a car or a chair whose front is at x > 0.
 
     Each box is its centre and half of its sides.
@@ -197,9 +196,7 @@ def _boxes(rng: np.random.Generator) -> np.ndarray:
     return np.array([seat, rest, *legs])
 
 
-def _draw_view(
-    image: np.ndarray, azimuth: float, elevation: float, rng: np.random.Generator
-) -> np.ndarray:
+def _draw_view(image: np.ndarray, azimuth: float, elevation: float, rng: Generator) -> np.ndarray:
     """Draw boxes in parallel projection, in place, and return their pixels (32, 32).
 
     The light comes from anywhere above.
