@@ -76,19 +76,19 @@ interval_widths = partial(
 )
 
 
-def by_task(settings: Mapping[str, pd.DataFrame]) -> Figure:
+def auroc_by_dataset(settings: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the AUROC of errors of each data set with its interval: a panel per setting.
 
     Args:
-        settings: Title of a setting -> its `tables.uncertainty.by_task`.
+        settings: Title of a setting -> its `tables.uncertainty.auroc_by_dataset`.
     """
-    lines = max(len(tasks) for tasks in settings.values())
+    lines = max(len(aurocs) for aurocs in settings.values())
     width, height = COLUMN * len(settings), 0.16 * lines + 0.3
     figure, axes = panels(len(settings), len(settings), width, height, 0.3, sharex=True)
-    for ax, (heading, tasks) in zip(axes, settings.items(), strict=True):
+    for ax, (heading, aurocs) in zip(axes, settings.items(), strict=True):
         # The easiest data set is on top.
-        labels = [f"{title(name)}, {error:.0f} %" for name, error in tasks["error"].items()]
-        forest(ax, tasks[["mean", "low", "high"]].set_axis(labels), lambda _: DATASET)
+        labels = [f"{title(name)}, {error:.0f} %" for name, error in aurocs["error"].items()]
+        forest(ax, aurocs[["mean", "low", "high"]].set_axis(labels), lambda _: DATASET)
         ax.axvline(0.5, color="0.3", linewidth=0.6, linestyle="--")
         ax.set_title(heading, fontsize=7)
     figure.supxlabel(

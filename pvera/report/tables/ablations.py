@@ -16,7 +16,6 @@ from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import over_datasets
 from pvera.report.table import Column, Table, format_frame
 from pvera.report.text import interval, thousands
-from pvera.report.verdicts import Untestable
 from pvera.study import results
 
 #: Hyperparameter -> the values of the paper's table.
@@ -28,7 +27,7 @@ PAPER: dict[str, list[Any]] = {
 EXPERIMENTS = {"rank": "rank", "targets": "position"}
 
 
-def read(files: ResultFiles, hyperparameter: str) -> dict[Setting, list[dict]]:
+def read_values(files: ResultFiles, hyperparameter: str) -> dict[Setting, list[dict]]:
     """Read the trainings of all values of a hyperparameter, by setting."""
     experiment = EXPERIMENTS[hyperparameter]
     by_setting: dict[Setting, list[dict]] = {}
@@ -200,21 +199,6 @@ def _notes(ours: pd.DataFrame, best: str) -> str:
     return notes
 
 
-def loss_differences(values: pd.DataFrame, value: str) -> dict[str, pd.Series]:
-    """Return how far the target projections `value` lie below all others of the paper.
-
-    Args:
-        values: The `best_losses` of the target projections.
-        value: The projections.
-
-    Raises:
-        Untestable: Some projections have no trainings.
-    """
-    for name in PAPER["targets"]:
-        if name not in values:
-            raise Untestable(f"no runs of {value_title(name)}")
-    return {
-        f"{value_title(other)} − {value_title(value)}": values[other] - values[value]
-        for other in PAPER["targets"]
-        if other != value
-    }
+def position_losses(records: Records) -> pd.DataFrame:
+    """Return the `best_losses` of the target projections, by their titles."""
+    return best_losses(records, "targets").rename(columns=value_title)

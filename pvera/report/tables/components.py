@@ -10,7 +10,12 @@ import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.report.captions import caption_source
-from pvera.report.contrasts import CONTRASTS, LATENT_DROPOUT, all_paired
+from pvera.report.contrasts import (
+    CONTRASTS,
+    LATENT_DROPOUT,
+    all_paired_differences,
+    pool_same_images,
+)
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import half_width_over_seeds, mean_interval
@@ -18,7 +23,6 @@ from pvera.report.table import Column, Table, pivot_text
 from pvera.report.tables.benchmark import mean_and_std
 from pvera.report.tables.screening import left_out_datasets
 from pvera.report.text import fixed, interval, signed, title
-from pvera.report.verdicts import pooled
 from pvera.study.profiles import Profile
 
 #: The components that are compared as methods, without the variants that take PVeRA apart.
@@ -71,8 +75,8 @@ def trained_method(profile: Profile, component: str) -> str:
     return methods[0]
 
 
-def load(files: ResultFiles) -> dict[Setting, Components]:
-    """Load the components in every setting with VeRA and PVeRA, without screened-out data sets."""
+def read_components(files: ResultFiles) -> dict[Setting, Components]:
+    """Read the components in every setting with VeRA and PVeRA, without screened-out data sets."""
     profiles = {profile.name: profile for profile in files.profiles}
     names = {name for profile in files.profiles for name in profile.variants}
     variants = {name: files.read(name) for name in names}
@@ -112,11 +116,11 @@ def contrast_frames(
     """
     labels = {(CONTRASTS[key].first, CONTRASTS[key].second): CONTRASTS[key].label for key in keys}
     frames = {}
-    for pair, differences in all_paired(components.scores(), labels).items():
+    for pair, differences in all_paired_differences(components.scores(), labels).items():
         seeds = differences.droplevel("category").add_prefix("seed")
         mean = mean_interval(differences, half_width_over_seeds)
 
-        units = pooled(differences).dropna(how="all")
+        units = pool_same_images(differences).dropna(how="all")
         if len(units) > 2:  # the interval over two data sets would span the figure
             sample = mean_interval(units)
             mean |= {"low_tasks": sample["low"], "high_tasks": sample["high"]}
@@ -166,7 +170,7 @@ def differences_table(components: Components) -> Table:
     contrasts = CONTRASTS.values()
     pairs += [(each.first, each.second) for each in contrasts if each.first != "pvera"]
     rows = {}
-    for (first, second), differences in all_paired(accuracies, pairs).items():
+    for (first, second), differences in all_paired_differences(accuracies, pairs).items():
         by_dataset = differences.mean(axis=1).to_dict()
         name = f"{components.titles[first]} − {components.titles[second]}"
         rows[name] = by_dataset | mean_interval(differences, half_width_over_seeds)

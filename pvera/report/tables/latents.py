@@ -14,7 +14,6 @@ from pvera.report.analysis_results import AnalysisResult
 from pvera.report.captions import caption_source
 from pvera.report.table import Column, Table
 from pvera.report.text import fixed, title
-from pvera.report.verdicts import Untestable
 
 #: The column of x A on the frozen backbone.
 FROZEN = "frozen"
@@ -125,11 +124,3 @@ def focus_table(analyses: Sequence[AnalysisResult]) -> Table:
         data=data.reset_index(),
         notes=notes,
     )
-
-
-def auroc_differences(analyses: Sequence[AnalysisResult]) -> pd.Series:
-    """Return PVeRA's AUROC above VeRA's."""
-    data = focus_aurocs(analyses)
-    if not {"pvera", "vera"} <= set(data):
-        raise Untestable("no runs of VeRA and PVeRA")
-    return data["pvera"] - data["vera"]

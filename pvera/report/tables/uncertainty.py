@@ -220,8 +220,8 @@ def error_detection(adapters: Adapters) -> pd.DataFrame:
     that of one pass with the mean.
 
     Returns:
-        One row per adapter: dataset, seed; error: incorrect predictions of the
-        samples (%); sd: AUROC of their predictive standard deviation; single: of one
+        Rows (dataset, seed), one per adapter. error: incorrect predictions of the
+        samples (%). sd: AUROC of their predictive standard deviation. single: of one
         minus the score of one pass.
     """
     rows = []
@@ -236,31 +236,26 @@ def error_detection(adapters: Adapters) -> pd.DataFrame:
             "single": auroc(1 - adapter.single_pass, ~adapter.single_correct),
         }
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).set_index(["dataset", "seed"])
 
 
-def auroc_gain(adapters: Adapters) -> pd.Series:
-    """Return how far the AUROC of the samples lies above that of one pass."""
-    aurocs = error_detection(adapters).set_index(["dataset", "seed"])
-    return aurocs["sd"] - aurocs["single"]
+def log_mean_widths(adapters: Adapters) -> pd.DataFrame:
+    """Return logarithms of mean interval widths over all images, which the paper compares.
 
-
-def log_width_ratios(adapters: Adapters) -> pd.Series:
-    """Return the logarithms of mean interval widths of incorrect minus correct predictions.
-
-    The paper compares these means over all images (Appendix C).
+    Returns:
+        Rows (dataset, seed), the data set `ALL`; columns correct and incorrect predictions.
     """
     images = interval_widths(adapters).query("samples == @SAMPLES").assign(dataset=ALL)
     means = images.groupby(["dataset", "seed", "correct"])["value"].mean().unstack()
     # A column of its own if no prediction, or every one, is correct.
     means = means.reindex(columns=[True, False])
-    return np.log(means[False] / means[True])
+    return np.log(means).set_axis(["correct", "incorrect"], axis=1)
 
 
-# Task by task
+# Each data set alone
 
 
-def by_task(adapters: Adapters) -> pd.DataFrame:
+def auroc_by_dataset(adapters: Adapters) -> pd.DataFrame:
     """Return how well the predictive standard deviation of `SAMPLES` samples finds errors.
 
     Returns:
@@ -268,18 +263,18 @@ def by_task(adapters: Adapters) -> pd.DataFrame:
         that most samples predict. seeds: how many there are. mean, low, high: AUROC
         of errors, mean over seeds with its 95 % interval.
     """
-    tasks = {}
+    rows = {}
     for name, part in error_detection(adapters).groupby("dataset"):
         # One data set with its seeds, (1, seeds).
-        seeds = part.set_index("seed")["sd"].to_frame().T
-        task = {"error": part["error"].mean(), "seeds": len(part)}
-        tasks[name] = task | mean_interval(seeds, half_width_over_seeds)
-    return pd.DataFrame.from_dict(tasks, orient="index").sort_values("error").rename_axis("dataset")
+        seeds = part["sd"].unstack("seed")
+        row = {"error": part["error"].mean(), "seeds": len(part)}
+        rows[name] = row | mean_interval(seeds, half_width_over_seeds)
+    return pd.DataFrame.from_dict(rows, orient="index").sort_values("error").rename_axis("dataset")
 
 
-def by_task_table(tasks: pd.DataFrame) -> Table:
-    """Build the table of `by_task`."""
-    above, below = (tasks["low"] > 0.5).sum(), (tasks["high"] < 0.5).sum()
+def auroc_by_dataset_table(aurocs: pd.DataFrame) -> Table:
+    """Build the table of `auroc_by_dataset`."""
+    above, below = (aurocs["low"] > 0.5).sum(), (aurocs["high"] < 0.5).sum()
     columns = {
         "error": Column("Incorrect (%)", 1),
         "mean": Column(
@@ -293,10 +288,10 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
         "with its 95 % interval over them; 0.5 is chance."
     )
     notes = (
-        f"By error rate. Of {len(tasks)} data sets {above} have an interval above 0.5, and "
+        f"By error rate. Of {len(aurocs)} data sets {above} have an interval above 0.5, and "
         f"{below} below."
     )
-    return Table("uncertainty_by_task", caption, tasks, columns=columns, notes=notes)
+    return Table("uncertainty_by_task", caption, aurocs, columns=columns, notes=notes)
 
 
 # Other predictors
@@ -312,17 +307,17 @@ PREDICTORS = {
 PREDICTOR_SCORES = ["accuracy", "nll", "ece", "auroc", "auroc_spread"]
 
 
-def predictors(analysed: Mapping[str, Sequence[AnalysisResult]]) -> pd.DataFrame:
+def score_predictors(analyses: Mapping[str, Sequence[AnalysisResult]]) -> pd.DataFrame:
     """Return the scores of each predictor, mean over seeds.
 
     Args:
-        analysed: Experiment of the adapters -> its analyses "predictors".
+        analyses: Experiment of the adapters -> its analyses "predictors".
 
     Returns:
         Rows (predictor, dataset), columns `PREDICTOR_SCORES`.
     """
     frames = []
-    for experiment, group in analysed.items():
+    for experiment, group in analyses.items():
         for record, arrays in group:
             # A row per predictor and seed; an ensemble has one for all seeds.
             frame = pd.DataFrame(arrays).assign(experiment=experiment, dataset=record["dataset"])
@@ -339,7 +334,7 @@ def predictors(analysed: Mapping[str, Sequence[AnalysisResult]]) -> pd.DataFrame
 
 
 def predictors_table(scores: pd.DataFrame) -> Table:
-    """Build the table of `predictors` on the data sets that all of them share."""
+    """Build the table of `score_predictors` on the data sets that all of them share."""
     # An average over other data sets would be no comparison.
     counts = scores.groupby("dataset").size()
     shared = counts[counts == counts.max()].index
