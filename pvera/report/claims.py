@@ -117,7 +117,7 @@ TOPICS = {
     ),
     "rank_and_position": Topic(
         place="Table 3",
-        read=lambda files: ablations.read_values(files, "targets"),
+        read=lambda files: files.read("position"),
         scores=ablations.position_losses,
         claims=(Claim("QV has the lowest loss", "QV", ("Q", "K", "V", "QK", "QKV"), NATS),),
     ),
@@ -210,7 +210,7 @@ def claim_tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
         judgements = topic.judge(results)
         rows = []
         for judgement in judgements:
-            row = {"Effect": judgement.effect} | verdict_texts(judgement)
+            row = {"Effect": judgement.effect_text} | verdict_texts(judgement)
             rows.append(row | {"Scale": judgement.sample_size or NOTHING})
         tables[setting] = Table(
             f"claims_{notebook}",
@@ -260,7 +260,7 @@ def overview(files: ResultFiles, profiles: Sequence[str]) -> Table:
 def _overview_cell(judgement: Judgement) -> str:
     """Return effect, sample size, and the verdict of each scope that has one, in lines."""
     size = judgement.sample_size
-    lines = [f"{judgement.effect} ({size})" if size else judgement.effect]
+    lines = [f"{judgement.effect_text} ({size})" if size else judgement.effect_text]
     for scope, text in verdict_texts(judgement).items():
         if text != NOTHING:
             lines.append(f"{scope.lower()}: {text}")

@@ -203,7 +203,7 @@ def mean_interval(
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
-def over_datasets(values: pd.DataFrame) -> pd.DataFrame:
+def mean_intervals(values: pd.DataFrame) -> pd.DataFrame:
     """Return the `mean_interval` over data sets of each column.
 
     Args:

@@ -96,7 +96,7 @@ class Judgement:
 
     claim: Claim
     #: The effect in words, or why the claim is not tested.
-    effect: str
+    effect_text: str
     #: Numbers of units and seeds, in words.
     sample_size: str = ""
     #: The effect.
@@ -112,7 +112,7 @@ class Judgement:
         """Return the row of the CSV file, by its headings."""
         row = {
             "claim": self.claim.text,
-            "reading": self.effect,
+            "reading": self.effect_text,
             "scale": self.sample_size,
             "difference": self.difference,
         }

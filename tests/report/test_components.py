@@ -57,7 +57,7 @@ def load(root):
 
 
 def left_out(root):
-    scores = screening.screening(root, results.load_runs(root, "mine", "benchmark"))
+    scores = screening.screen_datasets(root, results.load_runs(root, "mine", "benchmark"))
     return scores["left out"][lambda reasons: reasons != ""].to_dict()
 
 
@@ -66,7 +66,7 @@ def test_a_data_set_at_chance_or_saturated_is_left_out_and_named(root):
     assert all(
         "sprites" not in {run["dataset"] for run in runs} for runs in load(root).runs.values()
     )
-    scores = screening.screening(root, results.load_runs(root, "mine", "benchmark"))
+    scores = screening.screen_datasets(root, results.load_runs(root, "mine", "benchmark"))
     text = screening.screening_table(scores).markdown()
     assert "| Sprites | 10.0 | 12.0 | 12.0 | 12.0 | chance |" in text
     assert "| Digits | 10.0 | 12.0 | 40.0 | 30.0 | no |" in text
@@ -389,7 +389,7 @@ def test_an_adapter_that_is_always_right(recwarn):
         (plots.interval_widths, uncertainty.interval_widths),
     ):
         images = values(runs)
-        figure(images, uncertainty.compare_correct(images)).canvas.draw()
+        figure(images, uncertainty.compare_correct_and_incorrect(images)).canvas.draw()
     assert uncertainty.error_detection(runs)[["sd", "single"]].isna().all(axis=None)
     assert not recwarn.list
 

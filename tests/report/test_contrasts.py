@@ -14,7 +14,7 @@ from pvera.report import claims, contrasts, paper_numbers, verdicts
 from pvera.report.contrasts import Untestable
 from pvera.report.scores import largest_class, score_frame
 from pvera.report.settings import ResultFiles
-from pvera.report.statistics import over_datasets, smallest_effect
+from pvera.report.statistics import mean_intervals, smallest_effect
 from pvera.report.tables import (
     ablations,
     components,
@@ -82,7 +82,7 @@ def test_intervals_over_data_sets_are_of_their_means():
     """Seeds differ by less than data sets do, and rows stand in any order."""
     rows = rows_of(*(("own", name, seed) for name in "zyx" for seed in (0, 1)))
     values = pd.DataFrame({"a": [1.0, 1.2, 5.0, 5.2, 3.0, 3.2]}, rows)
-    found = over_datasets(values.droplevel("category").iloc[::-1]).loc["a"]
+    found = mean_intervals(values.droplevel("category").iloc[::-1]).loc["a"]
     low, high = stats.t.interval(0.95, 2, 3.1, stats.sem([1.1, 5.1, 3.1]))
     assert found.to_dict() == pytest.approx({"mean": 3.1, "low": low, "high": high})
 
@@ -312,7 +312,7 @@ def test_effects_are_averaged_over_methods_before_pairs():
 
     chance, switched = [1.0, -3, 2, 2], [8.0, 12, 10, 14]
     pairs = pd.concat([part(protocol.NOISE, chance), part("softmax_in_loss", switched)])
-    table = protocol.summary(pairs).set_index(["switch", "metric"]).loc["softmax_in_loss"]
+    table = protocol.mean_effects(pairs).set_index(["switch", "metric"]).loc["softmax_in_loss"]
     row = table.loc["accuracy"]
     low, high = stats.t.interval(0.95, 1, 11, stats.sem([9, 13]))
     assert (row["mean"], row["low"], row["high"], row["pairs"]) == pytest.approx((11, low, high, 2))
@@ -331,6 +331,6 @@ def test_positions_are_compared_with_all_others_of_the_paper():
     losses = losses.rename(columns=ablations.value_title)
     (claim,) = claims.TOPICS["rank_and_position"].claims
     assert set(claim.others) | {claim.first} == set(losses)
-    assert verdicts.judge(claim, losses).effect == "QKV − QV: +0.150 nats"
+    assert verdicts.judge(claim, losses).effect_text == "QKV − QV: +0.150 nats"
     missing = verdicts.judge(claim, losses.drop(columns="QV"))
-    assert missing.effect == "no runs of QV"
+    assert missing.effect_text == "no runs of QV"

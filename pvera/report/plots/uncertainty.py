@@ -42,7 +42,7 @@ def correct_and_incorrect(
 
     Args:
         images: A frame of `tables.uncertainty.predictive_sds` or `interval_widths`.
-        comparison: The `compare_correct` of these images.
+        comparison: The `compare_correct_and_incorrect` of these images.
         label: What the values are.
         definition: When an image counts as correct.
     """
@@ -159,7 +159,7 @@ def teaser(images: Sequence[Example]) -> Figure:
     for example, (left, right) in zip(images, grid, strict=True):
         framed(left, example)
         left.set_xlabel(f"true: {_class(example, example.label)}", fontsize=6.5, labelpad=3)
-        _scores(right, example)
+        _probabilities(right, example)
     grid[-1, 1].set_xlabel("Softmax score")
 
     colours = {
@@ -177,18 +177,18 @@ def teaser(images: Sequence[Example]) -> Figure:
     return figure
 
 
-def _scores(ax: Axes, example: Example) -> None:
+def _probabilities(ax: Axes, example: Example) -> None:
     """Draw a dot per sample and class, and the interval above the predicted class, the first."""
     # (samples, classes) -> classes from the highest mean score to the lowest.
-    ranked = np.argsort(-example.scores.mean(0), kind="stable")
+    ranked = np.argsort(-example.probabilities.mean(0), kind="stable")
     others = [label for label in ranked if label != example.predicted]
     classes = [example.predicted, *others[:2]]
     colours = [CORRECT if example.correct else INCORRECT, "0.55", "0.55"]
     # Samples lie side by side, so that equal scores can be seen.
-    jitter = np.linspace(-0.16, 0.16, len(example.scores))
+    jitter = np.linspace(-0.16, 0.16, len(example.probabilities))
     for y, (label, colour) in enumerate(zip(classes, colours, strict=False)):
-        scores = example.scores[:, label]
-        ax.plot(scores, y + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
+        probabilities = example.probabilities[:, label]
+        ax.plot(probabilities, y + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
 
     bounds = [example.low, example.high]
     ax.plot(bounds, [-0.36, -0.36], "|-", color="black", linewidth=1.6, markersize=5)

@@ -11,32 +11,18 @@ import numpy as np
 import pandas as pd
 
 from pvera.report.captions import caption_source
-from pvera.report.scores import Records, score_frame
-from pvera.report.settings import ResultFiles, Setting
-from pvera.report.statistics import over_datasets
+from pvera.report.scores import Records, score_columns
+from pvera.report.statistics import mean_intervals
 from pvera.report.table import Column, Table, format_frame
 from pvera.report.text import interval, thousands
-from pvera.study import results
 
 #: Hyperparameter -> the values of the paper's table.
-PAPER: dict[str, list[Any]] = {
+PAPER_VALUES: dict[str, list[Any]] = {
     "rank": [64, 128, 256, 512],
     "targets": ["q", "k", "v", "qk", "qv", "qkv"],
 }
 #: Hyperparameter -> the experiment that varies it.
 EXPERIMENTS = {"rank": "rank", "targets": "position"}
-
-
-def read_values(files: ResultFiles, hyperparameter: str) -> dict[Setting, list[dict]]:
-    """Read the trainings of all values of a hyperparameter, by setting."""
-    experiment = EXPERIMENTS[hyperparameter]
-    by_setting: dict[Setting, list[dict]] = {}
-    for profile in files.profiles:
-        if experiment in profile.experiments:
-            folders = profile.experiments[experiment].folders(experiment)
-            records = results.load_runs(files.root, profile.name, *folders)
-            by_setting |= files.by_setting(profile, records)
-    return by_setting
 
 
 def value_of(record: dict, hyperparameter: str) -> Any:
@@ -60,13 +46,10 @@ def best_losses(records: Records, hyperparameter: str) -> pd.DataFrame:
     by_value: dict[Any, list[dict]] = {}
     for record in records:
         by_value.setdefault(value_of(record, hyperparameter), []).append(record)
-    order = PAPER["targets"].index if hyperparameter == "targets" else None
-    # Each value is trained by one method, so its frame has one column.
-    columns = {
-        value: score_frame(by_value[value], lowest_loss).iloc[:, 0]
-        for value in sorted(by_value, key=order)
-    }
-    return pd.concat(columns, axis=1, sort=False)
+    order = PAPER_VALUES["targets"].index if hyperparameter == "targets" else None
+    return score_columns(
+        {value: by_value[value] for value in sorted(by_value, key=order)}, lowest_loss
+    )
 
 
 def differences_to(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
@@ -78,7 +61,7 @@ def differences_to(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
     """
     # Pairs of data set and seed, (pairs, values).
     whole = values.dropna()
-    differences = over_datasets(whole.sub(whole.get(reference, np.nan), axis=0))
+    differences = mean_intervals(whole.sub(whole.get(reference, np.nan), axis=0))
     is_point = differences["low"] == differences["high"]
     differences.loc[is_point, ["low", "high"]] = np.nan
     return differences
@@ -90,7 +73,7 @@ def counterparts(ours: Iterable, hyperparameter: str) -> dict:
     Small backbones have scaled ranks, so their grids share positions instead of
     values.
     """
-    ours, theirs = list(ours), PAPER[hyperparameter]
+    ours, theirs = list(ours), PAPER_VALUES[hyperparameter]
     if set(ours) <= set(theirs):
         return dict(zip(ours, ours, strict=True))
     if len(ours) == len(theirs):

@@ -16,7 +16,7 @@ from pvera.report.contrasts import (
     all_paired_differences,
     pool_same_images,
 )
-from pvera.report.scores import score_frame
+from pvera.report.scores import score_columns
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table, pivot_text
@@ -51,12 +51,7 @@ class Components:
         Returns:
             Rows (category, dataset, seed), columns components; NaN where a run is missing.
         """
-        # A component has one method, so its frame has one column.
-        columns = {
-            name: 100 * score_frame(records, metric).iloc[:, 0]
-            for name, records in self.runs.items()
-        }
-        return pd.concat(columns, axis=1, sort=False)
+        return 100 * score_columns(self.runs, metric)
 
 
 def component_titles(profile: Profile) -> dict[str, str]:

@@ -19,10 +19,10 @@ from pvera.report.text import fixed, title
 FROZEN = "frozen"
 
 
-def latents_table(latents: Sequence[AnalysisResult]) -> Table:
+def latents_table(analyses: Sequence[AnalysisResult]) -> Table:
     """Build the table of samples and their mean over the patches, one row per adapter."""
     rows = []
-    for record, arrays in latents:
+    for record, arrays in analyses:
         row = {name: record[name] for name in ("method", "dataset", "seed")}
         row["explained"] = float(arrays["explained"])
         rows.append(row | _agreement(arrays["mu"], arrays["draws"]))
@@ -33,7 +33,7 @@ def latents_table(latents: Sequence[AnalysisResult]) -> Table:
         "spread": Column("Distance", 2),
         "correlation": Column("Correlation", 2),
     }
-    images, height, width = latents[0][1]["mu"].shape
+    images, height, width = analyses[0][1]["mu"].shape
     caption = (
         f"The query's latent in the last layer over {height} x {width} patches of {images} test "
         "images, projected on the first principal component of its mean."
@@ -49,7 +49,7 @@ def latents_table(latents: Sequence[AnalysisResult]) -> Table:
         data.set_index("method"),
         columns=columns,
         data=data,
-        source=caption_source(latents),
+        source=caption_source(analyses),
         notes=notes,
     )
 

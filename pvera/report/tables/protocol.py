@@ -27,7 +27,7 @@ from pvera.uncertainty import t_interval
 NOISE = "own_draws"
 
 #: What two runs of a pair share.
-PAIR = ["backbone", "dataset", "method", "seed"]
+PAIR = ["dataset", "method", "seed"]
 
 #: Switch -> the records of its runs.
 RecordsBySwitch = Mapping[str, list[dict]]
@@ -59,7 +59,7 @@ METRICS = {
 }
 
 
-def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
+def read_switches(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
     """Return the records of each switch that has any, references first, by setting.
 
     Raises:
@@ -80,7 +80,7 @@ def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
     return settings
 
 
-def differences(records: RecordsBySwitch) -> pd.DataFrame:
+def switch_differences(records: RecordsBySwitch) -> pd.DataFrame:
     """Return the differences of pairs.
 
     Returns:
@@ -110,11 +110,11 @@ def _values(records: list[dict]) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index(PAIR)
 
 
-def summary(pairs: pd.DataFrame) -> pd.DataFrame:
+def mean_effects(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return the mean effect per switch and metric.
 
     Args:
-        pairs: The `differences`.
+        pairs: The `switch_differences`.
 
     Returns:
         pairs: the number of data sets and seeds. mean, low, high: the mean over
@@ -131,12 +131,12 @@ def summary(pairs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for switch, part in pairs.groupby("switch", sort=False):
         same_methods = noise[noise["method"].isin(part["method"])]
-        rows += [_effect(switch, metric, part, same_methods) for metric in METRICS]
+        rows += [_mean_effect(switch, metric, part, same_methods) for metric in METRICS]
     return pd.DataFrame(rows)
 
 
-def _effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFrame) -> dict:
-    """Return a row of `summary`.
+def _mean_effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFrame) -> dict:
+    """Return a row of `mean_effects`.
 
     Args:
         switch: A key of `PROTOCOLS`.
@@ -173,7 +173,7 @@ def _effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFrame) -
 
 
 def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
-    """Return the means of `differences` over methods, without those that have a diverged run.
+    """Return means over methods of `switch_differences`, without those with a diverged run.
 
     Returns:
         One value per data set and seed.
@@ -186,9 +186,9 @@ def switches_table(records: RecordsBySwitch) -> Table:
     """Build the table of mean effects of each switch on each metric.
 
     Args:
-        records: The records of one setting of `load`.
+        records: The records of one setting of `read_switches`.
     """
-    data = summary(differences(records))
+    data = mean_effects(switch_differences(records))
     titles = {name: f"{metric.title} ({metric.unit})" for name, metric in METRICS.items()}
     cells = pivot_text(data, "switch", "metric", _cell).rename(columns=titles)
     counts = data.groupby("switch")["methods"].first()
@@ -214,7 +214,7 @@ def switches_table(records: RecordsBySwitch) -> Table:
 
 
 def _cell(row: pd.Series) -> str:
-    """Return one row of `summary` as text: the mean, its interval, the range of chance."""
+    """Return one row of `mean_effects` as text: the mean, its interval, the range of chance."""
     decimals = METRICS[row["metric"]].decimals
     text = signed(row["mean"], decimals)
     if text == NOTHING:

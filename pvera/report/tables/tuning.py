@@ -12,21 +12,21 @@ from pvera.report.tables.components import Components
 from pvera.report.text import grid_value
 
 #: Hyperparameter of one method, and experiment that searches it -> its row among the choices.
-OWN = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
+OWN_HYPERPARAMETERS = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
 
 
-def choices_table(components: Components, own: Mapping[str, list[dict]]) -> Table:
+def choices_table(components: Components, own_searches: Mapping[str, list[dict]]) -> Table:
     """Build the table of what seed 0 chose: learning rates, then hyperparameters of a method's own.
 
     Args:
         components: The components of one setting.
-        own: Hyperparameter -> the records of its search.
+        own_searches: Hyperparameter -> the records of its search.
     """
     searches = [
         (components.titles[name], "learning_rate", records)
         for name, records in components.runs.items()
     ]
-    searches += [(OWN[key], key, records) for key, records in own.items()]
+    searches += [(OWN_HYPERPARAMETERS[key], key, records) for key, records in own_searches.items()]
     # A row per search of a data set; other seeds inherit the choice of seed 0.
     rows = []
     for heading, key, records in searches:

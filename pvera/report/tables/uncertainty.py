@@ -30,13 +30,18 @@ SAMPLES = 16
 ONCE_PER_SEED = "An image counts once per seed, so the values are not independent."
 
 #: Column -> its name in CSV files.
-CSV_NAMES = {"samples": "draws"}
+CSV_NAMES = {
+    "samples": "draws",
+    "incorrect_percent": "wrong_percent",
+    "correct": "right",
+    "incorrect": "wrong",
+}
 
 #: The samples of each adapter.
 Adapters = Sequence[SampledAdapter]
 
 
-def ordered(adapters: Adapters) -> list[SampledAdapter]:
+def sort_by_dataset(adapters: Adapters) -> list[SampledAdapter]:
     """Sort the adapters in the order of data sets."""
     return sorted(adapters, key=lambda adapter: dataset_order(adapter.record))
 
@@ -44,7 +49,7 @@ def ordered(adapters: Adapters) -> list[SampledAdapter]:
 def first_seed_examples(adapters: Adapters) -> list[Example]:
     """Return the example images of the first seed: of a data set one correct and one incorrect."""
     seed = min(adapter.record["seed"] for adapter in adapters)
-    first = [adapter for adapter in ordered(adapters) if adapter.record["seed"] == seed]
+    first = [adapter for adapter in sort_by_dataset(adapters) if adapter.record["seed"] == seed]
     return [example for adapter in first for example in adapter.examples]
 
 
@@ -74,7 +79,7 @@ def interval_widths(adapters: Adapters) -> pd.DataFrame:
 
 def _image_values(adapters: Adapters, value: str, correct: str) -> pd.DataFrame:
     frames = []
-    for adapter in ordered(adapters):
+    for adapter in sort_by_dataset(adapters):
         for k, estimates in adapter.estimates.items():
             columns = {
                 "samples": k,
@@ -98,16 +103,15 @@ def cliffs_delta(images: pd.DataFrame) -> float:
     return rank_sum(incorrect, correct).cliffs_delta
 
 
-def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
+def compare_correct_and_incorrect(images: pd.DataFrame) -> pd.DataFrame:
     """Compare the values of correct and incorrect images, with `SHOWN_COUNTS`.
 
     Args:
         images: A frame of `predictive_sds` or `interval_widths`.
 
     Returns:
-        A row per number of samples and group, all data sets or one: right
-        and wrong, the mean values of correct and of incorrect images, and the
-        rank-sum test between them.
+        A row per number of samples and group, all data sets or one: the mean values
+        of correct and of incorrect images, and the rank-sum test between them.
     """
     rows = []
     for k in SHOWN_COUNTS:
@@ -118,9 +122,9 @@ def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
             row = {
                 "samples": k,
                 "group": title(name),
-                "wrong_percent": 100 * len(incorrect) / len(part),
-                "right": correct.mean(),
-                "wrong": incorrect.mean(),
+                "incorrect_percent": 100 * len(incorrect) / len(part),
+                "correct": correct.mean(),
+                "incorrect": incorrect.mean(),
                 "p_value": test.p_value,
                 "cliffs_delta": test.cliffs_delta,
                 "by_seed": part.groupby("seed").apply(cliffs_delta).tolist(),
@@ -134,9 +138,9 @@ def _p_value(row: pd.Series) -> str:
 
 
 COMPARISON = {
-    "wrong_percent": Column("Incorrect (%)", 1),
-    "right": Column("Correct", 4),
-    "wrong": Column("Incorrect", 4),
+    "incorrect_percent": Column("Incorrect (%)", 1),
+    "correct": Column("Correct", 4),
+    "incorrect": Column("Incorrect", 4),
     "p_value": Column("p", _p_value),
     "ratio": Column("Ratio", 2),
     "cliffs_delta": Column("Cliff's delta", 2, signed=True),
@@ -152,7 +156,7 @@ def _panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def predictive_sds_table(adapters: Adapters) -> Table:
     """Build the table behind the paper's violins."""
-    data = compare_correct(predictive_sds(adapters))
+    data = compare_correct_and_incorrect(predictive_sds(adapters))
     caption = (
         "Mean standard deviation of the highest softmax score over the samples, for correct and "
         "incorrect images."
@@ -176,13 +180,12 @@ def predictive_sds_table(adapters: Adapters) -> Table:
 
 def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
     """Build the table of interval widths: here and in the paper, and per data set."""
-    data = compare_correct(interval_widths(adapters))
-    right, wrong = (float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect"))
-    in_paper = pd.DataFrame({"right": [right], "wrong": [wrong]}, ["Paper"])
-    here = data[data["group"] == ALL].set_index("samples")[["right", "wrong"]]
-    panel = pd.concat([in_paper, here.rename("Here, {} samples".format)])
+    data = compare_correct_and_incorrect(interval_widths(adapters))
+    printed = {name: float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect")}
+    here = data[data["group"] == ALL].set_index("samples")[list(printed)]
+    panel = pd.concat([pd.DataFrame(printed, ["Paper"]), here.rename("Here, {} samples".format)])
     # Intervals of equal samples have no width.
-    panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
+    panel["ratio"] = panel["incorrect"] / panel["correct"].replace(0, np.nan)
     caption = (
         "Mean width of the 95 % t-interval of the softmax score of the most predicted class, for "
         "correct and incorrect predictions."
@@ -197,7 +200,7 @@ def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
     numbers = (
         data.drop(columns="by_seed")
         .rename(columns=CSV_NAMES)
-        .assign(published_right=right, published_wrong=wrong)
+        .assign(published_right=printed["correct"], published_wrong=printed["incorrect"])
     )
     return Table(
         "intervals",
