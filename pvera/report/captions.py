@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import pandas as pd
+
 from pvera.report.scores import Result, chosen_member, record_of
 from pvera.report.text import title
 from pvera.study.stopping import LIMIT
@@ -34,12 +36,8 @@ def caption_source(results: Iterable[Result]) -> str:
     is_training = "members" in first
     missing = diverged = expected = 0
     if is_training:
-        runs = {
-            (*_method_of_experiment(record), record["dataset"], record["seed"])
-            for record in records
-        }
         expected = _expected_runs(records)
-        missing = expected - len(runs)
+        missing = expected - len(records)
         diverged = sum(not record["test"] for record in records)
     sentences = [
         "; ".join(facts),
@@ -88,16 +86,8 @@ def _data_phrases(records: list[dict]) -> list[str]:
     return phrases
 
 
-def _method_of_experiment(record: dict) -> tuple[str, str]:
-    """Return what has the same seeds on each of its data sets: a method in an experiment."""
-    return record["experiment"], record["method"]
-
-
 def _expected_runs(records: list[dict]) -> int:
-    """Return the number of runs where each group has all its seeds on all its data sets."""
-    seeds: dict[tuple, set[int]] = {}
-    datasets: dict[tuple, set[str]] = {}
-    for record in records:
-        seeds.setdefault(_method_of_experiment(record), set()).add(record["seed"])
-        datasets.setdefault(_method_of_experiment(record), set()).add(record["dataset"])
-    return sum(len(seeds[group]) * len(datasets[group]) for group in seeds)
+    """Return the number of runs if each method had all its seeds on all its data sets."""
+    runs = pd.DataFrame(records, columns=["experiment", "method", "dataset", "seed"])
+    found = runs.groupby(["experiment", "method"])[["dataset", "seed"]].nunique()
+    return (found["dataset"] * found["seed"]).sum()

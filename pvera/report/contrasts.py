@@ -5,8 +5,6 @@ a component (`pvera.report` says what that is). `CONTRASTS` are the pairs of com
 report shows.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import pandas as pd
@@ -104,17 +102,6 @@ def paired_differences(scores: pd.DataFrame, first: str, second: str) -> pd.Data
     if differences.isna().all():
         raise Untestable("no runs to compare")
     return differences.unstack("seed", sort=False)
-
-
-def all_paired_differences(
-    scores: pd.DataFrame, pairs: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], pd.DataFrame]:
-    """Return the `paired_differences` of each pair that has some."""
-    frames = {}
-    for pair in pairs:
-        with suppress(Untestable):
-            frames[pair] = paired_differences(scores, *pair)
-    return frames
 
 
 def pool_same_images(differences: pd.DataFrame) -> pd.DataFrame:

@@ -110,9 +110,9 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
         hyperparameter: "rank" or "targets".
         paper: The paper's table, columns loss and parameters, rows values.
     """
-    ours = best_losses(records, hyperparameter)
-    data = ablation_data(records, ours, hyperparameter, paper)
-    names = [value_title(value) for value in ours]
+    losses = best_losses(records, hyperparameter)
+    data = ablation_data(records, losses, hyperparameter, paper)
+    names = [value_title(value) for value in losses]
     paper_values = data["published_value"].dropna()
     has_other_values = any(paper_values != data.loc[paper_values.index, hyperparameter])
     if has_other_values:
@@ -125,9 +125,9 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
 
     best = value_title(paper["loss"].idxmin())
     caption = (
-        f"Best validation loss of PVeRA (nats), mean over {len(ours)} pairs of data set and seed."
+        f"Best validation loss of PVeRA (nats), mean over {len(losses)} pairs of data set and seed."
     )
-    notes = _notes(ours, best)
+    notes = _notes(losses, best)
     if has_other_values:
         notes += " Brackets: the paper's value at the same position of its grid."
     if not records[0]["config"]["protocol"]["softmax_in_loss"]:
@@ -141,38 +141,38 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
 
 
 def ablation_data(
-    records: Records, ours: pd.DataFrame, hyperparameter: str, paper: pd.DataFrame
+    records: Records, losses: pd.DataFrame, hyperparameter: str, paper: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the numbers of `ablation_table`, a row per value; ours: the `best_losses`."""
-    pairs = counterparts(ours, hyperparameter)
+    """Return the numbers of `ablation_table`, a row per value; losses: the `best_losses`."""
+    pairs = counterparts(losses, hyperparameter)
     paper_value = {value: printed for printed, value in pairs.items()}
-    theirs = paper.reindex([paper_value.get(value) for value in ours])
-    differences = differences_to(ours, pairs.get(paper["loss"].idxmin()))
+    in_paper = paper.reindex([paper_value.get(value) for value in losses])
+    differences = differences_to(losses, pairs.get(paper["loss"].idxmin()))
     # Means over data sets, then over seeds, of the pairs that have every value.
-    means = ours.dropna().groupby(level="seed").mean().mean()
+    means = losses.dropna().groupby(level="seed").mean().mean()
     parameters = {
         value_of(record, hyperparameter): record["members"][0]["adapter_parameters"]
         for record in records
     }
     columns = {
-        hyperparameter: list(ours),
-        "published_value": theirs.index,
+        hyperparameter: list(losses),
+        "published_value": in_paper.index,
         "loss": means,
-        "loss_paper": theirs["loss"],
+        "loss_paper": in_paper["loss"],
         "above_reference": differences["mean"],
         "low": differences["low"],
         "high": differences["high"],
-        "above_reference_paper": theirs["loss"] - paper["loss"].min(),
-        "parameters": [parameters[value] for value in ours],
-        "parameters_paper": theirs["parameters"],
+        "above_reference_paper": in_paper["loss"] - paper["loss"].min(),
+        "parameters": [parameters[value] for value in losses],
+        "parameters_paper": in_paper["parameters"],
     }
     # Rows are values here or in the paper, so columns are joined by position, not by index.
     return pd.DataFrame({name: np.asarray(column) for name, column in columns.items()})
 
 
-def _notes(ours: pd.DataFrame, best: str) -> str:
+def _notes(losses: pd.DataFrame, best: str) -> str:
     """Return the notes of `ablation_table`; best: the title of the paper's best value."""
-    count, complete = len(ours), len(ours.dropna())
+    count, complete = len(losses), len(losses.dropna())
     notes = (
         f"Bold: lowest. Underlined: second lowest. The paper's best is {best}; differences to it "
         "are taken within data set and seed, and their 95 % intervals are over data sets."

@@ -4,6 +4,7 @@ Every method and variant has the equal tuning of docs/design.md.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pandas as pd
@@ -13,7 +14,8 @@ from pvera.report.captions import caption_source
 from pvera.report.contrasts import (
     CONTRASTS,
     LATENT_DROPOUT,
-    all_paired_differences,
+    Untestable,
+    paired_differences,
     pool_same_images,
 )
 from pvera.report.scores import score_columns
@@ -109,19 +111,27 @@ def contrast_frames(
         low, high: the interval over seeds, of `MEAN` alone; low_tasks, high_tasks:
         the one over data sets, if they are three or more.
     """
-    labels = {(CONTRASTS[key].first, CONTRASTS[key].second): CONTRASTS[key].label for key in keys}
+    accuracies = components.scores()
     frames = {}
-    for pair, differences in all_paired_differences(components.scores(), labels).items():
-        seeds = differences.droplevel("category").add_prefix("seed")
-        mean = mean_interval(differences, half_width_over_seeds)
-
-        units = pool_same_images(differences).dropna(how="all")
-        if len(units) > 2:  # the interval over two data sets would span the figure
-            sample = mean_interval(units)
-            mean |= {"low_tasks": sample["low"], "high_tasks": sample["high"]}
-        datasets = seeds.assign(mean=differences.mean(axis=1).to_numpy())
-        frames[labels[pair]] = pd.concat([datasets, pd.DataFrame(mean, [MEAN])])
+    for key in keys:
+        contrast = CONTRASTS[key]
+        with suppress(Untestable):
+            differences = paired_differences(accuracies, contrast.first, contrast.second)
+            frames[contrast.label] = _forest_frame(differences)
     return frames
+
+
+def _forest_frame(differences: pd.DataFrame) -> pd.DataFrame:
+    """Return differences (data sets, seeds) in the shape of `contrast_frames`."""
+    mean = mean_interval(differences, half_width_over_seeds)
+    units = pool_same_images(differences).dropna(how="all")
+    if len(units) > 2:  # the interval over two data sets would span the figure
+        sample = mean_interval(units)
+        mean |= {"low_tasks": sample["low"], "high_tasks": sample["high"]}
+
+    datasets = differences.droplevel("category").add_prefix("seed")
+    datasets["mean"] = differences.mean(axis=1).to_numpy()
+    return pd.concat([datasets, pd.DataFrame(mean, [MEAN])])
 
 
 def accuracies_table(components: Components) -> Table:
@@ -165,10 +175,12 @@ def differences_table(components: Components) -> Table:
     contrasts = CONTRASTS.values()
     pairs += [(each.first, each.second) for each in contrasts if each.first != "pvera"]
     rows = {}
-    for (first, second), differences in all_paired_differences(accuracies, pairs).items():
-        by_dataset = differences.mean(axis=1).to_dict()
-        name = f"{components.titles[first]} − {components.titles[second]}"
-        rows[name] = by_dataset | mean_interval(differences, half_width_over_seeds)
+    for first, second in pairs:
+        with suppress(Untestable):
+            differences = paired_differences(accuracies, first, second)
+            name = f"{components.titles[first]} − {components.titles[second]}"
+            by_dataset = differences.mean(axis=1).to_dict()
+            rows[name] = by_dataset | mean_interval(differences, half_width_over_seeds)
     data = pd.DataFrame(rows).T.rename_axis("difference")
 
     columns = {
