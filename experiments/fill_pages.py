@@ -104,7 +104,7 @@ def table_by_profile(
     return markdown_table([corner, *map(heading, profiles)], rows)
 
 
-def mark(text: str, is_best: bool = False, is_tie: bool = False) -> str:
+def decorated(text: str, is_best: bool = False, is_tie: bool = False) -> str:
     """Return a cell, bold where it is the best, with ≈ where it is a tie with PVeRA's."""
     if is_best:
         text = f"**{text}**"
@@ -151,7 +151,9 @@ def accuracy_cells(profile: Profile, shown: pd.DataFrame) -> dict[str, str]:
     cells = {}
     for name, mean in means.items():
         text = fixed(mean, 1)
-        cells[name] = mark(text, text == best, contains_zero(lead_row(profile, name)))
+        # PVeRA has no lead over itself, and so no tie.
+        is_tie = contains_zero(lead_row(profile, name))
+        cells[name] = decorated(text, text == best, is_tie)
     return cells
 
 
@@ -193,7 +195,7 @@ def lead_cell(profile: Profile, method: str) -> str:
     if pd.isna(row["mean"]):
         return NOT_RUN
     text = f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}"
-    return mark(text, is_tie=contains_zero(row))
+    return decorated(text, is_tie=contains_zero(row))
 
 
 def calibration_cell(profile: Profile, method: str) -> str:
@@ -204,7 +206,7 @@ def calibration_cell(profile: Profile, method: str) -> str:
     row = rows.loc[method]
     is_best = row["ace_mean"] == rows["ace_mean"].min()
     is_tie = method != "pvera" and row["ace_ratio_low"] <= 1 <= row["ace_ratio_high"]
-    return mark(fixed(100 * row["ace_mean"], 1), is_best, is_tie)
+    return decorated(fixed(100 * row["ace_mean"], 1), is_best, is_tie)
 
 
 # Contrasts, by the tables of claims
@@ -231,7 +233,9 @@ def effect_text(claim: pd.Series, scopes: Sequence[str] = ("seeds",)) -> str:
 def contrast_cell(profile: Profile, key: str, scopes: Sequence[str] = ("seeds",)) -> str:
     """Return the effect of a contrast, bold where the interval over data sets leaves out zero."""
     claim = claim_row(profile, key)
-    return mark(effect_text(claim, scopes), claim["tasks_verdict"] in (SUPPORTED, CONTRADICTED))
+    return decorated(
+        effect_text(claim, scopes), claim["tasks_verdict"] in (SUPPORTED, CONTRADICTED)
+    )
 
 
 def protocols_table() -> str:

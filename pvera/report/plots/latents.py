@@ -99,6 +99,7 @@ def maps(analyses: Sequence[AnalysisResult]) -> Figure:
     """
     first, shown = analyses[0]
     groups = [PictureRows({"Image": shown["pixels"]}, "black", {})]
+    # VeRA first, then PVeRA.
     for record, arrays in sorted(analyses, key=lambda run: run[0]["method"] != "vera"):
         groups += _latent_rows(record["method"], arrays["mu"], arrays["draws"][:2])
 

@@ -107,11 +107,13 @@ def grid_choices(records: Records) -> pd.DataFrame:
         the value of another's search does not count. fixed: the grid has a single
         value. share: chosen of runs.
     """
-    found = [key for record in records for member in record["members"] for key in member["grid"]]
+    searched = [key for record in records for member in record["members"] for key in member["grid"]]
+    # Those of the paper first.
+    hyperparameters = dict.fromkeys([*PANELS, *searched])
     rows = []
     for method in METHODS:
         chosen = [run for run in records if run["method"] == method and run["chosen"]]
-        for key in dict.fromkeys([*PANELS, *found]):
+        for key in hyperparameters:
             searches = [run for run in chosen if key in run["chosen"]["grid"]]
             rows += _value_counts(method, key, searches)
     columns = ["method", "hyperparameter", "value", "chosen", "runs", "fixed"]
@@ -249,6 +251,7 @@ def main_paper_table(records: Records, paper: PaperNumbers) -> Table:
     scores = score_frame(records)
     datasets = scores.index.unique("dataset")
     shared = [name for name in DATASETS if name in datasets]
+    # Cells are compared where the data and the backbone are the paper's.
     same_data = bool(shared) and not any("data_differs" in record for record in records)
     by_cell = same_data and records[0]["backbone"] in PAPER_BACKBONES
     backbone = records[0]["backbone"] if by_cell else "dinov2_b"

@@ -59,8 +59,8 @@ class Components:
 def component_titles(profile: Profile) -> dict[str, str]:
     """Return component -> title: the other methods, VeRA, the profile's variants, and PVeRA."""
     others = [name for name in PAPER_METHODS if name not in ("vera", "pvera")]
-    headings = {name: title(name) for name in (*others, "vera")}
-    return headings | profile.variants | {"pvera": title("pvera")}
+    titles = {name: title(name) for name in (*others, "vera")}
+    return titles | profile.variants | {"pvera": title("pvera")}
 
 
 def trained_method(profile: Profile, component: str) -> str:
@@ -83,17 +83,21 @@ def read_components(files: ResultFiles) -> dict[Setting, Components]:
         left_out = left_out_datasets(files.root, benchmark)
 
         profile = profiles[setting.profile]
-        headings = component_titles(profile)
+        titles = component_titles(profile)
         runs = {}
-        for name in headings:
-            method = trained_method(profile, name)
+        for name in titles:
+            # A variant has an experiment of its own; methods share the benchmark.
             records = variants[name].get(setting, []) if name in profile.variants else benchmark
-            records = [record for record in records if record["method"] == method]
-            kept = [record for record in records if record["dataset"] not in left_out]
+            method = trained_method(profile, name)
+            kept = [
+                record
+                for record in records
+                if record["method"] == method and record["dataset"] not in left_out
+            ]
             if kept:
                 runs[name] = kept
         if {"vera", "pvera"} <= set(runs):
-            components[setting] = Components(runs, headings)
+            components[setting] = Components(runs, titles)
     return components
 
 
@@ -124,6 +128,7 @@ def contrast_frames(
 def _forest_frame(differences: pd.DataFrame) -> pd.DataFrame:
     """Return differences (data sets, seeds) in the shape of `contrast_frames`."""
     mean = mean_interval(differences, half_width_over_seeds)
+    # As a sample of tasks, data sets of the same images count once.
     units = pool_same_images(differences).dropna(how="all")
     if len(units) > 2:  # the interval over two data sets would span the figure
         sample = mean_interval(units)
