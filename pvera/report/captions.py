@@ -36,8 +36,11 @@ def caption_source(results: Iterable[Result]) -> str:
     is_training = "members" in first
     missing = diverged = expected = 0
     if is_training:
-        expected = _expected_runs(records)
-        missing = expected - len(records)
+        # Components may share trainings, which then come twice.
+        identity = ["experiment", "method", "dataset", "seed"]
+        runs = pd.DataFrame(records, columns=identity).drop_duplicates()
+        expected = _expected_runs(runs)
+        missing = expected - len(runs)
         diverged = sum(not record["test"] for record in records)
     sentences = [
         "; ".join(facts),
@@ -86,8 +89,7 @@ def _data_phrases(records: list[dict]) -> list[str]:
     return phrases
 
 
-def _expected_runs(records: list[dict]) -> int:
+def _expected_runs(runs: pd.DataFrame) -> int:
     """Return the number of runs if each method had all its seeds on all its data sets."""
-    runs = pd.DataFrame(records, columns=["experiment", "method", "dataset", "seed"])
     found = runs.groupby(["experiment", "method"])[["dataset", "seed"]].nunique()
     return (found["dataset"] * found["seed"]).sum()

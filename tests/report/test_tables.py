@@ -125,6 +125,8 @@ def test_the_description_counts_what_is_missing_and_diverged():
     assert description.startswith(start + limit)
     # VeRA has no run on Vessels, and its cell is empty.
     assert "Missing: 1 of 22. Diverged and left out: 1." in description
+    # Two components may be the same trainings.
+    assert "Missing" not in caption_source([make_record(), make_record()])
 
 
 def test_the_description_names_the_copy_of_the_data():

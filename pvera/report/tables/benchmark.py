@@ -251,9 +251,7 @@ def main_paper_table(records: Records, paper: PaperNumbers) -> Table:
     scores = score_frame(records)
     datasets = scores.index.unique("dataset")
     shared = [name for name in DATASETS if name in datasets]
-    # Cells are compared where the data and the backbone are the paper's.
-    same_data = bool(shared) and not any("data_differs" in record for record in records)
-    by_cell = same_data and records[0]["backbone"] in PAPER_BACKBONES
+    by_cell = bool(shared) and _has_papers_setting(records)
     backbone = records[0]["backbone"] if by_cell else "dinov2_b"
 
     # Ours may have data sets that the paper lacks.
@@ -274,6 +272,13 @@ def main_paper_table(records: Records, paper: PaperNumbers) -> Table:
     panels = _comparison_panels(here, in_paper)
     source = caption_source(records)
     return Table("main_paper", caption, panels, data=data, source=source, notes=notes)
+
+
+def _has_papers_setting(records: Records) -> bool:
+    """Return whether the data and the backbone of runs are the paper's."""
+    if any("data_differs" in record for record in records):
+        return False
+    return records[0]["backbone"] in PAPER_BACKBONES
 
 
 def _averages_and_rank(

@@ -94,7 +94,7 @@ def switch_differences(records: RecordsBySwitch) -> pd.DataFrame:
         if switch != reference:
             corrected = values[reference]
             # Pairs of which both runs are there.
-            shared = switched.index[switched.index.isin(corrected.index)]
+            shared = switched.index.intersection(corrected.index)
             pairs[switch] = (switched - corrected).loc[shared]
     return pd.concat(pairs, names=["switch"]).reset_index()
 
@@ -144,20 +144,20 @@ def _mean_effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFra
         part: The pairs of the switch.
         noise: The pairs of `NOISE` that have the same methods.
     """
-    values = per_pair(part, metric)
+    values = means_over_methods(part, metric)
     mean = values.mean() if len(values) else np.nan
     low, high = t_interval(values) if len(values) > 1 else (np.nan, np.nan)
 
     methods = set(part["method"])
-    bound = np.nan
+    chance_bound = np.nan
     chance = noise[metric].dropna()
     if len(chance) and len(values) and set(noise["method"]) == methods:
         # The mean has the variance of one difference, over all runs that it averages.
         variance = (chance**2).mean() / (len(values) * len(methods))
-        bound = t.ppf(0.975, len(chance)) * np.sqrt(variance)
+        chance_bound = t.ppf(0.975, len(chance)) * np.sqrt(variance)
 
     comparable = metric != "validation_loss" or not PROTOCOLS[switch].protocol.softmax_in_loss
-    beyond = comparable and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
+    beyond = comparable and switch != NOISE and abs(mean) > chance_bound and not low <= 0 <= high
     return {
         "switch": switch,
         "metric": metric,
@@ -166,13 +166,13 @@ def _mean_effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFra
         "mean": mean,
         "low": low,
         "high": high,
-        "noise": bound,
+        "noise": chance_bound,
         "comparable": comparable,
         "beyond": bool(beyond),
     }
 
 
-def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
+def means_over_methods(part: pd.DataFrame, metric: str) -> np.ndarray:
     """Return means over methods of `switch_differences`, without those with a diverged run.
 
     Returns:
