@@ -3,7 +3,7 @@
     python experiments/fill_pages.py
 
 A page holds `<!-- program: NAME -->` and `<!-- end -->`, and between them what this script writes.
-NAME is one of `VIEWS` below, or the Markdown file of a table. Notebooks make the tables in
+NAME is one of `PAGE_TABLES` below, or the Markdown file of a table. Notebooks make the tables in
 results/.
 """
 
@@ -29,12 +29,13 @@ from pvera.report.verdicts import CONTRADICTED, SUPPORTED
 from pvera.study.profiles import Profile
 
 PAGES = [ROOT / "README.md", ROOT / "docs/findings.md", ROOT / "PROTOCOL.md"]
-TABLES = RESULTS / "tables"
+TABLE_FOLDER = RESULTS / "tables"
 MARK = re.compile(r"(<!-- program: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NOT_RUN = "not run"
 
-#: Contrast whose claim is judged -> its label; then those of the front page.
+#: Contrast whose claim is judged -> its label.
 JUDGED = {key: contrast.label for key, contrast in CONTRASTS.items() if contrast.claim}
+#: Those of the front page.
 MAIN = {key: JUDGED[key] for key in ("pvera_over_vera", "noise", "pvera_over_dropout")}
 
 
@@ -53,7 +54,11 @@ def filled(page: str) -> str:
 def content_of(name: str) -> str:
     """Return the text between the marks of `name`; results that are missing are named."""
     try:
-        text = VIEWS[name]() if name in VIEWS else (ROOT / name).read_text(encoding="utf-8")
+        text = (
+            PAGE_TABLES[name]()
+            if name in PAGE_TABLES
+            else (ROOT / name).read_text(encoding="utf-8")
+        )
     except FileNotFoundError as error:
         text = f"*No results yet: `{Path(error.filename).relative_to(ROOT)}`.*"
     return text.strip()
@@ -66,7 +71,11 @@ def content_of(name: str) -> str:
 def compared_profiles() -> list[Profile]:
     """Return the profiles of the report that compare components, in its order."""
     profiles = read_profiles(ROOT, read_report(ROOT)["profiles"])
-    return [profile for profile in profiles if (TABLES / f"components_{profile.name}.csv").exists()]
+    return [
+        profile
+        for profile in profiles
+        if (TABLE_FOLDER / f"components_{profile.name}.csv").exists()
+    ]
 
 
 def heading(profile: Profile) -> str:
@@ -75,12 +84,14 @@ def heading(profile: Profile) -> str:
 
 
 @cache
-def numbers(name: str) -> pd.DataFrame:
+def read_table(name: str) -> pd.DataFrame:
     """Return the CSV file of a table; its first column labels the rows."""
-    return pd.read_csv(TABLES / f"{name}.csv", index_col=0)
+    return pd.read_csv(TABLE_FOLDER / f"{name}.csv", index_col=0)
 
 
-def by_profile(corner: str, labels: Mapping[str, str], cell: Callable[[Profile, str], str]) -> str:
+def table_by_profile(
+    corner: str, labels: Mapping[str, str], cell: Callable[[Profile, str], str]
+) -> str:
     """Return a table with a column for each profile.
 
     Args:
@@ -93,7 +104,7 @@ def by_profile(corner: str, labels: Mapping[str, str], cell: Callable[[Profile, 
     return markdown_table([corner, *map(heading, profiles)], rows)
 
 
-def marked(text: str, is_best: bool = False, is_tie: bool = False) -> str:
+def decorated(text: str, is_best: bool = False, is_tie: bool = False) -> str:
     """Return a cell, bold where it is the best, with ≈ where it is a tie with PVeRA's."""
     if is_best:
         text = f"**{text}**"
@@ -103,14 +114,14 @@ def marked(text: str, is_best: bool = False, is_tie: bool = False) -> str:
 # Accuracies of the methods
 
 
-def methods() -> str:
+def methods_table() -> str:
     """Return the accuracies of all methods, with their parameters in the first profile."""
     header = ["Method", "Parameters on ViT-Ti/8", "Merges"]
     accuracies = []
     for profile in compared_profiles():
-        components = numbers(f"components_{profile.name}")
+        components = read_table(f"components_{profile.name}")
         shown = components[components.index.isin(COMPARED)]
-        accuracies.append(average_accuracies(profile, shown))
+        accuracies.append(accuracy_cells(profile, shown))
         datasets, seeds = shown["dataset"].nunique(), _range(shown["runs"])
         header.append(f"{heading(profile)}: {datasets} data sets, {seeds} seeds")
 
@@ -119,13 +130,13 @@ def methods() -> str:
     first = compared_profiles()[0]
     rows = []
     for name in accuracies[0]:
-        costs = _costs(first, trained_method(first, name))
+        costs = _parameters_and_merges(first, trained_method(first, name))
         cells = [texts.get(name, NOT_RUN) for texts in accuracies]
         rows.append([component_titles(first)[name], *costs, *cells])
     return markdown_table(header, rows)
 
 
-def average_accuracies(profile: Profile, shown: pd.DataFrame) -> dict[str, str]:
+def accuracy_cells(profile: Profile, shown: pd.DataFrame) -> dict[str, str]:
     """Return the average accuracy of each component, from the highest to the lowest.
 
     Args:
@@ -140,13 +151,15 @@ def average_accuracies(profile: Profile, shown: pd.DataFrame) -> dict[str, str]:
     cells = {}
     for name, mean in means.items():
         text = fixed(mean, 1)
-        cells[name] = marked(text, text == best, contains_zero(lead_row(profile, name)))
+        # PVeRA has no lead over itself, and so no tie.
+        is_tie = contains_zero(lead_row(profile, name))
+        cells[name] = decorated(text, text == best, is_tie)
     return cells
 
 
-def _costs(profile: Profile, method: str) -> tuple[str, str]:
+def _parameters_and_merges(profile: Profile, method: str) -> tuple[str, str]:
     """Return the trainable parameters in a method's search, and whether it merges."""
-    costs = numbers("cost").query("profile == @profile.name and method == @method")
+    costs = read_table("cost").query("profile == @profile.name and method == @method")
     # Without a search of the rank or the ratio there is the default alone.
     searched = costs[costs["grid"] != "{}"]
     sizes = (costs if searched.empty else searched)["adapter_parameters"]
@@ -168,7 +181,7 @@ def _range(counts: pd.Series) -> str:
 def lead_row(profile: Profile, component: str) -> pd.Series:
     """Return the numbers of PVeRA minus a component, NaN where one of them was not run."""
     label = f"PVeRA − {component_titles(profile)[component]}"
-    return numbers(f"differences_{profile.name}").reindex([label]).loc[label]
+    return read_table(f"differences_{profile.name}").reindex([label]).loc[label]
 
 
 def contains_zero(lead: pd.Series) -> bool:
@@ -176,30 +189,35 @@ def contains_zero(lead: pd.Series) -> bool:
     return bool(lead["low"] <= 0 <= lead["high"])
 
 
-def lead(profile: Profile, method: str) -> str:
+def lead_cell(profile: Profile, method: str) -> str:
     """Return PVeRA minus another method with its interval over seeds."""
     row = lead_row(profile, method)
     if pd.isna(row["mean"]):
         return NOT_RUN
     text = f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}"
-    return marked(text, is_tie=contains_zero(row))
+    return decorated(text, is_tie=contains_zero(row))
 
 
-def calibration_error(profile: Profile, method: str) -> str:
+def calibration_cell(profile: Profile, method: str) -> str:
     """Return ACE; ≈ where the interval of the ratio to PVeRA's contains one."""
-    rows = numbers(f"calibration_{profile.name}")
+    rows = read_table(f"calibration_{profile.name}")
     if method not in rows.index:
         return NOT_RUN
     row = rows.loc[method]
     is_best = row["ace_mean"] == rows["ace_mean"].min()
     is_tie = method != "pvera" and row["ace_ratio_low"] <= 1 <= row["ace_ratio_high"]
-    return marked(fixed(100 * row["ace_mean"], 1), is_best, is_tie)
+    return decorated(fixed(100 * row["ace_mean"], 1), is_best, is_tie)
 
 
 # Contrasts, by the tables of claims
 
 
-def effect(claim: pd.Series, scopes: Sequence[str] = ("seeds",)) -> str:
+def claim_row(profile: Profile, key: str) -> pd.Series:
+    """Return the row of a contrast in the table of claims."""
+    return read_table(f"claims_components_{profile.name}").loc[CONTRASTS[key].claim]
+
+
+def effect_text(claim: pd.Series, scopes: Sequence[str] = ("seeds",)) -> str:
     """Return the effect of a judged claim in points, with its interval in each scope.
 
     Args:
@@ -212,30 +230,32 @@ def effect(claim: pd.Series, scopes: Sequence[str] = ("seeds",)) -> str:
     return " ".join([signed(claim["difference"], 1), *bounds])
 
 
-def difference(profile: Profile, key: str, scopes: Sequence[str] = ("seeds",)) -> str:
+def contrast_cell(profile: Profile, key: str, scopes: Sequence[str] = ("seeds",)) -> str:
     """Return the effect of a contrast, bold where the interval over data sets leaves out zero."""
-    claim = numbers(f"claims_components_{profile.name}").loc[CONTRASTS[key].claim]
-    return marked(effect(claim, scopes), claim["tasks_verdict"] in (SUPPORTED, CONTRADICTED))
+    claim = claim_row(profile, key)
+    return decorated(
+        effect_text(claim, scopes), claim["tasks_verdict"] in (SUPPORTED, CONTRADICTED)
+    )
 
 
-def official() -> str:
+def protocols_table() -> str:
     """Return PVeRA − VeRA under both protocols."""
     header = ["PVeRA − VeRA, points"]
     corrected_row = ["Corrected protocol, equal tuning"]
     official_row = ["Official protocol, the paper's tuning"]
     for profile in compared_profiles():
-        if (TABLES / f"claims_protocol_{profile.name}.csv").exists():
+        if (TABLE_FOLDER / f"claims_protocol_{profile.name}.csv").exists():
             header.append(heading(profile))
-            corrected_row.append(difference(profile, "pvera_over_vera").strip("*"))
+            corrected_row.append(effect_text(claim_row(profile, "pvera_over_vera")))
             # The official protocol has this claim alone.
-            official_row.append(effect(numbers(f"claims_protocol_{profile.name}").iloc[0]))
+            official_row.append(effect_text(read_table(f"claims_protocol_{profile.name}").iloc[0]))
     return markdown_table(header, [corrected_row, official_row])
 
 
 # The audit, times, and rows of other tables
 
 
-def contradictions() -> str:
+def contradictions_table() -> str:
     """Return the kinds of the audit's checks that some of the paper's printed numbers fail."""
     counts = audit.summary(pd.read_csv(RESULTS / "published/audit.csv"))
     failing = counts[counts[audit.CONTRADICTS] > 0]
@@ -246,7 +266,7 @@ def contradictions() -> str:
     return markdown_table(["Checks of", "Number", "Contradicted"], rows)
 
 
-def trainings() -> str:
+def trainings_table() -> str:
     """Return how long the trainings of the main experiments took."""
     runs = pd.read_csv(RESULTS / "runs.csv")
     rows = []
@@ -260,9 +280,9 @@ def trainings() -> str:
     return markdown_table(header, rows, "lccl")
 
 
-def rows_of(name: str, label: str = "") -> str:
+def table_rows(name: str, label: str = "") -> str:
     """Return the rows of a table that begin with a label, without its caption and notes."""
-    lines = (TABLES / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    lines = (TABLE_FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()
     # The header has no label, and a line of dashes follows.
     shown = ("|  |", "| :-", f"| {label}")
     return "\n".join(line for line in lines if line.startswith(shown))
@@ -270,20 +290,24 @@ def rows_of(name: str, label: str = "") -> str:
 
 POINTS = "Points of accuracy"
 #: Name of a mark -> the function that returns its table.
-VIEWS = {
-    "methods": methods,
-    "differences": lambda: by_profile(POINTS, MAIN, difference),
-    "gain": lambda: by_profile(POINTS, JUDGED, partial(difference, scopes=("seeds", "tasks"))),
-    "leads": lambda: by_profile(POINTS, {name: f"PVeRA − {title(name)}" for name in OTHERS}, lead),
-    "calibration": lambda: by_profile(
-        "ACE (%)", {name: title(name) for name in PAPER_METHODS}, calibration_error
+PAGE_TABLES = {
+    "methods": methods_table,
+    "differences": lambda: table_by_profile(POINTS, MAIN, contrast_cell),
+    "gain": lambda: table_by_profile(
+        POINTS, JUDGED, partial(contrast_cell, scopes=("seeds", "tasks"))
     ),
-    "rivals": lambda: rows_of("rivals_vtab_tiny"),
-    "official": official,
-    "rank": lambda: rows_of("rank_vtab_tiny", "Loss, here"),
-    "position": lambda: rows_of("position_vtab_tiny", "Loss, here"),
-    "contradictions": contradictions,
-    "trainings": trainings,
+    "leads": lambda: table_by_profile(
+        POINTS, {name: f"PVeRA − {title(name)}" for name in OTHERS}, lead_cell
+    ),
+    "calibration": lambda: table_by_profile(
+        "ACE (%)", {name: title(name) for name in PAPER_METHODS}, calibration_cell
+    ),
+    "rivals": lambda: table_rows("rivals_vtab_tiny"),
+    "official": protocols_table,
+    "rank": lambda: table_rows("rank_vtab_tiny", "Loss, here"),
+    "position": lambda: table_rows("position_vtab_tiny", "Loss, here"),
+    "contradictions": contradictions_table,
+    "trainings": trainings_table,
 }
 
 

@@ -1,19 +1,18 @@
-"""The report: statistics, tables, figures, the audit of the paper, and the page of claims.
+"""The report: from result files to tables, figures and claims.
 
-How to add to it, each in one place and one cell of a notebook:
-
-- A **table**: a function in `tables/` that ends in `_table`. It computes a frame of numbers from
-  records and returns a `Table` of it; the cell is `page.show_each(results, tables.my_table)`.
-- A **claim** on results that others use: an entry of `claims.TOPICS`; one on a difference of
-  components is an entry of `contrasts.CONTRASTS` as well. `page.show_claims` and the page of
-  claims show it.
-- An **analysis** of adapters: the study makes it (docs/extending.md); here it is a table, whose
-  results the cell reads by `page.read("my_analysis", load=load_analyses)`.
+1. `settings.ResultFiles.read` returns the records of an experiment by setting: a profile on one of
+   its backbones. A record is a dictionary here, with the keys of `study.records.Record`; an
+   analysis has arrays too.
+2. `scores.score_frame` makes one frame of them: a row per data set and seed, a column per method.
+3. A function in `tables/` computes numbers from records or such a frame; one that ends in `_table`
+   returns them as a `table.Table`, which is written as Markdown, CSV and LaTeX.
+4. A function in `plots/` draws the same numbers; most draw one shape, see `plots.base.forest`.
+5. A claim compares columns of a frame: `contrasts` subtracts them in pairs, `statistics` has the
+   intervals, `verdicts` the words, and `claims.TOPICS` lists all claims.
+6. `notebook.Page` does this in the notebooks of analysis/: `page.read`, then `page.show_each`,
+   `page.draw_each` and `page.show_claims`. A new table is a function and a cell with
+   `page.show_each(results, tables.my_table)`; docs/extending.md shows a new analysis.
 
 A *component* is what tables of differences compare: a method, or a variant of VeRA or PVeRA that a
 profile names, such as "no_kl".
-
-From below: `text`, `scores` and `table` (frames of numbers, and how they are written), `settings`
-(result files by profile and backbone), `statistics`, `verdicts` and `contrasts`, `tables`, `plots`,
-and `notebook`, which the notebooks in analysis/ use.
 """

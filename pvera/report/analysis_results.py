@@ -25,7 +25,7 @@ class Example:
     #: The class that most samples predict.
     predicted: int
     #: Softmax scores of all samples, (samples, classes).
-    scores: np.ndarray
+    probabilities: np.ndarray
     #: The bounds of the interval of the predicted class's mean score, within [0, 1].
     low: float
     high: float
@@ -92,12 +92,12 @@ def load_sampled_adapters(
         by_count = estimates_by_count(arrays)
         single_pass = arrays["single_confidence"].astype(np.float64)
         single_correct = arrays["single_predicted"] == arrays["labels"]
-        shown = read_examples(record["dataset"], arrays, by_count[max(by_count)])
+        shown = examples_of(record["dataset"], arrays, by_count[max(by_count)])
         adapters.append(SampledAdapter(record, by_count, single_pass, single_correct, shown))
     return adapters
 
 
-def read_examples(
+def examples_of(
     dataset: str, arrays: dict[str, np.ndarray], estimates: uncertainty.Estimates
 ) -> list[Example]:
     """Return the example images of an analysis; none where its profile keeps no pictures."""
@@ -110,7 +110,7 @@ def read_examples(
             arrays["example_pixels"][i],
             label=int(estimates.labels[index]),
             predicted=int(estimates.predicted[index]),
-            scores=arrays["example_scores"][i].astype(np.float64),
+            probabilities=arrays["example_scores"][i].astype(np.float64),
             low=low,
             high=high,
         )

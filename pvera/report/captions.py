@@ -2,19 +2,21 @@
 
 from collections.abc import Iterable
 
-from pvera.report.scores import reached_max_epochs, record_of
+import pandas as pd
+
+from pvera.report.scores import Result, chosen_member, record_of
 from pvera.report.text import title
+from pvera.study.stopping import LIMIT
 
 #: More data sets than these are counted, not named.
 LISTED = 6
 
 
-def caption_source(results: Iterable) -> str:
+def caption_source(results: Iterable[Result]) -> str:
     """Describe the runs behind a table, for its caption.
 
     Args:
-        results: Records of trainings or of analyses on one backbone, or tuples that
-            begin with one.
+        results: Of trainings or of analyses on one backbone.
 
     Returns:
         Sentences: profile, protocol, seeds, data sets and limits; then how many
@@ -26,16 +28,18 @@ def caption_source(results: Iterable) -> str:
     facts = [
         f"Profile {first['profile']}, {first['protocol']} protocol",
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
-        *_data(records),
-        *_limits(records),
+        *_data_phrases(records),
+        *_limit_phrases(records),
     ]
 
     # An analysis has no members and no scores.
     is_training = "members" in first
     missing = diverged = expected = 0
     if is_training:
-        runs = {(*_group(record), record["dataset"], record["seed"]) for record in records}
-        expected = _expected(records)
+        # Components may share trainings, which then come twice.
+        identity = ["experiment", "method", "dataset", "seed"]
+        runs = pd.DataFrame(records, columns=identity).drop_duplicates()
+        expected = _expected_runs(runs)
         missing = expected - len(runs)
         diverged = sum(not record["test"] for record in records)
     sentences = [
@@ -47,15 +51,18 @@ def caption_source(results: Iterable) -> str:
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 
-def _limits(records: list[dict]) -> list[str]:
+def _limit_phrases(records: list[dict]) -> list[str]:
     """Return the limits that the trainings of `records` share, as phrases."""
     config = records[0]["config"]
     phrases = []
     if "max_epochs" in config:
-        chosen = sum(bool(record["chosen"]) for record in records)
-        ended = reached_max_epochs(records)
-        reached = f" ({ended} of {chosen} chosen trainings reached this limit)" if ended else ""
-        phrases.append(f"at most {config['max_epochs']} epochs{reached}")
+        phrase = f"at most {config['max_epochs']} epochs"
+        chosen = [chosen_member(record) for record in records if record["chosen"]]
+        # The limit ended these before early stopping did.
+        ended = sum(member["status"] == LIMIT for member in chosen)
+        if ended:
+            phrase += f" ({ended} of {len(chosen)} chosen trainings reached this limit)"
+        phrases.append(phrase)
     if config["precision"] != "float32":
         phrases.append(config["precision"])
     if config["images"]:
@@ -63,7 +70,7 @@ def _limits(records: list[dict]) -> list[str]:
     return phrases
 
 
-def _data(records: list[dict]) -> list[str]:
+def _data_phrases(records: list[dict]) -> list[str]:
     """Return the data sets, their copy, and how it differs from VTAB-1k, as phrases."""
     names = list(dict.fromkeys(record["dataset"] for record in records))
     # What `vtab.find_differences` found, once per data set.
@@ -82,16 +89,7 @@ def _data(records: list[dict]) -> list[str]:
     return phrases
 
 
-def _group(record: dict) -> tuple[str, str]:
-    """Return what has the same seeds on each of its data sets: a method in an experiment."""
-    return record["experiment"], record["method"]
-
-
-def _expected(records: list[dict]) -> int:
-    """Return the number of runs where each group has all its seeds on all its data sets."""
-    seeds: dict[tuple, set[int]] = {}
-    datasets: dict[tuple, set[str]] = {}
-    for record in records:
-        seeds.setdefault(_group(record), set()).add(record["seed"])
-        datasets.setdefault(_group(record), set()).add(record["dataset"])
-    return sum(len(seeds[group]) * len(datasets[group]) for group in seeds)
+def _expected_runs(runs: pd.DataFrame) -> int:
+    """Return the number of runs if each method had all its seeds on all its data sets."""
+    found = runs.groupby(["experiment", "method"])[["dataset", "seed"]].nunique()
+    return (found["dataset"] * found["seed"]).sum()

@@ -1,7 +1,11 @@
-"""The registry of claims, the paper's and our own, and their verdicts on a report's results."""
+"""The registry of claims, the paper's and our own, and their verdicts on a report's results.
+
+A topic reads results by setting and makes one frame of scores of each setting. Its claims compare
+columns of that frame.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.report import analysis_results, contrasts
+from pvera.report.analysis_results import load_analyses, load_sampled_adapters
+from pvera.report.contrasts import CONTRASTS
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.table import Table
@@ -20,97 +25,40 @@ from pvera.report.tables.components import Components
 from pvera.report.text import NOTHING, interval
 from pvera.report.verdicts import PAIRED, RULE, Claim, Judgement, Measure, judge
 
-#: What claims compare, by setting.
-Results = Mapping[Setting, Any]
-
-# What claims are judged on
-
-
-def load_official(files: ResultFiles) -> Results:
-    """Return test accuracies (%) under the official code's protocol."""
-    return {setting: 100 * score_frame(runs) for setting, runs in files.read("official").items()}
-
-
-def load_position(files: ResultFiles) -> Results:
-    """Return the best validation losses of each choice of target projections."""
-    loaded = ablations.read(files, "targets")
-    return {setting: ablations.best_losses(runs, "targets") for setting, runs in loaded.items()}
-
-
-def load_samples(files: ResultFiles) -> Results:
-    """Return the samples of adapters, with the predictions of one pass."""
-    return files.read("uncertainty", analysis_results.load_sampled_adapters)
-
-
-def load_out_of_distribution(files: ResultFiles) -> Results:
-    """Return the comparisons of latents in and out of distribution."""
-    loaded = files.read("out_of_distribution", ood.load_values)
-    return {setting: ood.compare_in_and_out(values) for setting, values in loaded.items()}
-
-
-def load_focus(files: ResultFiles) -> Results:
-    """Return how well latents find the object in an image."""
-    return files.read("focus", analysis_results.load_analyses)
-
-
-def load_text(files: ResultFiles) -> Results:
-    """Return scores (%) on GLUE, and those of the majority class.
-
-    Where a task has trainings on all its texts, they alone count.
-    """
-    full = files.read("full_sets", text=True)
-    scores = {}
-    for setting, benchmark in files.read("benchmark", text=True).items():
-        runs = full.get(setting, [])
-        on_all_texts = {run["dataset"] for run in runs}
-        runs = [run for run in benchmark if run["dataset"] not in on_all_texts] + runs
-
-        frame = 100 * score_frame(runs, language.score)
-        majority = language.majority_class(files.root, runs)
-        datasets = frame.index.get_level_values("dataset")
-        scores[setting] = frame.assign(majority=100 * datasets.map(majority))
-    return scores
-
-
-# What claims on components compare
-
-
-def accuracy_difference(runs: Components, contrast: str) -> pd.Series:
-    """Return the differences of test accuracy (points) of a contrast."""
-    return contrasts.difference(runs.scores(), contrast)
-
-
-def calibration_difference(runs: Components, contrast: str) -> pd.Series:
-    """Return how far a contrast's first component has the lower ACE (points)."""
-    return -contrasts.difference(runs.scores("ace"), contrast)
-
-
-def accuracy_leads(runs: Components) -> dict[str, pd.Series]:
-    """Return how far PVeRA's test accuracy (points) lies above each other method's."""
-    return contrasts.leads(runs.scores(), OTHERS)
-
-
-# The registry
-
 
 @dataclass(frozen=True)
 class Topic:
-    """Claims that are judged on the same results."""
+    """The claims of one notebook."""
 
     #: Where the paper has them.
     place: str
-    #: Returns what the claims compare.
-    load: Callable[[ResultFiles], Results]
+    #: Reads the results, by setting.
+    read: Callable[[ResultFiles], Mapping[Setting, Any]]
+    #: From the results of a setting to a frame: a row per data set (or model) and seed, a column
+    #: for each thing that claims compare.
+    scores: Callable[[Any], pd.DataFrame]
     #: The claims.
     claims: tuple[Claim, ...]
+
+    def judge(self, results: Any) -> list[Judgement]:
+        """Judge the claims on the results of one setting."""
+        scores = self.scores(results)
+        return [judge(claim, scores) for claim in self.claims]
+
+
+def read_samples(files: ResultFiles) -> Mapping[Setting, Any]:
+    """Read the samples of adapters, with the predictions of one pass."""
+    return files.read("uncertainty", load_sampled_adapters)
 
 
 #: The paper's methods that PVeRA is compared with.
 OTHERS = tuple(name for name in PAPER_METHODS if name != "pvera")
 
 POINTS = Measure("{signed} points")
-ACE = Measure("ACE lower by {signed} points")
-NATS = Measure("{signed} nats", digits=3)
+#: Of claims that name the two in their effect.
+PVERA_OVER_VERA = Measure("PVeRA − VeRA: {signed} points")
+ACE = Measure("ACE lower by {signed} points", lower_is_better=True)
+NATS = Measure("{signed} nats", digits=3, lower_is_better=True)
 AUROC = Measure("AUROC {signed}", digits=3)
 ABOVE_CHANCE = Measure("AUROC − ½: {signed}", digits=3)
 #: Differences of logarithms read as ratios.
@@ -118,17 +66,18 @@ RATIO = Measure("{size} times as wide", digits=2, convert=lambda log: float(np.e
 
 
 def contrast_claim(key: str, margin: float = 0, is_main: bool = True) -> Claim:
-    """Return the claim on a contrast of accuracies, a key of `CONTRASTS`."""
-    compare = partial(accuracy_difference, contrast=key)
-    text = contrasts.CONTRASTS[key].claim
-    return Claim(text, compare, POINTS, margin=margin, is_main=is_main)
+    """Return the claim on accuracies of a contrast, a key of `CONTRASTS`."""
+    contrast = CONTRASTS[key]
+    others = (contrast.second,)
+    return Claim(contrast.claim, contrast.first, others, POINTS, margin=margin, is_main=is_main)
 
 
 #: Notebook -> the claims that it shows.
 TOPICS = {
     "components": Topic(
         place="Table 1 and beyond",
-        load=components.load,
+        read=components.read_components,
+        scores=Components.scores,
         claims=(
             contrast_claim("pvera_over_vera"),
             contrast_claim("noise"),
@@ -136,66 +85,65 @@ TOPICS = {
             contrast_claim("dropout_over_vera", is_main=False),
             contrast_claim("learned_sigma", margin=1),
             contrast_claim("kl", margin=1),
-            Claim("PVeRA has the highest average", accuracy_leads, POINTS),
+            Claim("PVeRA has the highest average", "pvera", OTHERS, POINTS),
         ),
     ),
     "calibration": Topic(
         place="Section 4.3, Figure 4",
-        load=components.load,
+        read=components.read_components,
+        scores=partial(Components.scores, metric="ace"),
         claims=(
-            Claim(
-                "PVeRA is better calibrated than VeRA",
-                partial(calibration_difference, contrast="pvera_over_vera"),
-                ACE,
-            ),
+            Claim("PVeRA is better calibrated than VeRA", "pvera", ("vera",), ACE),
             Claim(
                 "PVeRA is better calibrated than VeRA with latent dropout",
-                partial(calibration_difference, contrast="pvera_over_dropout"),
+                "pvera",
+                ("latent_dropout",),
                 ACE,
             ),
         ),
     ),
     "protocol": Topic(
         place="Table 1, official code",
-        load=load_official,
+        read=lambda files: files.read("official"),
+        scores=lambda runs: 100 * score_frame(runs),
         claims=(
             Claim(
                 "PVeRA is more accurate than VeRA under the official protocol",
-                partial(contrasts.leads, others=["vera"]),
-                POINTS,
+                "pvera",
+                ("vera",),
+                PVERA_OVER_VERA,
             ),
         ),
     ),
     "rank_and_position": Topic(
         place="Table 3",
-        load=load_position,
-        claims=(
-            Claim(
-                "QV has the lowest loss",
-                partial(ablations.loss_differences, value="qv"),
-                NATS,
-            ),
-        ),
+        read=lambda files: files.read("position"),
+        scores=ablations.position_losses,
+        claims=(Claim("QV has the lowest loss", "QV", ("Q", "K", "V", "QK", "QKV"), NATS),),
     ),
     "uncertainty": Topic(
         place="Section 4.3, Figure 5",
-        load=load_samples,
+        read=read_samples,
+        scores=samples.error_detection,
         claims=(
             Claim(
                 "16 samples find incorrect predictions better than the score of one pass",
-                samples.auroc_gain,
+                "sd",
+                ("single",),
                 AUROC,
             ),
         ),
     ),
     "intervals": Topic(
         place="Appendix C",
-        load=load_samples,
+        read=read_samples,
+        scores=samples.log_mean_widths,
         claims=(
             Claim(
                 "Over all images, incorrect predictions have the wider intervals, 16 samples "
                 "(paper: 2.65 times as wide)",
-                samples.log_width_ratios,
+                "incorrect",
+                ("correct",),
                 RATIO,
                 units="seeds",
                 is_main=False,
@@ -204,17 +152,20 @@ TOPICS = {
     ),
     "out_of_distribution": Topic(
         place="Section 4.4, Figure 6",
-        load=load_out_of_distribution,
+        read=lambda files: files.read("out_of_distribution", ood.load_values),
+        scores=ood.detection_aurocs,
         claims=(
             Claim(
                 "PVeRA's values are lower in distribution (norm)",
-                partial(ood.auroc_differences, kind="norm"),
+                "pvera",
+                (ood.CHANCE,),
                 ABOVE_CHANCE,
                 units="models",
             ),
             Claim(
                 "PVeRA's values separate better than VeRA's (norm)",
-                partial(ood.auroc_differences, kind="norm", over="vera"),
+                "pvera",
+                ("vera",),
                 AUROC,
                 units="models",
                 is_main=False,
@@ -223,63 +174,64 @@ TOPICS = {
     ),
     "latents": Topic(
         place="Section 4.4, Figure 7",
-        load=load_focus,
+        read=lambda files: files.read("focus", load_analyses),
+        scores=latents.focus_aurocs,
         claims=(
             Claim(
                 "PVeRA's latents focus more on the object in an image than VeRA's",
-                latents.auroc_differences,
+                "pvera",
+                ("vera",),
                 AUROC,
             ),
         ),
     ),
     "language": Topic(
         place="Appendix D, Table 5",
-        load=load_text,
+        read=language.read_scores,
+        scores=language.learned_tasks,
         claims=(
             Claim(
                 "PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
-                partial(language.leads_on_learned_tasks, others=["vera"]),
-                POINTS,
+                "pvera",
+                ("vera",),
+                PVERA_OVER_VERA,
                 is_main=False,
             ),
         ),
     ),
 }
 
-# Judging and showing them
-
-#: Scope of a verdict -> its title.
-SCOPES = {"seeds": "Fixed tasks", "tasks": "Random tasks"}
-
 
 def claim_tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
     """Judge the claims of a notebook; return a table for each setting with results."""
     topic = TOPICS[notebook]
-    built = {}
-    for setting, results in topic.load(files).items():
-        judgements = [judge(claim, results) for claim in topic.claims]
+    tables = {}
+    for setting, results in topic.read(files).items():
+        judgements = topic.judge(results)
         rows = []
-        for claim, judgement in zip(topic.claims, judgements, strict=True):
-            row = {"Effect": judgement.reading}
-            for scope, heading in SCOPES.items():
-                row[heading] = _verdict_text(judgement, scope, claim.measure.digits)
-            rows.append(row | {"Scale": judgement.scale or NOTHING})
-        built[setting] = Table(
+        for judgement in judgements:
+            row = {"Effect": judgement.effect_text} | verdict_texts(judgement)
+            rows.append(row | {"Scale": judgement.sample_size or NOTHING})
+        tables[setting] = Table(
             f"claims_{notebook}",
             "The claims, judged.",
             pd.DataFrame(rows, [claim.text for claim in topic.claims]),
-            data=pd.DataFrame(map(asdict, judgements)),
+            data=pd.DataFrame([judgement.csv_row() for judgement in judgements]),
             notes="docs/synthetic.md says how intervals and verdicts are made.",
         )
-    return built
+    return tables
 
 
-def _verdict_text(judgement: Judgement, scope: str, digits: int) -> str:
-    """Return the verdict in a scope of `SCOPES` with its interval."""
-    word, low, high = (getattr(judgement, f"{scope}_{name}") for name in ("verdict", "low", "high"))
-    if word is None:
-        return NOTHING
-    return word if np.isnan(low) else f"{word} {interval(None, low, high, digits)}"
+def verdict_texts(judgement: Judgement) -> dict[str, str]:
+    """Return the verdicts with their intervals, by the titles of their scopes."""
+    texts = {}
+    verdicts = {"Fixed tasks": judgement.fixed_tasks, "Random tasks": judgement.random_tasks}
+    for scope, verdict in verdicts.items():
+        texts[scope] = verdict.word or NOTHING
+        if not np.isnan(verdict.low):
+            digits = judgement.claim.measure.digits
+            texts[scope] += " " + interval(None, verdict.low, verdict.high, digits)
+    return texts
 
 
 def overview(files: ResultFiles, profiles: Sequence[str]) -> Table:
@@ -289,26 +241,27 @@ def overview(files: ResultFiles, profiles: Sequence[str]) -> Table:
         files: The result files.
         profiles: Names of those that have a column.
     """
-    # Topics share results, which are loaded once.
-    loaded = {load: load(files) for load in {topic.load for topic in TOPICS.values()}}
+    # Topics share results, which are read once.
+    results_of = {read: read(files) for read in {topic.read for topic in TOPICS.values()}}
     columns: dict[str, dict[str, str]] = {}
     for notebook, topic in TOPICS.items():
-        for setting, results in loaded[topic.load].items():
+        for setting, results in results_of[topic.read].items():
             if setting.profile not in profiles:
                 continue
             column = columns.setdefault(setting.title, {})
-            for claim in topic.claims:
+            for judgement in topic.judge(results):
+                claim = judgement.claim
                 if claim.is_main:
                     link = f"[{claim.text}]({notebook}.ipynb) ({topic.place})"
-                    column[link] = _all_verdicts(judge(claim, results), claim.measure.digits)
+                    column[link] = _overview_cell(judgement)
     return Table("claims", PAIRED, pd.DataFrame(columns).fillna(NOTHING), notes=RULE)
 
 
-def _all_verdicts(judgement: Judgement, digits: int) -> str:
-    """Return effect, scale, and the verdict of each scope that applies, in lines."""
-    lines = [f"{judgement.reading} ({judgement.scale})" if judgement.scale else judgement.reading]
-    for scope, heading in SCOPES.items():
-        text = _verdict_text(judgement, scope, digits)
+def _overview_cell(judgement: Judgement) -> str:
+    """Return effect, sample size, and the verdict of each scope that has one, in lines."""
+    size = judgement.sample_size
+    lines = [f"{judgement.effect_text} ({size})" if size else judgement.effect_text]
+    for scope, text in verdict_texts(judgement).items():
         if text != NOTHING:
-            lines.append(f"{heading.lower()}: {text}")
+            lines.append(f"{scope.lower()}: {text}")
     return "<br>".join(lines)

@@ -1,17 +1,16 @@
-"""Contrasts: the scores of one component minus those of another, paired by data set and seed.
+"""Paired differences: one column of a frame of scores minus another, by data set and seed.
 
-`pvera.report` says what a component is. Scores are a frame with rows (category, dataset, seed) and
-a column per component.
+The frame has a row per data set and seed, and a column for each thing that is compared: most often
+a component (`pvera.report` says what that is). `CONTRASTS` are the pairs of components that the
+report shows.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import pandas as pd
 
+from pvera.data.tasks import SAME_IMAGES
 from pvera.report.text import title
-from pvera.report.verdicts import Untestable
 
 #: The variant of VeRA that the report shows beside the methods.
 LATENT_DROPOUT = "latent_dropout"
@@ -73,38 +72,42 @@ CONTRASTS = {
 }
 
 
-def paired(scores: pd.DataFrame, first: str, second: str) -> pd.Series:
-    """Return the differences of two components by data set and seed, NaN where one has no run.
+class Untestable(Exception):
+    """Results that a difference needs are missing; the message says which."""
+
+
+def paired_differences(scores: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """Subtract a column of scores from another.
+
+    Args:
+        scores: The index has the level seed; the other levels are those of data sets.
+        first: The column from which `second` is subtracted.
+        second: The other column.
+
+    Returns:
+        A row per data set, a column per seed; NaN where one of a pair is missing.
 
     Raises:
-        Untestable: A component has no runs, or both are the same trainings: where β
-            is 0 already, PVeRA is "no_kl".
+        Untestable: There is no pair, or both are the same trainings: where β is 0
+            already, PVeRA is "no_kl".
     """
-    for component in (first, second):
-        if component not in scores:
-            raise Untestable(f"no runs of {title(component)}")
+    for name in (first, second):
+        if name not in scores:
+            raise Untestable(f"no runs of {title(name)}")
     are_equal = scores[first].equals(scores[second])
     if are_equal and {first, second} == {"pvera", "no_kl"}:
         raise Untestable("both are the same trainings")
-    return scores[first] - scores[second]
+
+    differences = scores[first] - scores[second]
+    if differences.isna().all():
+        raise Untestable("no runs to compare")
+    return differences.unstack("seed", sort=False)
 
 
-def leads(scores: pd.DataFrame, others: Iterable[str]) -> dict[str, pd.Series]:
-    """Return how far PVeRA lies above each of other methods, for a claim."""
-    return {f"PVeRA − {title(name)}": paired(scores, "pvera", name) for name in others}
-
-
-def all_paired(
-    scores: pd.DataFrame, pairs: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], pd.DataFrame]:
-    """Return `paired` as (data sets, seeds), for pairs that have runs of their own."""
-    frames = {}
-    for pair in pairs:
-        with suppress(Untestable):
-            frames[pair] = paired(scores, *pair).unstack("seed", sort=False)
-    return frames
-
-
-def difference(scores: pd.DataFrame, key: str) -> pd.Series:
-    """Return the differences of the contrast `key` of `CONTRASTS`, for a claim."""
-    return paired(scores, CONTRASTS[key].first, CONTRASTS[key].second)
+def pool_same_images(differences: pd.DataFrame) -> pd.DataFrame:
+    """Return differences (data sets, seeds) with one mean for data sets of the same images."""
+    if "dataset" not in differences.index.names:
+        return differences
+    datasets = differences.index.get_level_values("dataset")
+    images = datasets.map(lambda name: SAME_IMAGES.get(name, name))
+    return differences.groupby(images).mean()

@@ -97,7 +97,7 @@ class Page:
         """
         if setting:
             caption = f"{setting.title}: {table.caption}"
-            table = replace(table, name=setting.named(table.name), caption=caption)
+            table = replace(table, name=setting.file_name(table.name), caption=caption)
         table.write(self.table_folder)
         self.say(table.markdown(source))
 
@@ -118,7 +118,7 @@ class Page:
             width: The width in pixels.
         """
         if setting:
-            name = setting.named(name)
+            name = setting.file_name(name)
             if figure.legends:
                 figure.legends[0].set_title(setting.title, FontProperties(size=8))
             else:

@@ -13,7 +13,7 @@ from pvera.study import results
 METRICS = ("accuracy", "ece", "ace", "nll", "brier")
 
 
-def frame(files: ResultFiles) -> pd.DataFrame:
+def runs_frame(files: ResultFiles) -> pd.DataFrame:
     """Return a row per training.
 
     Returns:
@@ -24,11 +24,11 @@ def frame(files: ResultFiles) -> pd.DataFrame:
         for folder in sorted((files.root / profile.name).glob("*/")):
             # Records of analyses have no members.
             records = results.read_all(files.root, profile.name, folder.name)
-            rows += [row(record) for record in records if "members" in record]
+            rows += [run_row(record) for record in records if "members" in record]
     return pd.DataFrame(rows)
 
 
-def row(record: dict) -> dict:
+def run_row(record: dict) -> dict:
     """Return the row of a training; one whose members all diverged has no choice and no metrics."""
     cells = {name: record[name] for name in (*results.IDENTITY, "category", "protocol")}
     cells["searched"] = len(record["members"])
@@ -56,7 +56,7 @@ def _choice(record: dict) -> dict:
     }
 
 
-def write(files: ResultFiles, path: Path) -> None:
-    """Write `frame` to a CSV file, with six significant digits."""
-    text = frame(files).to_csv(index=False, float_format="%.6g", lineterminator="\n")
+def write_runs(files: ResultFiles, path: Path) -> None:
+    """Write `runs_frame` to a CSV file, with six significant digits."""
+    text = runs_frame(files).to_csv(index=False, float_format="%.6g", lineterminator="\n")
     write_atomically(path, text)

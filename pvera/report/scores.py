@@ -1,7 +1,8 @@
-"""Scores of many runs as one frame, from result files to every table and figure."""
+"""From records to frames of scores, the one shape behind every table and figure."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -10,24 +11,17 @@ from pvera.adapters import METHODS
 from pvera.data.tasks import ALL_CATEGORIES, TASKS
 from pvera.errors import InputError
 from pvera.study.results import path_of, read_predictions
-from pvera.study.stopping import LIMIT
 
-#: The records of runs on one backbone.
-Records = Sequence[dict]
+#: The records of runs on one backbone, see `study.records.Record`.
+Records: TypeAlias = Sequence[dict]
+#: What is loaded of one run: its record, or a tuple that begins with it.
+Result: TypeAlias = dict | tuple[Any, ...]
 
 #: The index of scores.
 ROWS = ["category", "dataset", "seed"]
 
 
-def by_backbone(results: Iterable) -> dict[str, list]:
-    """Group results by backbone; a result is a record, or a tuple that begins with one."""
-    groups: dict[str, list] = {}
-    for result in results:
-        groups.setdefault(record_of(result)["backbone"], []).append(result)
-    return groups
-
-
-def record_of(result: dict | tuple) -> dict:
+def record_of(result: Result) -> dict:
     """Return the record of a result."""
     return result if isinstance(result, dict) else result[0]
 
@@ -39,12 +33,6 @@ def dataset_order(record: dict) -> tuple[int, int, str]:
     known = list(TASKS)
     index = known.index(name) if name in TASKS else len(known)
     return ALL_CATEGORIES.index(record["category"]), index, name
-
-
-def reached_max_epochs(records: Iterable[dict]) -> int:
-    """Count the chosen trainings that the limit on epochs ended before early stopping did."""
-    chosen = [chosen_member(record) for record in records if record["chosen"]]
-    return sum(member["status"] == LIMIT for member in chosen)
 
 
 def chosen_member(record: dict) -> dict:
@@ -96,12 +84,26 @@ def score_frame(
     return frame.reindex(index=pd.MultiIndex.from_tuples(rows, names=ROWS), columns=methods)
 
 
+def score_columns(
+    groups: Mapping[Any, Records], metric: str | Callable[[dict], float] = "accuracy"
+) -> pd.DataFrame:
+    """Return the scores of groups of runs, each of one method: a column per group.
+
+    Args:
+        groups: Name of a group -> its runs.
+        metric: As in `score_frame`, whose rows these are.
+    """
+    # One method makes a frame of one column.
+    columns = {name: score_frame(records, metric).iloc[:, 0] for name, records in groups.items()}
+    return pd.concat(columns, axis=1, sort=False)
+
+
 def mean_over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the means over seeds of a frame of `score_frame`: rows (category, dataset)."""
     return scores.groupby(level=["category", "dataset"], sort=False).mean()
 
 
-def complete(scores: pd.DataFrame) -> pd.DataFrame:
+def complete_datasets(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the data sets on which every method has a run.
 
     Raises:

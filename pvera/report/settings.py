@@ -4,11 +4,11 @@ analysis/report.yaml names the profiles of the committed report. A user's own pr
 of one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvera.report.scores import by_backbone
+from pvera.report.scores import record_of
 from pvera.report.text import title
 from pvera.study import results
 from pvera.study.checked import load_yaml
@@ -28,7 +28,7 @@ class Setting:
     #: The end of file names; empty in a report of one setting.
     suffix: str
 
-    def named(self, name: str) -> str:
+    def file_name(self, name: str) -> str:
         """Return the name of a file that shows this setting."""
         return f"{name}_{self.suffix}" if self.suffix else name
 
@@ -49,25 +49,21 @@ class ResultFiles:
 
         Args:
             experiment: Name of an experiment or an analysis, or its folder.
-            load: From root, profile and folder to records, or to tuples that begin with one.
+            load: From root, profile and folders to a list of `scores.Result`.
             text: Read the profiles on texts, instead of those on images.
 
         Returns:
-            What `load` returns, by setting.
+            Those that `load` returns, by setting.
         """
-        parts: dict[Setting, list] = {}
+        by_setting: dict[Setting, list] = {}
         for profile in self.profiles:
             if profile.is_text == text:
-                loaded = load(self.root, profile.name, folder_of(profile, experiment))
-                parts |= self.by_setting(profile, loaded)
-        return parts
+                for result in load(self.root, profile.name, *folders_of(profile, experiment)):
+                    setting = self.setting_of(profile, record_of(result)["backbone"])
+                    by_setting.setdefault(setting, []).append(result)
+        return by_setting
 
-    def by_setting(self, profile: Profile, loaded: Iterable) -> dict[Setting, list]:
-        """Group the results of one profile by setting."""
-        groups = by_backbone(loaded)
-        return {self.setting(profile, backbone): group for backbone, group in groups.items()}
-
-    def setting(self, profile: Profile, backbone: str) -> Setting:
+    def setting_of(self, profile: Profile, backbone: str) -> Setting:
         """Return the setting of a profile and one of its backbones."""
         words, suffixes = [profile.title or profile.name], []
         if len(self.profiles) > 1:
@@ -78,10 +74,10 @@ class ResultFiles:
         return Setting(profile.name, backbone, ", ".join(words), "_".join(suffixes))
 
 
-def folder_of(profile: Profile, experiment: str) -> str:
-    """Return the folder of an experiment's results; an analysis has its own name."""
+def folders_of(profile: Profile, experiment: str) -> list[str]:
+    """Return the folders of an experiment's results; an analysis has its own name."""
     listed = profile.experiments.get(experiment)
-    return (listed and listed.folder) or experiment
+    return list(listed.folders(experiment)) if listed else [experiment]
 
 
 def read_profiles(root: Path, names: Sequence[str]) -> tuple[Profile, ...]:

@@ -73,7 +73,7 @@ class Effect(NamedTuple):
 HalfWidth = Callable[[np.ndarray, float], float]
 
 
-def smallest_effect(comparisons: Mapping[str, np.ndarray]) -> Effect:
+def smallest_effect(comparisons: Mapping[str, pd.DataFrame]) -> Effect:
     """Return the `effect_of` the comparison with the smallest mean; all are positive where it is.
 
     Args:
@@ -83,12 +83,12 @@ def smallest_effect(comparisons: Mapping[str, np.ndarray]) -> Effect:
     return effect_of(comparisons, min(means, key=means.__getitem__))
 
 
-def effect_of(comparisons: Mapping[str, np.ndarray], name: str) -> Effect:
+def effect_of(comparisons: Mapping[str, pd.DataFrame], name: str) -> Effect:
     """Return the mean of the comparison `name`, with its intervals among all comparisons.
 
     Args:
-        comparisons: Name -> differences (units, seeds), NaN where one of a pair is missing. A unit
-            without any pair does not count.
+        comparisons: Name -> differences, a row per unit and a column per seed, NaN where one of a
+            pair is missing. A unit without any pair does not count.
         name: The comparison.
 
     Returns:
@@ -109,8 +109,8 @@ def effect_of(comparisons: Mapping[str, np.ndarray], name: str) -> Effect:
     )
 
 
-def _without_empty_units(comparisons: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: d[~np.isnan(d).all(axis=1)] for name, d in comparisons.items()}
+def _without_empty_units(comparisons: Mapping[str, pd.DataFrame]) -> dict[str, np.ndarray]:
+    return {name: frame.dropna(how="all").to_numpy() for name, frame in comparisons.items()}
 
 
 def _means(comparisons: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -203,7 +203,7 @@ def mean_interval(
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
-def over_datasets(values: pd.DataFrame) -> pd.DataFrame:
+def mean_intervals(values: pd.DataFrame) -> pd.DataFrame:
     """Return the `mean_interval` over data sets of each column.
 
     Args:

@@ -112,7 +112,7 @@ class Table:
                 style.map_index(lambda _: "rotatebox:{90}--rwrap;", axis=1, level=lowest)
 
             # A heading begins with "(a) " if there are several panels.
-            letter = heading[1:2]
+            letter = heading[1] if heading.startswith("(") else ""
             panel = style.to_latex(
                 column_format="l" + "c" * len(frame.columns),
                 multicol_align="c",

@@ -5,20 +5,20 @@ The words:
 - Fixed tasks: these data sets and no others; the interval is over seeds.
 - Random tasks: these data sets as a random sample of tasks; the interval is over them.
 - Seeds: the columns of differences; trainings that differ in their random numbers alone.
-- Units: the rows of differences; data sets, or models, or seeds where a claim pools all images.
+- Units: the rows of differences; data sets, or models of one data set each.
 - Margin: effects within ± this count as zero; a claim without one is never "equivalent".
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from pvera.data.tasks import SAME_IMAGES
+from pvera.report.contrasts import Untestable, paired_differences, pool_same_images
 from pvera.report.statistics import Effect, Interval, effect_of, smallest_effect
-from pvera.report.text import fixed, signed
+from pvera.report.text import fixed, signed, title
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -41,17 +41,6 @@ RULE = (
 )
 
 
-class Untestable(Exception):
-    """A claim's results are missing; the message says which."""
-
-
-#: Differences by data set and seed, NaN where a run is missing: of one comparison, or of several by
-#: their names.
-PairedDifferences: TypeAlias = pd.Series | dict[str, pd.Series]
-#: From results to differences that must all be positive on average.
-Comparison = Callable[[Any], PairedDifferences]
-
-
 @dataclass(frozen=True)
 class Measure:
     """How effects and intervals are written."""
@@ -62,6 +51,8 @@ class Measure:
     digits: int = 1
     #: From a difference to the unit of the text; keeps the order.
     convert: Callable[[float], float] = float
+    #: Whether the better of two has the lower scores.
+    lower_is_better: bool = False
 
     def write(self, mean: float) -> str:
         """Return the text for a mean."""
@@ -71,16 +62,18 @@ class Measure:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, and the comparison that decides on it."""
+    """A sentence, and the columns of a frame of scores that decide on it."""
 
     #: The sentence.
     text: str
-    #: From the topic's results to what decides; raises `Untestable` where results are missing.
-    compare: Comparison
+    #: The column that is better than each of `others` if the claim is true.
+    first: str
+    #: The columns that it is compared with.
+    others: tuple[str, ...]
     #: How the effect is written.
     measure: Measure = Measure()
-    #: The sample, and so the verdicts: "data sets", on fixed and on random tasks; "models", one of
-    #: each data set, on random tasks alone; "seeds", on fixed tasks alone.
+    #: The rows, and so the verdicts: "data sets", on fixed and on random tasks; "models", one of
+    #: each data set, on random tasks alone; "seeds" of all images, on fixed tasks alone.
     units: Literal["data sets", "models", "seeds"] = "data sets"
     #: Two variants are equivalent where the interval contains zero and lies within ± this; without
     #: a margin they never are.
@@ -89,127 +82,120 @@ class Claim:
     is_main: bool = True
 
 
+class Verdict(NamedTuple):
+    """A verdict and the interval of the effect; without a word where there is no interval."""
+
+    word: str = ""
+    low: float = np.nan
+    high: float = np.nan
+
+
 @dataclass(frozen=True)
 class Judgement:
-    """A claim with its effect and verdicts: a row of the CSV files."""
+    """A claim with its effect and verdicts."""
 
-    #: The sentence.
-    claim: str
+    claim: Claim
     #: The effect in words, or why the claim is not tested.
-    reading: str
-    #: Numbers of units and seeds.
-    scale: str = ""
+    effect_text: str
+    #: Numbers of units and seeds, in words.
+    sample_size: str = ""
     #: The effect.
     difference: float = np.nan
-    #: Over seeds, on these data sets; None where this does not apply.
-    seeds_verdict: str | None = None
-    seeds_low: float = np.nan
-    seeds_high: float = np.nan
-    #: Over data sets as a sample; None where this does not apply.
-    tasks_verdict: str | None = None
-    tasks_low: float = np.nan
-    tasks_high: float = np.nan
+    #: By the interval over seeds.
+    fixed_tasks: Verdict = Verdict()
+    #: By the interval over data sets, or models, as a sample.
+    random_tasks: Verdict = Verdict()
     #: On random tasks, see `statistics.minimum_detectable_effect`.
     minimum_detectable_effect: float = np.nan
 
+    def csv_row(self) -> dict[str, Any]:
+        """Return the row of the CSV file, by its headings."""
+        row = {
+            "claim": self.claim.text,
+            "reading": self.effect_text,
+            "scale": self.sample_size,
+            "difference": self.difference,
+        }
+        for scope, verdict in {"seeds": self.fixed_tasks, "tasks": self.random_tasks}.items():
+            row[f"{scope}_verdict"] = verdict.word
+            row[f"{scope}_low"] = verdict.low
+            row[f"{scope}_high"] = verdict.high
+        return row | {"minimum_detectable_effect": self.minimum_detectable_effect}
 
-def judge(claim: Claim, results: Any) -> Judgement:
-    """Judge a claim on its topic's results; without enough of them it is not tested."""
+
+def judge(claim: Claim, scores: pd.DataFrame) -> Judgement:
+    """Judge a claim; without enough scores it is not tested.
+
+    Args:
+        claim: The claim.
+        scores: A row per unit and seed, with the columns that the claim compares.
+    """
     try:
-        differences = claim.compare(results)
-        if isinstance(differences, pd.Series):
-            differences = {"": differences}
-        frames = {name: _by_seed(series) for name, series in differences.items()}
-        if any(frame.isna().all(axis=None) for frame in frames.values()):
-            raise Untestable("no runs to compare")
-        if claim.units == "seeds":
-            return _judge_over_seeds(claim, frames)
-        return _judge_over_datasets(claim, frames)
+        return _judge(claim, scores)
     except Untestable as reason:
-        return Judgement(claim.text, str(reason), seeds_verdict=UNTESTABLE)
+        return Judgement(claim, str(reason), fixed_tasks=Verdict(UNTESTABLE))
 
 
-def _judge_over_seeds(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judgement:
-    """Judge by the sample of seeds; there is no other spread."""
-    # After the transpose a unit is a seed.
-    effect = smallest_effect({name: frame.T.to_numpy() for name, frame in frames.items()})
-    scopes = _verdict("seeds", claim, effect.over_units)
-    return _judgement(claim, effect, _count(effect.units, "seeds"), scopes)
-
-
-def _judge_over_datasets(claim: Claim, frames: dict[str, pd.DataFrame]) -> Judgement:
-    """Judge by the interval over data sets or models, and by the one over seeds on data sets."""
-    effect = smallest_effect({name: frame.to_numpy() for name, frame in frames.items()})
+def _judge(claim: Claim, scores: pd.DataFrame) -> Judgement:
+    sign = -1 if claim.measure.lower_is_better else 1
+    # Other column -> differences (units, seeds), above zero where the first column is better.
+    differences = {
+        other: sign * paired_differences(scores, claim.first, other) for other in claim.others
+    }
+    effect = smallest_effect(differences)
     # Of the same comparison, even if pooling makes another one the smallest.
-    units = {name: pooled(frame).to_numpy() for name, frame in frames.items()}
-    sample = effect_of(units, effect.name)
-    scopes = {}
-    if claim.units == "data sets" and frames[effect.name].columns.name == "seed":
-        scopes = _verdict("seeds", claim, effect.over_seeds)
-    scopes |= _verdict("tasks", claim, sample.over_units)
-    detectable = claim.measure.convert(sample.minimum_detectable_effect)
-    scale = f"{_count(effect.units, claim.units)}, {_count(effect.seeds, 'seeds')}"
-    return _judgement(claim, effect, scale, scopes, detectable)
+    pooled = {other: pool_same_images(frame) for other, frame in differences.items()}
+    sample = effect_of(pooled, effect.name)
 
-
-def _judgement(
-    claim: Claim,
-    effect: Effect,
-    scale: str,
-    scopes: dict[str, Any],
-    detectable: float = np.nan,
-) -> Judgement:
-    """Return the judgement with the verdicts of its scopes."""
-    if not scopes:
+    fixed_tasks = Verdict() if claim.units == "models" else _verdict(claim, effect.over_seeds)
+    random_tasks = _verdict(claim, sample.over_units)
+    if not (fixed_tasks.word or random_tasks.word):
         raise Untestable(f"fewer than two {claim.units}: no interval")
-    difference = claim.measure.convert(effect.mean)
-    reading = claim.measure.write(difference)
-    if effect.name:
-        reading = f"{effect.name}: {reading}"
     return Judgement(
-        claim.text,
-        reading,
-        scale,
-        difference,
-        minimum_detectable_effect=detectable,
-        **scopes,
+        claim,
+        _effect_text(claim, effect),
+        _sample_size(claim, effect),
+        claim.measure.convert(effect.mean),
+        fixed_tasks,
+        random_tasks,
+        claim.measure.convert(sample.minimum_detectable_effect),
     )
 
 
-def _verdict(scope: str, claim: Claim, interval: Interval) -> dict[str, Any]:
-    """Return the columns of a scope, "seeds" or "tasks"; none without bounds."""
-    bounds = interval.bounds_of_smallest
-    if np.isnan(bounds).any():
-        return {}
-    convert = claim.measure.convert
-    return {
-        f"{scope}_verdict": verdict(bounds, claim.margin),
-        f"{scope}_low": convert(interval.low),
-        f"{scope}_high": convert(interval.high),
-    }
+def _effect_text(claim: Claim, effect: Effect) -> str:
+    """Write the effect, after the comparison that decides if there are several."""
+    measure = claim.measure
+    text = measure.write(measure.convert(effect.mean))
+    if len(claim.others) == 1:
+        return text
+    compared = [title(claim.first), title(effect.name)]
+    if measure.lower_is_better:
+        compared.reverse()
+    return f"{' − '.join(compared)}: {text}"
 
 
-def _by_seed(differences: pd.Series) -> pd.DataFrame:
-    """Return differences as (units, seeds), with one column where they have no seeds."""
-    if "seed" in differences.index.names:
-        return differences.unstack("seed", sort=False)
-    return differences.to_frame()
+def _sample_size(claim: Claim, effect: Effect) -> str:
+    seeds = _count(effect.seeds, "seeds")
+    if claim.units == "seeds":
+        return seeds
+    return f"{_count(effect.units, claim.units)}, {seeds}"
 
 
 def _count(number: int, units: str) -> str:
     return f"{number} {units if number > 1 else units.removesuffix('s')}"
 
 
-def pooled(differences: pd.DataFrame) -> pd.DataFrame:
-    """Return differences (units, seeds) with one mean for data sets of the same images."""
-    if "dataset" not in differences.index.names:
-        return differences
-    datasets = differences.index.get_level_values("dataset")
-    images = datasets.map(lambda name: SAME_IMAGES.get(name, name))
-    return differences.groupby(images).mean()
+def _verdict(claim: Claim, interval: Interval) -> Verdict:
+    """Return the verdict by an interval; one without a word if there are no bounds."""
+    bounds = interval.bounds_of_smallest
+    if np.isnan(bounds).any():
+        return Verdict()
+    convert = claim.measure.convert
+    word = verdict_word(bounds, claim.margin)
+    return Verdict(word, convert(interval.low), convert(interval.high))
 
 
-def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
+def verdict_word(bounds: tuple[float, float], margin: float) -> str:
     """Return the verdict on the claim that an effect is positive.
 
     Args:

@@ -425,7 +425,7 @@ def test_analyses_and_tables_take_own_pictures(pictures, copy, tmp_path, in_proc
     for script in ("train", "analyse"):
         scripts.execute(script, *options(tmp_path, *names))
     root = tmp_path / "results"
-    runs = uncertainty.ordered(analysis_results.load_sampled_adapters(root, "own"))
+    runs = uncertainty.sort_by_dataset(analysis_results.load_sampled_adapters(root, "own"))
     assert [run.record["dataset"] for run in runs] == ["again", "photos"]
     assert results.load_runs(root, "own", "latents") and results.load_runs(
         root, "own", "out_of_distribution"

@@ -1,6 +1,5 @@
 """Components, task screening, claims and samples, of records with known numbers."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -53,12 +52,12 @@ def root(tmp_path):
 
 def load(root):
     """Return the components of the one setting."""
-    (runs,) = components.load(result_files(root)).values()
+    (runs,) = components.read_components(result_files(root)).values()
     return runs
 
 
 def left_out(root):
-    scores = screening.screening(root, results.load_runs(root, "mine", "benchmark"))
+    scores = screening.screen_datasets(root, results.load_runs(root, "mine", "benchmark"))
     return scores["left out"][lambda reasons: reasons != ""].to_dict()
 
 
@@ -67,7 +66,7 @@ def test_a_data_set_at_chance_or_saturated_is_left_out_and_named(root):
     assert all(
         "sprites" not in {run["dataset"] for run in runs} for runs in load(root).runs.values()
     )
-    scores = screening.screening(root, results.load_runs(root, "mine", "benchmark"))
+    scores = screening.screen_datasets(root, results.load_runs(root, "mine", "benchmark"))
     text = screening.screening_table(scores).markdown()
     assert "| Sprites | 10.0 | 12.0 | 12.0 | 12.0 | chance |" in text
     assert "| Digits | 10.0 | 12.0 | 40.0 | 30.0 | no |" in text
@@ -81,7 +80,7 @@ def test_the_screening_of_one_profile_leaves_another_alone(root, tmp_path_factor
     for record in results.load_runs(root, "mine", "benchmark"):
         better = record | {"profile": "other", "test": record["test"] | {"accuracy": 0.5}}
         results.write(results.path_of(root, better), better, TEN_CLASSES)
-    mine, other = components.load(result_files(root, "mine", "other")).values()
+    mine, other = components.read_components(result_files(root, "mine", "other")).values()
     assert "sprites" not in {run["dataset"] for run in mine.runs["pvera"]}
     assert "sprites" in {run["dataset"] for run in other.runs["pvera"]}
 
@@ -195,8 +194,8 @@ def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
     gaps = pd.DataFrame({0: [1.0, 4.0, 6.0, 3.0], 1: [1.2, 4.1, 5.9, 2.8]}, names).rename_axis(
         columns="seed"
     )
-    claim = verdicts.Claim("better", lambda data: gaps.stack())
-    row = asdict(verdicts.judge(claim, None))
+    claim = verdicts.Claim("better", "pvera", ("vera",))
+    row = verdicts.judge(claim, pd.DataFrame({"pvera": gaps.stack(), "vera": 0})).csv_row()
     means = [1.1, 5.0, 2.9]
     low, high = stats.t.interval(0.95, 2, sum(means) / 3, stats.sem(means))
     assert (row["tasks_low"], row["tasks_high"]) == pytest.approx((low, high))
@@ -268,16 +267,11 @@ def test_spread_by_hand():
 WIDER = [np.log(0.5 / 3 / 0.22), np.log(0.35 / 0.15)]
 
 
-@pytest.mark.parametrize(
-    "contrast, expected",
-    [
-        (uncertainty.log_width_ratios, WIDER),
-        # One pass has the samples' scores from the last image to the first: .375, 0 and 1.
-        (uncertainty.auroc_gain, [0.625 - 0.375, 1, -1]),
-    ],
-)
-def test_contrasts_of_samples_by_hand(contrast, expected):
-    assert contrast(HAND).tolist() == pytest.approx(expected)
+def test_contrasts_of_samples_by_hand():
+    """One pass has the samples' scores from the last image to the first: .375, 0 and 1."""
+    widths = uncertainty.log_mean_widths(HAND)
+    assert (widths["incorrect"] - widths["correct"]).tolist() == pytest.approx(WIDER)
+    assert uncertainty.error_detection(HAND)["single"].tolist() == [0.375, 0, 1]
 
 
 def test_means_of_samples_by_hand():
@@ -325,7 +319,7 @@ def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
     values = [source.permutation(8) / 8 for _ in range(3)]
     digits = [sampled("digits", seed, sd, wrong) for seed, sd in enumerate(values)]
     vessels = [sampled("vessels", seed, [0.4, 0.3, 0.2, 0.1], [0, 0, 1, 1]) for seed in (0, 1)]
-    tasks = uncertainty.by_task([*vessels, *digits])
+    tasks = uncertainty.auroc_by_dataset([*vessels, *digits])
     assert tasks.index.tolist() == ["digits", "vessels"] and tasks["error"].tolist() == [25, 50]
     aurocs = [roc_auc_score(wrong, sd) for sd in values]
     low, high = stats.t.interval(0.95, 2, np.mean(aurocs), stats.sem(aurocs))
@@ -333,7 +327,7 @@ def test_each_task_has_its_own_answer_with_an_interval_over_seeds():
         [np.mean(aurocs), low, high]
     )
     assert tasks.loc["vessels", "mean"] == 0
-    notes = uncertainty.by_task_table(tasks).notes
+    notes = uncertainty.auroc_by_dataset_table(tasks).notes
     assert "Of 2 data sets 0 have an interval above 0.5, and 1 below." in notes
 
 
@@ -357,7 +351,7 @@ def test_predictors_are_averaged_over_seeds_on_the_data_sets_that_all_have():
         ),
         analysed("vessels", ["pass", "samples", "ensemble"], [10.0, 20.0, 30.0]),
     ]
-    scores = uncertainty.predictors(
+    scores = uncertainty.score_predictors(
         {
             "benchmark": of_benchmark,
             "latent_dropout": [analysed("digits", ["pass", "samples"], [7.0, 8.0])],
@@ -395,7 +389,7 @@ def test_an_adapter_that_is_always_right(recwarn):
         (plots.interval_widths, uncertainty.interval_widths),
     ):
         images = values(runs)
-        figure(images, uncertainty.compare_correct(images)).canvas.draw()
+        figure(images, uncertainty.compare_correct_and_incorrect(images)).canvas.draw()
     assert uncertainty.error_detection(runs)[["sd", "single"]].isna().all(axis=None)
     assert not recwarn.list
 

@@ -10,10 +10,11 @@ from records import make_record, predictions, result_files, write_all
 from scipy import stats
 from test_tables_by_hand import TEST
 
-from pvera.report import claims, contrasts, paper_numbers
+from pvera.report import claims, contrasts, paper_numbers, verdicts
+from pvera.report.contrasts import Untestable
 from pvera.report.scores import largest_class, score_frame
 from pvera.report.settings import ResultFiles
-from pvera.report.statistics import over_datasets, smallest_effect
+from pvera.report.statistics import mean_intervals, smallest_effect
 from pvera.report.tables import (
     ablations,
     components,
@@ -23,7 +24,6 @@ from pvera.report.tables import (
 )
 from pvera.report.tables import calibration as calibration_tables
 from pvera.report.tables import out_of_distribution as ood
-from pvera.report.verdicts import Untestable
 from pvera.study import results
 from pvera.study.profiles import Profile
 
@@ -51,10 +51,9 @@ SCORES = pd.DataFrame(
 )
 
 
-def test_a_lead_is_a_difference_of_scores():
-    (name, differences), *others = contrasts.leads(SCORES, others=["vera"]).items()
-    assert name == "PVeRA − VeRA" and not others
-    assert differences.tolist() == [0, -2, 20, 22]
+def test_paired_differences_have_a_row_per_data_set_and_a_column_per_seed():
+    differences = contrasts.paired_differences(SCORES, "pvera", "vera")
+    assert differences.to_numpy().tolist() == [[0, -2], [20, 22]]
 
 
 # Scores
@@ -83,13 +82,15 @@ def test_intervals_over_data_sets_are_of_their_means():
     """Seeds differ by less than data sets do, and rows stand in any order."""
     rows = rows_of(*(("own", name, seed) for name in "zyx" for seed in (0, 1)))
     values = pd.DataFrame({"a": [1.0, 1.2, 5.0, 5.2, 3.0, 3.2]}, rows)
-    found = over_datasets(values.droplevel("category").iloc[::-1]).loc["a"]
+    found = mean_intervals(values.droplevel("category").iloc[::-1]).loc["a"]
     low, high = stats.t.interval(0.95, 2, 3.1, stats.sem([1.1, 5.1, 3.1]))
     assert found.to_dict() == pytest.approx({"mean": 3.1, "low": low, "high": high})
 
 
 def test_a_unit_without_a_pair_does_not_count():
-    effect = smallest_effect({"": np.array([[1.0, 3.0, NAN], [NAN, NAN, NAN], [5.0, NAN, NAN]])})
+    effect = smallest_effect(
+        {"": pd.DataFrame([[1.0, 3.0, NAN], [NAN, NAN, NAN], [5.0, NAN, NAN]])}
+    )
     assert (effect.mean, effect.units, effect.seeds) == (3.5, 2, 2)
 
 
@@ -154,7 +155,7 @@ def test_each_backbone_has_components_of_its_own(tmp_path):
         for method in ("vera", "pvera")
     ]
     write_all(tmp_path, runs)
-    loaded = components.load(result_files(tmp_path))
+    loaded = components.read_components(result_files(tmp_path))
     assert [setting.backbone for setting in loaded] == ["dinov2_s", "tiny"]
     for setting, by_component in loaded.items():
         found = {run["backbone"] for runs in by_component.runs.values() for run in runs}
@@ -185,10 +186,10 @@ def test_values_in_and_out_of_distribution():
     first = data.iloc[0]
     numbers = first[["mean_in", "mean_out", "p_value", "cliffs_delta", "auroc"]].tolist()
     assert numbers == pytest.approx([3, 8, 1 / 252, 1, 1])
-    differences = ood.auroc_differences(data, "mean")
-    assert differences.tolist() == pytest.approx([0.875 - 0.5, 0.5 - 0.5])
-    differences = ood.auroc_differences(data, "norm", "vera")
-    assert differences.tolist() == pytest.approx([0.875 - 0.75, 0.5 - 0.25])
+    aurocs = ood.detection_aurocs(runs)
+    assert aurocs["pvera"].tolist() == pytest.approx([0.875, 0.5])
+    assert aurocs["vera"].tolist() == pytest.approx([0.75, 0.25])
+    assert aurocs[ood.CHANCE].tolist() == [0.5, 0.5]
     row = cells(ood.out_of_distribution_table(runs))["Digits"]
     assert row == ["3.000", f"{(8 + 4.5 + 1.5 + 4.5) / 4:.3f}", "0.688", "0.88, 0.50", "1 of 4"]
 
@@ -222,7 +223,8 @@ def test_the_frozen_latent_is_pveras():
         focus("vera", 0, [0.6, 0.6], 0.1),
         focus("vera", 1, [0.7, NAN], 0.1),
     ]
-    assert latents.auroc_differences(analysed).tolist() == pytest.approx([0.1, 0.2])
+    aurocs = latents.focus_aurocs(analysed)
+    assert (aurocs["pvera"] - aurocs["vera"]).tolist() == pytest.approx([0.1, 0.2])
     assert cells(latents.focus_table(analysed))["Digits"] == ["0.800", "0.650", "0.550"]
 
 
@@ -270,7 +272,7 @@ def test_trainings_on_all_texts_replace_others_and_a_majority_has_no_correlation
     settings = {"name": "mine", "data": "d", "backbones": ["minilm"], "datasets": ["rte"]}
     settings |= {"seeds": [0], "protocol": "corrected", "methods": {"lora": {}}}
     profile = Profile.build(settings)
-    (scores,) = claims.load_text(ResultFiles(tmp_path, (profile,))).values()
+    (scores,) = language.read_scores(ResultFiles(tmp_path, (profile,))).values()
     found = scores.droplevel(["category", "seed"]).T.to_dict("list")
     assert found == {"rte": [90, 60], "cola": [25, 0]}
 
@@ -288,12 +290,11 @@ def test_tasks_that_lora_has_not_learned_are_left_out():
         "majority": [52.0, 52, 52, 0, 0, 0],
     }
     scores = pd.DataFrame(columns, rows)
-    differences = language.leads_on_learned_tasks(scores, ["lora", "vera"])
-    assert list(differences) == ["PVeRA − LoRA", "PVeRA − VeRA"]
-    assert differences["PVeRA − LoRA"].tolist() == [1, 2, 0]
-    assert differences["PVeRA − VeRA"].tolist() == [3, 4, -1]
-    with pytest.raises(Untestable, match="nothing was learned"):
-        language.leads_on_learned_tasks(scores.query("dataset == 'cola'"), ["vera"])
+    pd.testing.assert_frame_equal(language.learned_tasks(scores), scores.query("dataset == 'rte'"))
+
+    nothing = language.learned_tasks(scores.query("dataset == 'cola'"))
+    with pytest.raises(Untestable, match="no runs to compare"):
+        contrasts.paired_differences(nothing, "pvera", "vera")
 
 
 # Switches of the protocols
@@ -311,7 +312,7 @@ def test_effects_are_averaged_over_methods_before_pairs():
 
     chance, switched = [1.0, -3, 2, 2], [8.0, 12, 10, 14]
     pairs = pd.concat([part(protocol.NOISE, chance), part("softmax_in_loss", switched)])
-    table = protocol.summary(pairs).set_index(["switch", "metric"]).loc["softmax_in_loss"]
+    table = protocol.mean_effects(pairs).set_index(["switch", "metric"]).loc["softmax_in_loss"]
     row = table.loc["accuracy"]
     low, high = stats.t.interval(0.95, 1, 11, stats.sem([9, 13]))
     assert (row["mean"], row["low"], row["high"], row["pairs"]) == pytest.approx((11, low, high, 2))
@@ -323,9 +324,13 @@ def test_effects_are_averaged_over_methods_before_pairs():
 
 
 def test_positions_are_compared_with_all_others_of_the_paper():
-    row = rows_of(("natural", "digits", 0))
-    losses = pd.DataFrame({"q": [1.5], "k": [1.6], "v": [1.2], "qk": [1.4], "qkv": [1.1]}, row)
-    with pytest.raises(Untestable, match="no runs of QV"):
-        ablations.loss_differences(losses, "qv")
-    differences = ablations.loss_differences(losses.assign(qv=1.0), "qv")
-    assert differences["QK − QV"].item() == pytest.approx(0.4) and len(differences) == 5
+    """QV has the lowest loss; QKV is the closest, with a difference of 0.1 and of 0.2."""
+    values = {"q": 1.5, "k": 1.6, "v": 1.3, "qk": 1.4, "qkv": 1.1, "qv": 1.0}
+    losses = pd.DataFrame(values, rows_of(("own", "digits", 0), ("own", "vessels", 0)))
+    losses.loc[("own", "vessels", 0), "qkv"] = 1.2
+    losses = losses.rename(columns=ablations.value_title)
+    (claim,) = claims.TOPICS["rank_and_position"].claims
+    assert set(claim.others) | {claim.first} == set(losses)
+    assert verdicts.judge(claim, losses).effect_text == "QKV − QV: +0.150 nats"
+    missing = verdicts.judge(claim, losses.drop(columns="QV"))
+    assert missing.effect_text == "no runs of QV"

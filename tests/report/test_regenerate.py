@@ -102,7 +102,7 @@ def test_every_table_and_figure_follows_from_the_results(name, tmp_path, monkeyp
     said: list[str] = []
     monkeypatch.setattr(Page, "say", lambda page, text: said.append(text))
     monkeypatch.setattr(base, "save", partial(save_and_compare, tmp_path))
-    monkeypatch.setattr(run_list, "write", lambda files, path: None)
+    monkeypatch.setattr(run_list, "write_runs", lambda files, path: None)
     monkeypatch.delenv("PVERA_PROFILE", raising=False)
     monkeypatch.chdir(ROOT / "analysis")
     execute(name)
@@ -163,7 +163,7 @@ def test_the_main_claims_have_a_page_with_links_to_their_notebooks(monkeypatch):
 
 def test_runs_csv_follows_from_the_records_and_gives_the_averages_of_the_main_table():
     profiles = read_profiles(ROOT, read_report(ROOT)["profiles"])
-    frame = run_list.frame(ResultFiles(RESULTS, profiles))
+    frame = run_list.runs_frame(ResultFiles(RESULTS, profiles))
     new = frame.to_csv(index=False, float_format="%.6g")
     same(new, (RESULTS / "runs.csv").read_text(), "runs.csv")
     (code,) = re.findall(r"```python\n(.*?)```", (RESULTS / "README.md").read_text(), re.DOTALL)

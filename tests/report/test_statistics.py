@@ -1,7 +1,6 @@
 """Statistics against scipy, simulations and cases by hand; verdicts, names and colours."""
 
 import math
-from dataclasses import asdict
 
 import matplotlib.colors
 import numpy as np
@@ -74,7 +73,7 @@ def test_interval_given_other_seeds_agrees_with_scipy(scores, seeds):
 
 
 def test_the_smallest_effect_decides_and_bonferroni_corrects_its_upper_bound():
-    wide, narrow = np.array([[2.0], [6.0], [10.0]]), np.array([[5.0], [5.1], [4.9]])
+    wide, narrow = pd.DataFrame([2.0, 6.0, 10.0]), pd.DataFrame([5.0, 5.1, 4.9])
     effect = smallest_effect({"wide": wide, "narrow": narrow})
     assert effect.name == "narrow" and effect.mean == pytest.approx(5)
     assert math.isnan(effect.minimum_detectable_effect)
@@ -94,7 +93,8 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
     covered = []
     for _ in range(600):
         tasks = rng.normal(1, over_tasks, (6, 1))
-        effect = smallest_effect({"": tasks + rng.normal(0, over_seeds, (6, 3))})
+        values = tasks + rng.normal(0, over_seeds, (6, 3))
+        effect = smallest_effect({"": pd.DataFrame(values)})
         random = effect.over_units.low <= 1 <= effect.over_units.high
         fixed = effect.over_seeds.low <= tasks.mean() <= effect.over_seeds.high
         covered.append((random, fixed))
@@ -106,7 +106,7 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
 
 def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     """Six equal means of three seeds each that differ by 1."""
-    effect = smallest_effect({"": np.tile([4.0, 5.0, 6.0], (6, 1))})
+    effect = smallest_effect({"": pd.DataFrame(np.tile([4.0, 5.0, 6.0], (6, 1)))})
     # Six standard deviations of two degrees of freedom each.
     half = t.ppf(0.975, 12) * 1 / np.sqrt(3 * 6)
     assert effect.over_units[:2] == pytest.approx((5 - half, 5 + half))
@@ -176,25 +176,25 @@ def test_t_interval_agrees_with_scipy(samples):
 # Verdicts
 
 
-def judged(differences, convert=float, **options):
-    """Judge a claim on name -> differences (units, seeds)."""
-    series = {}
+def judged(differences, names=None, convert=float, **options):
+    """Judge a claim on name -> differences (units, seeds); return the row of its CSV file."""
+    scores = {}
     for name, rows in differences.items():
-        frame = pd.DataFrame(rows, dtype=float).rename_axis("seed", axis=1)
-        series[name] = frame.stack(future_stack=True)
+        frame = pd.DataFrame(rows, names, dtype=float).rename_axis("seed", axis=1)
+        scores[name] = -frame.stack(future_stack=True)
     measure = Measure("{signed} points", convert=convert)
-    claim = Claim("It leads", lambda data: data, measure, **options)
-    return asdict(judge(claim, series))
+    claim = Claim("It leads", "It", tuple(differences), measure, **options)
+    return judge(claim, pd.DataFrame(scores).assign(It=0)).csv_row()
 
 
 @pytest.mark.parametrize(
     "rows, verdict, reading",
     [
-        ([[5, 6], [6, 7], [5, 7]], SUPPORTED, "the others: +6.0 points"),
-        ([[-5, -6], [-6, -7], [-5, -7]], CONTRADICTED, "the others: −6.0 points"),
-        ([[5, 6], [-6, 1], [5, 7]], INCONCLUSIVE, "the others: +3.0 points"),
+        ([[5, 6], [6, 7], [5, 7]], SUPPORTED, "+6.0 points"),
+        ([[-5, -6], [-6, -7], [-5, -7]], CONTRADICTED, "−6.0 points"),
+        ([[5, 6], [-6, 1], [5, 7]], INCONCLUSIVE, "+3.0 points"),
         # No spread says nothing of the next data set.
-        ([[-0.04], [-0.04]], INCONCLUSIVE, "the others: 0.0 points"),
+        ([[-0.04], [-0.04]], INCONCLUSIVE, "0.0 points"),
         ([[5]], UNTESTABLE, "fewer than two data sets: no interval"),
         ([[NAN, NAN], [NAN, NAN]], UNTESTABLE, "no runs to compare"),
     ],
@@ -223,31 +223,27 @@ def test_both_scopes_are_those_of_the_named_comparison():
     """Pooled, the two data sets of the same images count as one, and B has the smallest mean."""
     names = pd.Index(["dsprites_loc", "dsprites_ori", "cifar"], name="dataset")
     rows = {"A": [[0, 1], [1, 2], [9, 10]], "B": [[6, 7], [6, 7], [2, 3]]}
-    frames = {
-        name: pd.DataFrame(values, names, dtype=float).rename_axis("seed", axis=1).stack()
-        for name, values in rows.items()
-    }
-    row = asdict(judge(Claim("It leads", lambda data: data), frames))
-    assert row["reading"].startswith("A")
+    row = judged(rows, names)
+    assert row["reading"].startswith("It − A: ")
     # Its units are 1 and 9.5.
     assert (row["tasks_low"] + row["tasks_high"]) / 2 == pytest.approx(5.25)
 
 
 def test_one_data_set_is_judged_by_its_seeds_alone():
     row = judged({"": [[2.0, 3.0, 4.0]]})
-    assert (row["seeds_verdict"], row["tasks_verdict"]) == (SUPPORTED, None)
+    assert (row["seeds_verdict"], row["tasks_verdict"]) == (SUPPORTED, "")
     assert row["scale"] == "1 data set, 3 seeds"
     assert row["seeds_low"] == pytest.approx(3 - t.ppf(0.975, 2) / np.sqrt(3))
     assert np.isnan(row["tasks_low"])
 
 
 def test_seeds_are_the_sample_of_a_claim_about_these_data_sets():
-    """Means over two data sets are 3, 4 and 8; logarithms read as ratios."""
-    row = judged({"": [[2.0, 3.0, 7.0], [4.0, 5.0, 9.0]]}, units="seeds", convert=np.exp)
+    """It pools their images, so it has one row; logarithms read as ratios."""
+    row = judged({"": [[3.0, 4.0, 8.0]]}, units="seeds", convert=np.exp)
     low, high = t.interval(0.95, 2, 5, sem([3, 4, 8]))
     found = [row[name] for name in ("seeds_low", "difference", "seeds_high")]
     assert found == pytest.approx(np.exp([low, 5, high]))
-    assert (row["seeds_verdict"], row["tasks_verdict"]) == (INCONCLUSIVE, None)
+    assert (row["seeds_verdict"], row["tasks_verdict"]) == (INCONCLUSIVE, "")
     assert row["scale"] == "3 seeds"
 
 
@@ -279,7 +275,7 @@ def test_a_claim_about_many_differences_needs_all_of_them():
     assert judge_all(3, 4, 5)["tasks_verdict"] == SUPPORTED
     assert judge_all(3, 0.2, 5)["tasks_verdict"] == INCONCLUSIVE
     row = judge_all(3, -8, 5)
-    assert (row["tasks_verdict"], row["reading"]) == (CONTRADICTED, "-8: −8.0 points")
+    assert (row["tasks_verdict"], row["reading"]) == (CONTRADICTED, "It − -8: −8.0 points")
     # Alone, −1.4 contradicts; among 20 comparisons such a difference may be chance.
     assert judge_all(-1.4)["tasks_verdict"] == CONTRADICTED
     assert judge_all(*np.linspace(3, 4, 19), -1.4)["tasks_verdict"] == INCONCLUSIVE

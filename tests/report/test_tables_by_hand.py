@@ -91,7 +91,7 @@ def test_effects_by_hand():
     runs = paired("lora_same_draw", [0.52, 0.54, 0.5, 0.56]) | {
         "own_draws": paired("own_draws", [0.51, 0.49, 0.5, 0.52])["own_draws"]
     }
-    table = protocol.summary(protocol.differences(runs)).set_index(["switch", "metric"])
+    table = protocol.mean_effects(protocol.switch_differences(runs)).set_index(["switch", "metric"])
     row = table.loc[("lora_same_draw", "accuracy")]
     assert row["mean"] == pytest.approx(3) and row["pairs"] == 4 and row["methods"] == 1
     spread = np.std([2, 4, 0, 6], ddof=1) / 2 * t.ppf(0.975, 3)
@@ -104,7 +104,7 @@ def test_effects_by_hand():
         and table.loc[("lora_same_draw", "ece"), "mean"] == 0
     )
     runs["lora_same_draw"][0] |= {"chosen": None, "test": None}  # diverged
-    pairs = protocol.differences(runs)
+    pairs = protocol.switch_differences(runs)
     assert pairs.loc[pairs["switch"] == "lora_same_draw", "accuracy"].isna().tolist() == [
         True,
         False,
@@ -112,7 +112,7 @@ def test_effects_by_hand():
         False,
     ]
     assert (
-        protocol.summary(pairs)
+        protocol.mean_effects(pairs)
         .set_index(["switch", "metric"])
         .loc["lora_same_draw", "pairs"]
         .eq(3)

@@ -190,8 +190,8 @@ def test_ties_are_judged_before_rounding(monkeypatch):
     profile = Profile.read(ROOT / "experiments/profiles/vtab_tiny.yaml")
     rows = {"PVeRA − DoRA": (0.543, 0.016, 1.07), "PVeRA − LoRA": (0.543, 0, 1.086)}
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "low", "high"])
-    monkeypatch.setattr(fill_pages, "numbers", lambda name: frame)
-    cells = [fill_pages.lead(profile, method) for method in ("dora", "lora", "vera")]
+    monkeypatch.setattr(fill_pages, "read_table", lambda name: frame)
+    cells = [fill_pages.lead_cell(profile, method) for method in ("dora", "lora", "vera")]
     assert cells == ["+0.5 [0.02, 1.1]", "+0.5 [0.0, 1.1] ≈", "not run"]
 
 

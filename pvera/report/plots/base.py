@@ -45,8 +45,8 @@ DEFAULTS = {
 }
 
 
-class Style(NamedTuple):
-    """The looks of what is no method; methods have these attributes."""
+class PlainStyle(NamedTuple):
+    """The style of what is no method; methods have these attributes."""
 
     title: str
     #: Colour-blind readers can tell the methods' colours.
@@ -55,10 +55,11 @@ class Style(NamedTuple):
     marker: str
 
 
-Look: TypeAlias = Style | type[Method]
+#: The style of a row or a point.
+Style: TypeAlias = PlainStyle | type[Method]
 PVERA = METHODS["pvera"]
-#: The looks of data sets.
-DATASET = Style("", PVERA.colour, PVERA.marker)
+#: The style of data sets.
+DATASET = PlainStyle("", PVERA.colour, PVERA.marker)
 
 
 def panels(
@@ -86,7 +87,7 @@ def panels(
 
 
 def forest(
-    ax: Axes, frame: pd.DataFrame, look: Callable[[str], Look] = METHODS.__getitem__
+    ax: Axes, frame: pd.DataFrame, style_of: Callable[[str], Style] = METHODS.__getitem__
 ) -> Axes:
     """Draw a row per line of a frame, from top to bottom, with a line through PVeRA's mean.
 
@@ -94,30 +95,30 @@ def forest(
         ax: The axes.
         frame: Columns mean, a marker; low and high, the ends of a line; seed<k>, a
             dot each. It may lack all but mean. Its index holds methods, or labels
-            that `look` knows.
-        look: From a label to its style, without a title where the label stays as it
-            is.
+            that `style_of` knows.
+        style_of: From a label to its style, without a title where the label stays as
+            it is.
 
     Returns:
         The axes.
     """
     seeds = [column for column in frame if str(column).startswith("seed")]
     for y, (name, row) in enumerate(frame.iterrows()):
-        looks = look(name)
+        style = style_of(name)
         if "low" in frame:
-            ax.plot([row["low"], row["high"]], [y, y], color=looks.colour, linewidth=1.8)
+            ax.plot([row["low"], row["high"]], [y, y], color=style.colour, linewidth=1.8)
         # Seeds lie below the mean and hide no interval.
         below = np.full(len(seeds), y + 0.36)
-        ax.plot(row[seeds], below, "o", color=looks.colour, markersize=2, mew=0)
-        dot(ax, row["mean"], y, looks)
+        ax.plot(row[seeds], below, "o", color=style.colour, markersize=2, mew=0)
+        dot(ax, row["mean"], y, style)
 
-    ax.set_yticks(range(len(frame)), [look(name).title or name for name in frame.index])
+    ax.set_yticks(range(len(frame)), [style_of(name).title or name for name in frame.index])
     # The first line is on top.
     ax.set_ylim(len(frame) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
     if "pvera" in frame.index:
-        colour = look("pvera").colour
+        colour = style_of("pvera").colour
         ax.axvline(frame.at["pvera", "mean"], color=colour, linewidth=0.8, alpha=0.6, zorder=1)
         labels = ax.get_yticklabels()
         if labels:  # axes that share labels have none
@@ -125,9 +126,9 @@ def forest(
     return ax
 
 
-def dot(ax: Axes, x: float, y: float, look: Look) -> None:
-    """Draw the marker of `look` with a white edge."""
-    ax.plot(x, y, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
+def dot(ax: Axes, x: float, y: float, style: Style) -> None:
+    """Draw the marker of `style` with a white edge."""
+    ax.plot(x, y, style.marker, color=style.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
 
 
 def picture(ax: Axes, pixels: np.ndarray, **scale: Any) -> None:

@@ -1,6 +1,6 @@
 """Forests of the differences between methods and variants."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from pvera.report.plots.base import (
     DATASET,
     PAGE,
     PVERA,
-    Style,
+    PlainStyle,
     add_legend,
     forest,
     legend_entry,
@@ -23,8 +23,10 @@ from pvera.report.plots.base import (
 from pvera.report.tables.components import MEAN
 from pvera.report.text import signed, title
 
+#: The most contrasts in a row.
+COLUMNS = 4
 #: The mean's marker is a stroke, which hides no interval.
-STROKE = Style("", "black", "|")
+STROKE = PlainStyle("", "black", "|")
 
 
 def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
@@ -39,7 +41,31 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     """
     first, *others = settings.values()
     names = [name for name in first if all(name in frames for frames in others)]
-    columns = min(len(names), 4)
+    figure, blocks = _blocks(settings, names)
+    for (heading, frames), block in zip(settings.items(), blocks, strict=True):
+        for i, name in enumerate(names):
+            _contrast(block[i], frames[name])
+            if frames is first:
+                block[i].set_title(_in_lines(name), fontsize=7)
+            if others and i % COLUMNS == 0:
+                _block_title(block[i], heading)
+        for unused in block[len(names) :]:
+            unused.set_visible(False)
+    # The lowest axes of each column.
+    for ax in blocks[-1][: len(names)][-COLUMNS:]:
+        ax.tick_params(labelbottom=True)
+        ax.xaxis.set_major_locator(MultipleLocator(5))
+        ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)
+    note(figure, "right of zero, the first of the two is better")
+    add_legend(figure, _contrast_legend())
+    return figure
+
+
+def _blocks(
+    settings: Mapping[str, Mapping[str, pd.DataFrame]], names: Sequence[str]
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure, and its axes (settings, contrasts); the last ones may be unused."""
+    columns = min(len(names), COLUMNS)
     rows = -(-len(names) // columns)
     # A panel is as high as its forest has lines.
     lines = np.repeat([len(frames[names[0]]) for frames in settings.values()], rows)
@@ -53,24 +79,8 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         sharey="row",
         height_ratios=lines,
     )
-    # Axes go row by row; each setting has a block of `rows`, whose last axes may stay empty.
-    blocks = np.array(axes).reshape(len(settings), -1)
-    for (heading, frames), block in zip(settings.items(), blocks, strict=True):
-        for i, name in enumerate(names):
-            _contrast(block[i], frames[name])
-            if frames is first:
-                block[i].set_title(_in_lines(name), fontsize=7)
-            if others and i % columns == 0:
-                _block_title(block[i], heading)
-        for unused in block[len(names) :]:
-            unused.set_visible(False)
-    for ax in blocks[-1][: len(names)][-columns:]:
-        ax.tick_params(labelbottom=True)
-        ax.xaxis.set_major_locator(MultipleLocator(5))
-        ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)
-    note(figure, "right of zero, the first of the two is better")
-    add_legend(figure, _contrast_legend())
-    return figure
+    # Axes go row by row; each setting has a block of `rows`.
+    return figure, np.array(axes).reshape(len(settings), -1)
 
 
 def _contrast_legend() -> list[Line2D]:

@@ -92,14 +92,15 @@ class PictureRows(NamedTuple):
     scale: dict[str, Any]
 
 
-def maps(latents: Sequence[AnalysisResult]) -> Figure:
+def maps(analyses: Sequence[AnalysisResult]) -> Figure:
     """Draw a column per image; below it each method's latent, a cell per patch.
 
     PVeRA has its mean, two samples, and both minus the mean.
     """
-    first, shown = latents[0]
+    first, shown = analyses[0]
     groups = [PictureRows({"Image": shown["pixels"]}, "black", {})]
-    for record, arrays in sorted(latents, key=lambda run: run[0]["method"] != "vera"):
+    # VeRA first, then PVeRA.
+    for record, arrays in sorted(analyses, key=lambda run: run[0]["method"] != "vera"):
         groups += _latent_rows(record["method"], arrays["mu"], arrays["draws"][:2])
 
     images = len(shown["pixels"])
@@ -130,12 +131,12 @@ def _latent_rows(method: str, mean: np.ndarray, samples: np.ndarray) -> list[Pic
         mean: (images, height, width).
         samples: (samples, images, height, width); there may be none.
     """
-    look = METHODS[method]
+    style = METHODS[method]
     scale = {"cmap": "viridis", "vmin": mean.min(), "vmax": mean.max()}
     if not len(samples):
-        return [PictureRows({look.title: mean}, look.colour, scale)]
+        return [PictureRows({style.title: mean}, style.colour, scale)]
 
-    values, differences = {f"{look.title},\nmean": mean}, {}
+    values, differences = {f"{style.title},\nmean": mean}, {}
     for i, sample in enumerate(samples, 1):
         values[f"sample {i}"] = sample
         differences[f"sample {i}\n− mean"] = sample - mean
@@ -143,8 +144,8 @@ def _latent_rows(method: str, mean: np.ndarray, samples: np.ndarray) -> list[Pic
     most = np.abs(samples - mean).max()
     centred = {"cmap": "BrBG", "vmin": -most, "vmax": most}
     return [
-        PictureRows(values, look.colour, scale),
-        PictureRows(differences, look.colour, centred),
+        PictureRows(values, style.colour, scale),
+        PictureRows(differences, style.colour, centred),
     ]
 
 

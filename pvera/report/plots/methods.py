@@ -16,7 +16,7 @@ from pvera.report.plots.base import (
     PAGE,
     PVERA_MEAN,
     SEED,
-    Look,
+    PlainStyle,
     Style,
     add_legend,
     dot,
@@ -26,8 +26,8 @@ from pvera.report.plots.base import (
 )
 
 MEGA = 10**6
-#: The looks of VeRA with latent dropout.
-DROPOUT_STYLE = Style("VeRA, latent dropout", "#000000", "h")
+#: The style of VeRA with latent dropout.
+DROPOUT_STYLE = PlainStyle("VeRA, latent dropout", "#000000", "h")
 #: The methods that the figure of parameters is about -> the side on which their names stand.
 NAMED = {"vera": "left", "latent_dropout": "left", "pvera": "right"}
 
@@ -41,7 +41,8 @@ class CostPanel:
 
     title: str
     label: str
-    #: Columns of `tables.cost.run_points`: one, or those in training, with the mean, and merged.
+    #: Columns of `tables.cost.run_accuracy_and_cost`: one, or those in training, with the mean, and
+    #: merged.
     columns: tuple[str, ...]
 
     def unit(self, points: pd.DataFrame) -> tuple[float, str]:
@@ -70,7 +71,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
     """Draw the accuracy (%) of each method against its costs, in four panels.
 
     Args:
-        points: A frame of `tables.cost.paper_points` or `run_points`.
+        points: A frame of `tables.cost.paper_accuracy_and_cost` or `run_accuracy_and_cost`.
     """
     figure, axes = panels(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
     for ax, panel in zip(axes, COSTS, strict=True):
@@ -86,8 +87,8 @@ def efficiency(points: pd.DataFrame) -> Figure:
     _logarithmic(axes[0], points["adapter_parameters"])
     figure.supylabel("Test accuracy (%)")
 
-    looks = [METHODS[method] for method in points.index]
-    entries = [legend_entry(look.title, look.marker, colour=look.colour) for look in looks]
+    styles = [METHODS[method] for method in points.index]
+    entries = [legend_entry(style.title, style.marker, colour=style.colour) for style in styles]
     entries += [
         legend_entry("training (PVeRA: sampled)", "o"),
         legend_entry("mean", "|", markersize=6),
@@ -104,17 +105,17 @@ def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
         points: Title of a panel -> `tables.cost.parameters_and_accuracy`.
     """
     figure, axes = panels(len(points), len(points), PAGE, 2.2)
-    others: dict[str, Look] = {}
+    others: dict[str, Style] = {}
     for ax, (title, frame) in zip(axes, points.items(), strict=True):
         for name, row in frame.iterrows():
-            look = METHODS.get(name, DROPOUT_STYLE)
+            style = METHODS.get(name, DROPOUT_STYLE)
             x = row["parameters"]
-            ax.plot([x, x], [row["low"], row["high"]], color=look.colour, linewidth=0.8)
-            dot(ax, x, row["mean"], look)
+            ax.plot([x, x], [row["low"], row["high"]], color=style.colour, linewidth=0.8)
+            dot(ax, x, row["mean"], style)
             if name in NAMED:
-                _name_beside(ax, x, row["mean"], look, NAMED[name])
+                _name_beside(ax, x, row["mean"], style, NAMED[name])
             else:
-                others[name] = look
+                others[name] = style
         _logarithmic(ax, frame["parameters"])
         ax.grid()
         ax.set_title(title.partition(" (")[0])
@@ -122,27 +123,27 @@ def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
     figure.supxlabel("Trainable parameters of the adapter")
 
     entries = [
-        legend_entry(look.title, look.marker, colour=look.colour) for look in others.values()
+        legend_entry(style.title, style.marker, colour=style.colour) for style in others.values()
     ]
     add_legend(figure, [*entries, legend_entry("95 % interval over seeds", line="-")], columns=7)
     return figure
 
 
-def _name_beside(ax: Axes, x: float, y: float, look: Look, side: str) -> None:
+def _name_beside(ax: Axes, x: float, y: float, style: Style, side: str) -> None:
     """Write the name of a method on one side of its marker."""
     on_left = side == "left"
     ax.annotate(
-        look.title.replace(", ", ",\n"),
+        style.title.replace(", ", ",\n"),
         (x, y),
         (-4 if on_left else 4, 0),
         textcoords="offset points",
         ha="right" if on_left else "left",
         va="center" if on_left else "bottom",
-        color=look.colour,
+        color=style.colour,
     )
 
 
-def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, look: Look) -> None:
+def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, style: Style) -> None:
     """Draw a method's costs: in training and, where they are less, with the mean and merged.
 
     Args:
@@ -151,18 +152,18 @@ def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, look: Look) -> None
             stroke), and of the merged model (hollow), NaN for a method that cannot
             be merged.
         accuracy: The height of the line.
-        look: The looks of the method.
+        style: The style of the method.
     """
     # A single cost is both, and has no line.
     training, merged = costs[0], costs[-1]
-    colour = look.colour
+    colour = style.colour
     if merged < training:
         ax.plot([merged, training], [accuracy, accuracy], color=colour, linewidth=0.6)
-        (hollow,) = ax.plot(merged, accuracy, look.marker, color=colour, zorder=3)
+        (hollow,) = ax.plot(merged, accuracy, style.marker, color=colour, zorder=3)
         hollow.set(markersize=3.2, markerfacecolor="none", markeredgewidth=0.6)
         if costs[1] < training:
             ax.plot(costs[1], accuracy, "|", color=colour, markersize=4.2, zorder=3)
-    dot(ax, training, accuracy, look)
+    dot(ax, training, accuracy, style)
 
 
 def _logarithmic(ax: Axes, trained: pd.Series) -> None:

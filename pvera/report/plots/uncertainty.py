@@ -42,7 +42,7 @@ def correct_and_incorrect(
 
     Args:
         images: A frame of `tables.uncertainty.predictive_sds` or `interval_widths`.
-        comparison: The `compare_correct` of these images.
+        comparison: The `compare_correct_and_incorrect` of these images.
         label: What the values are.
         definition: When an image counts as correct.
     """
@@ -76,19 +76,19 @@ interval_widths = partial(
 )
 
 
-def by_task(settings: Mapping[str, pd.DataFrame]) -> Figure:
+def auroc_by_dataset(settings: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the AUROC of errors of each data set with its interval: a panel per setting.
 
     Args:
-        settings: Title of a setting -> its `tables.uncertainty.by_task`.
+        settings: Title of a setting -> its `tables.uncertainty.auroc_by_dataset`.
     """
-    lines = max(len(tasks) for tasks in settings.values())
+    lines = max(len(aurocs) for aurocs in settings.values())
     width, height = COLUMN * len(settings), 0.16 * lines + 0.3
     figure, axes = panels(len(settings), len(settings), width, height, 0.3, sharex=True)
-    for ax, (heading, tasks) in zip(axes, settings.items(), strict=True):
+    for ax, (heading, aurocs) in zip(axes, settings.items(), strict=True):
         # The easiest data set is on top.
-        labels = [f"{title(name)}, {error:.0f} %" for name, error in tasks["error"].items()]
-        forest(ax, tasks[["mean", "low", "high"]].set_axis(labels), lambda _: DATASET)
+        labels = [f"{title(name)}, {error:.0f} %" for name, error in aurocs["error"].items()]
+        forest(ax, aurocs[["mean", "low", "high"]].set_axis(labels), lambda _: DATASET)
         ax.axvline(0.5, color="0.3", linewidth=0.6, linestyle="--")
         ax.set_title(heading, fontsize=7)
     figure.supxlabel(
@@ -159,7 +159,7 @@ def teaser(images: Sequence[Example]) -> Figure:
     for example, (left, right) in zip(images, grid, strict=True):
         framed(left, example)
         left.set_xlabel(f"true: {_class(example, example.label)}", fontsize=6.5, labelpad=3)
-        _scores(right, example)
+        _probabilities(right, example)
     grid[-1, 1].set_xlabel("Softmax score")
 
     colours = {
@@ -177,18 +177,18 @@ def teaser(images: Sequence[Example]) -> Figure:
     return figure
 
 
-def _scores(ax: Axes, example: Example) -> None:
+def _probabilities(ax: Axes, example: Example) -> None:
     """Draw a dot per sample and class, and the interval above the predicted class, the first."""
     # (samples, classes) -> classes from the highest mean score to the lowest.
-    ranked = np.argsort(-example.scores.mean(0), kind="stable")
+    ranked = np.argsort(-example.probabilities.mean(0), kind="stable")
     others = [label for label in ranked if label != example.predicted]
     classes = [example.predicted, *others[:2]]
     colours = [CORRECT if example.correct else INCORRECT, "0.55", "0.55"]
     # Samples lie side by side, so that equal scores can be seen.
-    jitter = np.linspace(-0.16, 0.16, len(example.scores))
+    jitter = np.linspace(-0.16, 0.16, len(example.probabilities))
     for y, (label, colour) in enumerate(zip(classes, colours, strict=False)):
-        scores = example.scores[:, label]
-        ax.plot(scores, y + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
+        probabilities = example.probabilities[:, label]
+        ax.plot(probabilities, y + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
 
     bounds = [example.low, example.high]
     ax.plot(bounds, [-0.36, -0.36], "|-", color="black", linewidth=1.6, markersize=5)

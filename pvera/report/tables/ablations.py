@@ -11,33 +11,18 @@ import numpy as np
 import pandas as pd
 
 from pvera.report.captions import caption_source
-from pvera.report.scores import Records, score_frame
-from pvera.report.settings import ResultFiles, Setting
-from pvera.report.statistics import over_datasets
+from pvera.report.scores import Records, score_columns
+from pvera.report.statistics import mean_intervals
 from pvera.report.table import Column, Table, format_frame
 from pvera.report.text import interval, thousands
-from pvera.report.verdicts import Untestable
-from pvera.study import results
 
 #: Hyperparameter -> the values of the paper's table.
-PAPER: dict[str, list[Any]] = {
+PAPER_VALUES: dict[str, list[Any]] = {
     "rank": [64, 128, 256, 512],
     "targets": ["q", "k", "v", "qk", "qv", "qkv"],
 }
 #: Hyperparameter -> the experiment that varies it.
 EXPERIMENTS = {"rank": "rank", "targets": "position"}
-
-
-def read(files: ResultFiles, hyperparameter: str) -> dict[Setting, list[dict]]:
-    """Read the trainings of all values of a hyperparameter, by setting."""
-    experiment = EXPERIMENTS[hyperparameter]
-    by_setting: dict[Setting, list[dict]] = {}
-    for profile in files.profiles:
-        if experiment in profile.experiments:
-            folders = profile.experiments[experiment].folders(experiment)
-            records = results.load_runs(files.root, profile.name, *folders)
-            by_setting |= files.by_setting(profile, records)
-    return by_setting
 
 
 def value_of(record: dict, hyperparameter: str) -> Any:
@@ -61,13 +46,10 @@ def best_losses(records: Records, hyperparameter: str) -> pd.DataFrame:
     by_value: dict[Any, list[dict]] = {}
     for record in records:
         by_value.setdefault(value_of(record, hyperparameter), []).append(record)
-    order = PAPER["targets"].index if hyperparameter == "targets" else None
-    # Each value is trained by one method, so its frame has one column.
-    columns = {
-        value: score_frame(by_value[value], lowest_loss).iloc[:, 0]
-        for value in sorted(by_value, key=order)
-    }
-    return pd.concat(columns, axis=1, sort=False)
+    order = PAPER_VALUES["targets"].index if hyperparameter == "targets" else None
+    return score_columns(
+        {value: by_value[value] for value in sorted(by_value, key=order)}, lowest_loss
+    )
 
 
 def differences_to(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
@@ -79,7 +61,7 @@ def differences_to(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
     """
     # Pairs of data set and seed, (pairs, values).
     whole = values.dropna()
-    differences = over_datasets(whole.sub(whole.get(reference, np.nan), axis=0))
+    differences = mean_intervals(whole.sub(whole.get(reference, np.nan), axis=0))
     is_point = differences["low"] == differences["high"]
     differences.loc[is_point, ["low", "high"]] = np.nan
     return differences
@@ -91,7 +73,7 @@ def counterparts(ours: Iterable, hyperparameter: str) -> dict:
     Small backbones have scaled ranks, so their grids share positions instead of
     values.
     """
-    ours, theirs = list(ours), PAPER[hyperparameter]
+    ours, theirs = list(ours), PAPER_VALUES[hyperparameter]
     if set(ours) <= set(theirs):
         return dict(zip(ours, ours, strict=True))
     if len(ours) == len(theirs):
@@ -128,9 +110,9 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
         hyperparameter: "rank" or "targets".
         paper: The paper's table, columns loss and parameters, rows values.
     """
-    ours = best_losses(records, hyperparameter)
-    data = ablation_data(records, ours, hyperparameter, paper)
-    names = [value_title(value) for value in ours]
+    losses = best_losses(records, hyperparameter)
+    data = ablation_data(records, losses, hyperparameter, paper)
+    names = [value_title(value) for value in losses]
     paper_values = data["published_value"].dropna()
     has_other_values = any(paper_values != data.loc[paper_values.index, hyperparameter])
     if has_other_values:
@@ -143,9 +125,9 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
 
     best = value_title(paper["loss"].idxmin())
     caption = (
-        f"Best validation loss of PVeRA (nats), mean over {len(ours)} pairs of data set and seed."
+        f"Best validation loss of PVeRA (nats), mean over {len(losses)} pairs of data set and seed."
     )
-    notes = _notes(ours, best)
+    notes = _notes(losses, best)
     if has_other_values:
         notes += " Brackets: the paper's value at the same position of its grid."
     if not records[0]["config"]["protocol"]["softmax_in_loss"]:
@@ -159,38 +141,38 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
 
 
 def ablation_data(
-    records: Records, ours: pd.DataFrame, hyperparameter: str, paper: pd.DataFrame
+    records: Records, losses: pd.DataFrame, hyperparameter: str, paper: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the numbers of `ablation_table`, a row per value; ours: the `best_losses`."""
-    pairs = counterparts(ours, hyperparameter)
+    """Return the numbers of `ablation_table`, a row per value; losses: the `best_losses`."""
+    pairs = counterparts(losses, hyperparameter)
     paper_value = {value: printed for printed, value in pairs.items()}
-    theirs = paper.reindex([paper_value.get(value) for value in ours])
-    differences = differences_to(ours, pairs.get(paper["loss"].idxmin()))
+    in_paper = paper.reindex([paper_value.get(value) for value in losses])
+    differences = differences_to(losses, pairs.get(paper["loss"].idxmin()))
     # Means over data sets, then over seeds, of the pairs that have every value.
-    means = ours.dropna().groupby(level="seed").mean().mean()
+    means = losses.dropna().groupby(level="seed").mean().mean()
     parameters = {
         value_of(record, hyperparameter): record["members"][0]["adapter_parameters"]
         for record in records
     }
     columns = {
-        hyperparameter: list(ours),
-        "published_value": theirs.index,
+        hyperparameter: list(losses),
+        "published_value": in_paper.index,
         "loss": means,
-        "loss_paper": theirs["loss"],
+        "loss_paper": in_paper["loss"],
         "above_reference": differences["mean"],
         "low": differences["low"],
         "high": differences["high"],
-        "above_reference_paper": theirs["loss"] - paper["loss"].min(),
-        "parameters": [parameters[value] for value in ours],
-        "parameters_paper": theirs["parameters"],
+        "above_reference_paper": in_paper["loss"] - paper["loss"].min(),
+        "parameters": [parameters[value] for value in losses],
+        "parameters_paper": in_paper["parameters"],
     }
     # Rows are values here or in the paper, so columns are joined by position, not by index.
     return pd.DataFrame({name: np.asarray(column) for name, column in columns.items()})
 
 
-def _notes(ours: pd.DataFrame, best: str) -> str:
+def _notes(losses: pd.DataFrame, best: str) -> str:
     """Return the notes of `ablation_table`; best: the title of the paper's best value."""
-    count, complete = len(ours), len(ours.dropna())
+    count, complete = len(losses), len(losses.dropna())
     notes = (
         f"Bold: lowest. Underlined: second lowest. The paper's best is {best}; differences to it "
         "are taken within data set and seed, and their 95 % intervals are over data sets."
@@ -200,21 +182,6 @@ def _notes(ours: pd.DataFrame, best: str) -> str:
     return notes
 
 
-def loss_differences(values: pd.DataFrame, value: str) -> dict[str, pd.Series]:
-    """Return how far the target projections `value` lie below all others of the paper.
-
-    Args:
-        values: The `best_losses` of the target projections.
-        value: The projections.
-
-    Raises:
-        Untestable: Some projections have no trainings.
-    """
-    for name in PAPER["targets"]:
-        if name not in values:
-            raise Untestable(f"no runs of {value_title(name)}")
-    return {
-        f"{value_title(other)} − {value_title(value)}": values[other] - values[value]
-        for other in PAPER["targets"]
-        if other != value
-    }
+def position_losses(records: Records) -> pd.DataFrame:
+    """Return the `best_losses` of the target projections, by their titles."""
+    return best_losses(records, "targets").rename(columns=value_title)

@@ -19,9 +19,6 @@ from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import Column, Table, format_frame, pivot_text
 from pvera.report.text import STAR, fixed, grid_value
 
-#: The method that others are tested against.
-BASELINE = "pvera"
-
 #: Hyperparameter of a grid -> title of its panel. Others follow under their own names.
 PANELS = {
     "rank": "Rank",
@@ -52,7 +49,7 @@ def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
     return pd.DataFrame(means, table.index)
 
 
-def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
+def mean_accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     """Return means over seeds (%): rows methods; columns data sets, "average", each category."""
     means = 100 * mean_over_seeds(scores).droplevel("category")
     table = means.T.rename_axis(index="method", columns=None)
@@ -90,14 +87,12 @@ def _p_values(records: Records) -> pd.Series:
     columns = ["dataset", "category", "method", "seed", "correct", "images"]
     tested = [record | record["test"] for record in records if record["test"]]
     answers = pd.DataFrame(tested, columns=columns)
-    is_baseline = answers["method"] == BASELINE
-    baseline = answers.loc[is_baseline, ["dataset", "seed", "correct"]]
+    is_pvera = answers["method"] == "pvera"
+    pvera = answers.loc[is_pvera, ["dataset", "seed", "correct"]]
 
     # A row per run of another method whose seed PVeRA has too.
-    pairs = answers[~is_baseline].merge(
-        baseline, on=["dataset", "seed"], suffixes=("", "_baseline")
-    )
-    counts = ["correct", "images", "correct_baseline"]
+    pairs = answers[~is_pvera].merge(pvera, on=["dataset", "seed"], suffixes=("", "_pvera"))
+    counts = ["correct", "images", "correct_pvera"]
     pooled = pairs.groupby(["dataset", "category", "method"])[counts].sum()
     p_values = binomial_p_value(*(pooled[name] for name in counts))
     return pd.Series(p_values, pooled.index, name="p_value")
@@ -112,11 +107,13 @@ def grid_choices(records: Records) -> pd.DataFrame:
         the value of another's search does not count. fixed: the grid has a single
         value. share: chosen of runs.
     """
-    found = [key for record in records for member in record["members"] for key in member["grid"]]
+    searched = [key for record in records for member in record["members"] for key in member["grid"]]
+    # Those of the paper first.
+    hyperparameters = dict.fromkeys([*PANELS, *searched])
     rows = []
     for method in METHODS:
         chosen = [run for run in records if run["method"] == method and run["chosen"]]
-        for key in dict.fromkeys([*PANELS, *found]):
+        for key in hyperparameters:
             searches = [run for run in chosen if key in run["chosen"]["grid"]]
             rows += _value_counts(method, key, searches)
     columns = ["method", "hyperparameter", "value", "chosen", "runs", "fixed"]
@@ -161,7 +158,7 @@ def grid_panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict
 def main_table(records: Records) -> Table:
     """Build the paper's Table 1, with the average of each category added."""
     scores = score_frame(records)
-    values = accuracies(scores)
+    values = mean_accuracies(scores)
     category = {dataset: name for name, dataset in mean_over_seeds(scores).index}
     titles = {name: f"Avg. {name}" for name in category.values()} | {"average": "Average"}
     columns = {}
@@ -254,18 +251,17 @@ def main_paper_table(records: Records, paper: PaperNumbers) -> Table:
     scores = score_frame(records)
     datasets = scores.index.unique("dataset")
     shared = [name for name in DATASETS if name in datasets]
-    same_data = bool(shared) and not any("data_differs" in record for record in records)
-    by_cell = same_data and records[0]["backbone"] in PAPER_BACKBONES
+    by_cell = bool(shared) and _has_papers_setting(records)
     backbone = records[0]["backbone"] if by_cell else "dinov2_b"
 
     # Ours may have data sets that the paper lacks.
     category = {name: TASKS[name].category for name in DATASETS}
     category |= {dataset: name for name, dataset, _ in scores.index}
-    ours = accuracies(scores)[shared if by_cell else datasets]
+    ours = mean_accuracies(scores)[shared if by_cell else datasets]
     theirs = paper.accuracies("" if backbone == "dinov2_b" else backbone)
     theirs = theirs.loc[list(scores), shared or DATASETS]
-    in_paper = _summary(theirs, category, by_cell)
-    here = _summary(ours, category, by_cell).reindex(columns=in_paper.columns)
+    in_paper = _averages_and_rank(theirs, category, by_cell)
+    here = _averages_and_rank(ours, category, by_cell).reindex(columns=in_paper.columns)
 
     frames = {"here": here, "paper": in_paper, "difference": here - in_paper}
     # A row per method and column of the table.
@@ -278,7 +274,16 @@ def main_paper_table(records: Records, paper: PaperNumbers) -> Table:
     return Table("main_paper", caption, panels, data=data, source=source, notes=notes)
 
 
-def _summary(table: pd.DataFrame, category: Mapping[str, str], with_datasets: bool) -> pd.DataFrame:
+def _has_papers_setting(records: Records) -> bool:
+    """Return whether the data and the backbone of runs are the paper's."""
+    if any("data_differs" in record for record in records):
+        return False
+    return records[0]["backbone"] in PAPER_BACKBONES
+
+
+def _averages_and_rank(
+    table: pd.DataFrame, category: Mapping[str, str], with_datasets: bool
+) -> pd.DataFrame:
     """Return averages and the mean rank of accuracies, after the accuracies if asked for."""
     rank: pd.Series | float = np.nan
     if table.notna().all(axis=None):

@@ -9,10 +9,9 @@ import pandas as pd
 
 from pvera import metrics
 from pvera.report.captions import caption_source
-from pvera.report.scores import Records, complete, mean_over_seeds, score_frame
-from pvera.report.statistics import over_datasets
+from pvera.report.scores import Records, complete_datasets, mean_over_seeds, score_frame
+from pvera.report.statistics import mean_intervals
 from pvera.report.table import Column, Table
-from pvera.report.tables.benchmark import BASELINE
 from pvera.report.text import interval
 
 COLUMNS = {
@@ -43,9 +42,9 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     # An error of exactly zero makes the mean zero.
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(errors)
-        log_ratios = logs.sub(logs.get(BASELINE, np.nan), axis=0)
-        means = over_datasets(logs)
-        ratios = over_datasets(log_ratios)
+        log_ratios = logs.sub(logs.get("pvera", np.nan), axis=0)
+        means = mean_intervals(logs)
+        ratios = mean_intervals(log_ratios)
     ratios.columns = ["ratio", "ratio_low", "ratio_high"]
     # Means over data sets, a column per seed.
     seeds = logs.groupby(level="seed").mean(skipna=False).T.add_prefix("seed")
@@ -56,7 +55,7 @@ def calibration_errors(records: Records) -> dict[str, pd.DataFrame]:
     """Return the `geometric_means` of "ACE" and "ECE" (%), in the shape that `forest` draws."""
     frames = {}
     for name in ("ACE", "ECE"):
-        errors = complete(score_frame(records, name.lower()))
+        errors = complete_datasets(score_frame(records, name.lower()))
         frames[name] = 100 * geometric_means(errors)
     return frames
 
@@ -64,7 +63,7 @@ def calibration_errors(records: Records) -> dict[str, pd.DataFrame]:
 def calibration_table(records: Records) -> Table:
     """Build the table of calibration errors and proper scores per method."""
     scores = {
-        metric: complete(score_frame(records, metric))
+        metric: complete_datasets(score_frame(records, metric))
         for metric in ("ace", "ece", "nll", "brier", "accuracy")
     }
     errors = [geometric_means(scores[name]).add_prefix(f"{name}_") for name in ("ace", "ece")]
@@ -74,9 +73,9 @@ def calibration_table(records: Records) -> Table:
 
     percent = ["accuracy", "ace_mean", "ace_low", "ace_high", "ece_mean"]
     panel = data.assign(**100 * data[percent])
-    if BASELINE in panel.index:
+    if "pvera" in panel.index:
         # Its ratio to itself is no result.
-        panel.loc[BASELINE, ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
+        panel.loc["pvera", ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
 
     caption = "Calibration and proper scores of each method."
     notes = (
@@ -84,7 +83,7 @@ def calibration_table(records: Records) -> Table:
         "negative log-likelihood (nats). NLL, Brier score and accuracy (%): means. Brackets: 95 "
         "% intervals over data sets. Bold: lowest. Underlined: second lowest."
     )
-    # `complete` may have left out data sets.
+    # `complete_datasets` may have left out data sets.
     shared = len(scores["ace"].index.unique("dataset"))
     every = len(score_frame(records).index.unique("dataset"))
     if shared < every:

@@ -4,21 +4,27 @@ Every method and variant has the equal tuning of docs/design.md.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.report.captions import caption_source
-from pvera.report.contrasts import CONTRASTS, LATENT_DROPOUT, all_paired
-from pvera.report.scores import score_frame
+from pvera.report.contrasts import (
+    CONTRASTS,
+    LATENT_DROPOUT,
+    Untestable,
+    paired_differences,
+    pool_same_images,
+)
+from pvera.report.scores import score_columns
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table, pivot_text
 from pvera.report.tables.benchmark import mean_and_std
 from pvera.report.tables.screening import left_out_datasets
 from pvera.report.text import fixed, interval, signed, title
-from pvera.report.verdicts import pooled
 from pvera.study.profiles import Profile
 
 #: The components that are compared as methods, without the variants that take PVeRA apart.
@@ -47,19 +53,14 @@ class Components:
         Returns:
             Rows (category, dataset, seed), columns components; NaN where a run is missing.
         """
-        # A component has one method, so its frame has one column.
-        columns = {
-            name: 100 * score_frame(records, metric).iloc[:, 0]
-            for name, records in self.runs.items()
-        }
-        return pd.concat(columns, axis=1, sort=False)
+        return 100 * score_columns(self.runs, metric)
 
 
 def component_titles(profile: Profile) -> dict[str, str]:
     """Return component -> title: the other methods, VeRA, the profile's variants, and PVeRA."""
     others = [name for name in PAPER_METHODS if name not in ("vera", "pvera")]
-    headings = {name: title(name) for name in (*others, "vera")}
-    return headings | profile.variants | {"pvera": title("pvera")}
+    titles = {name: title(name) for name in (*others, "vera")}
+    return titles | profile.variants | {"pvera": title("pvera")}
 
 
 def trained_method(profile: Profile, component: str) -> str:
@@ -71,8 +72,8 @@ def trained_method(profile: Profile, component: str) -> str:
     return methods[0]
 
 
-def load(files: ResultFiles) -> dict[Setting, Components]:
-    """Load the components in every setting with VeRA and PVeRA, without screened-out data sets."""
+def read_components(files: ResultFiles) -> dict[Setting, Components]:
+    """Read the components in every setting with VeRA and PVeRA, without screened-out data sets."""
     profiles = {profile.name: profile for profile in files.profiles}
     names = {name for profile in files.profiles for name in profile.variants}
     variants = {name: files.read(name) for name in names}
@@ -82,17 +83,21 @@ def load(files: ResultFiles) -> dict[Setting, Components]:
         left_out = left_out_datasets(files.root, benchmark)
 
         profile = profiles[setting.profile]
-        headings = component_titles(profile)
+        titles = component_titles(profile)
         runs = {}
-        for name in headings:
-            method = trained_method(profile, name)
+        for name in titles:
+            # A variant has an experiment of its own; methods share the benchmark.
             records = variants[name].get(setting, []) if name in profile.variants else benchmark
-            records = [record for record in records if record["method"] == method]
-            kept = [record for record in records if record["dataset"] not in left_out]
+            method = trained_method(profile, name)
+            kept = [
+                record
+                for record in records
+                if record["method"] == method and record["dataset"] not in left_out
+            ]
             if kept:
                 runs[name] = kept
         if {"vera", "pvera"} <= set(runs):
-            components[setting] = Components(runs, headings)
+            components[setting] = Components(runs, titles)
     return components
 
 
@@ -110,19 +115,28 @@ def contrast_frames(
         low, high: the interval over seeds, of `MEAN` alone; low_tasks, high_tasks:
         the one over data sets, if they are three or more.
     """
-    labels = {(CONTRASTS[key].first, CONTRASTS[key].second): CONTRASTS[key].label for key in keys}
+    accuracies = components.scores()
     frames = {}
-    for pair, differences in all_paired(components.scores(), labels).items():
-        seeds = differences.droplevel("category").add_prefix("seed")
-        mean = mean_interval(differences, half_width_over_seeds)
-
-        units = pooled(differences).dropna(how="all")
-        if len(units) > 2:  # the interval over two data sets would span the figure
-            sample = mean_interval(units)
-            mean |= {"low_tasks": sample["low"], "high_tasks": sample["high"]}
-        datasets = seeds.assign(mean=differences.mean(axis=1).to_numpy())
-        frames[labels[pair]] = pd.concat([datasets, pd.DataFrame(mean, [MEAN])])
+    for key in keys:
+        contrast = CONTRASTS[key]
+        with suppress(Untestable):
+            differences = paired_differences(accuracies, contrast.first, contrast.second)
+            frames[contrast.label] = _forest_frame(differences)
     return frames
+
+
+def _forest_frame(differences: pd.DataFrame) -> pd.DataFrame:
+    """Return differences (data sets, seeds) in the shape of `contrast_frames`."""
+    mean = mean_interval(differences, half_width_over_seeds)
+    # As a sample of tasks, data sets of the same images count once.
+    units = pool_same_images(differences).dropna(how="all")
+    if len(units) > 2:  # the interval over two data sets would span the figure
+        sample = mean_interval(units)
+        mean |= {"low_tasks": sample["low"], "high_tasks": sample["high"]}
+
+    datasets = differences.droplevel("category").add_prefix("seed")
+    datasets["mean"] = differences.mean(axis=1).to_numpy()
+    return pd.concat([datasets, pd.DataFrame(mean, [MEAN])])
 
 
 def accuracies_table(components: Components) -> Table:
@@ -166,10 +180,12 @@ def differences_table(components: Components) -> Table:
     contrasts = CONTRASTS.values()
     pairs += [(each.first, each.second) for each in contrasts if each.first != "pvera"]
     rows = {}
-    for (first, second), differences in all_paired(accuracies, pairs).items():
-        by_dataset = differences.mean(axis=1).to_dict()
-        name = f"{components.titles[first]} − {components.titles[second]}"
-        rows[name] = by_dataset | mean_interval(differences, half_width_over_seeds)
+    for first, second in pairs:
+        with suppress(Untestable):
+            differences = paired_differences(accuracies, first, second)
+            name = f"{components.titles[first]} − {components.titles[second]}"
+            by_dataset = differences.mean(axis=1).to_dict()
+            rows[name] = by_dataset | mean_interval(differences, half_width_over_seeds)
     data = pd.DataFrame(rows).T.rename_axis("difference")
 
     columns = {

@@ -15,7 +15,7 @@ from pvera.report.paper_numbers import PaperNumbers
 from pvera.report.scores import Records, score_frame
 from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table
-from pvera.report.tables.benchmark import accuracies
+from pvera.report.tables.benchmark import mean_accuracies
 from pvera.report.tables.components import COMPARED, Components
 from pvera.report.text import fixed, thousands, title
 from pvera.study.cost_records import MEASURES, PAPER_PROFILE, described_method
@@ -82,7 +82,7 @@ def _giga(name: str, row: pd.Series) -> str:
     return fixed(row[name] / GIGA, max(0, 3 - whole_digits))
 
 
-def paper_points(costs: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
+def paper_accuracy_and_cost(costs: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
     """Return the paper's averages (%) on ViT-B/14 and the counted costs of its configurations.
 
     Returns:
@@ -91,15 +91,15 @@ def paper_points(costs: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
         weighted by the shares of its choices, as in Figure 3.
     """
     accuracy = paper.accuracies("dinov2_b").mean(axis=1)
-    return _points(costs, PAPER_PROFILE, "dinov2_b", accuracy, paper.configurations())
+    return _with_mean_costs(costs, PAPER_PROFILE, "dinov2_b", accuracy, paper.configurations())
 
 
-def run_points(costs: pd.DataFrame, records: Records) -> pd.DataFrame:
+def run_accuracy_and_cost(costs: pd.DataFrame, records: Records) -> pd.DataFrame:
     """Return the same table of runs on one backbone: means over the members that they chose.
 
     Methods without a run are left out.
     """
-    accuracy = accuracies(score_frame(records))["average"]
+    accuracy = mean_accuracies(score_frame(records))["average"]
     chosen: dict[str, list[tuple[Method, float]]] = {}
     for record in records:
         # The configuration that a run chose counts once per run.
@@ -109,7 +109,7 @@ def run_points(costs: pd.DataFrame, records: Records) -> pd.DataFrame:
                 {"method": record["method"], "hyperparameters": member["method"]}
             )
             chosen.setdefault(record["method"], []).append((method, 1.0))
-    return _points(costs, records[0]["profile"], records[0]["backbone"], accuracy, chosen)
+    return _with_mean_costs(costs, records[0]["profile"], records[0]["backbone"], accuracy, chosen)
 
 
 def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.DataFrame:
@@ -131,13 +131,13 @@ def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.D
     points = pd.DataFrame.from_dict(means, orient="index")
 
     benchmark = [record for name in METHODS for record in components.runs.get(name, [])]
-    points["parameters"] = run_points(costs, benchmark)["adapter_parameters"]
+    points["parameters"] = run_accuracy_and_cost(costs, benchmark)["adapter_parameters"]
     if LATENT_DROPOUT in shown:  # it trains what VeRA trains
         points.loc[LATENT_DROPOUT, "parameters"] = points.at["vera", "parameters"]
     return points
 
 
-def _points(
+def _with_mean_costs(
     costs: pd.DataFrame,
     profile: str,
     backbone: str,

@@ -1,6 +1,5 @@
 """The language table (Appendix D): our scores and the paper's."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +8,12 @@ import pandas as pd
 from pvera.adapters import PAPER_METHODS
 from pvera.data import glue
 from pvera.report.captions import caption_source
-from pvera.report.contrasts import leads
 from pvera.report.scores import Records, largest_class, score_frame
+from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import half_width_over_seeds
 from pvera.report.table import MARKED, Table, marks, pivot_text
 from pvera.report.tables.benchmark import compare_with_pvera, mean_and_std
 from pvera.report.text import fixed
-from pvera.report.verdicts import Untestable
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
@@ -60,7 +58,7 @@ def language_table(root: Path, records: Records, paper: pd.DataFrame) -> Table:
 
 def _data(root: Path, records: Records, paper: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method and task: our scores, the majority class, the paper's scores."""
-    data = compare_with_pvera(records, score)
+    data = compare_with_pvera(records, reported_score)
     data["metric"] = [glue.GLUE[name].metric for name in data["dataset"]]
     data["majority"] = 100 * data["dataset"].map(majority_class(root, records))
     printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
@@ -70,7 +68,7 @@ def _data(root: Path, records: Records, paper: pd.DataFrame) -> pd.DataFrame:
 def _panel(data: pd.DataFrame, records: Records) -> pd.DataFrame:
     """Return our scores in Markdown: a row for the majority class, then one per method."""
     # The worst seed of each method, on each task.
-    lowest = 100 * score_frame(records, score).groupby(level="dataset").min()
+    lowest = 100 * score_frame(records, reported_score).groupby(level="dataset").min()
     lowest = data.join(lowest.stack().rename("lowest"), on=["dataset", "method"])["lowest"]
     beats_majority = lowest > data["majority"]
     # The best two methods of each task.
@@ -89,13 +87,13 @@ def _cell(row: pd.Series) -> str:
     return MARKED[row["mark"]].format(mean_and_std(row["mean"], row["std"], row["star"]))
 
 
-def score(record: dict) -> float:
+def reported_score(record: dict) -> float:
     """Return the score that the paper reports for a task: accuracy or Matthews correlation."""
     return record["test"][glue.GLUE[record["dataset"]].metric]
 
 
 def majority_class(root: Path, records: Records) -> dict[str, float]:
-    """Return the `score` of always predicting the most frequent class, by task.
+    """Return the `reported_score` of always predicting the most frequent class, by task.
 
     It is that class's share of the test set; a correlation is 0.
     """
@@ -106,37 +104,43 @@ def majority_class(root: Path, records: Records) -> dict[str, float]:
     }
 
 
+# What claims compare
+
+
+def read_scores(files: ResultFiles) -> dict[Setting, pd.DataFrame]:
+    """Read the scores (%) of methods and of the "majority" class.
+
+    Where a task has trainings on all its texts, they alone count.
+    """
+    full = files.read("full_sets", text=True)
+    scores = {}
+    for setting, benchmark in files.read("benchmark", text=True).items():
+        records = full.get(setting, [])
+        on_all_texts = {record["dataset"] for record in records}
+        records = [run for run in benchmark if run["dataset"] not in on_all_texts] + records
+
+        frame = 100 * score_frame(records, reported_score)
+        majority = majority_class(files.root, records)
+        datasets = frame.index.get_level_values("dataset")
+        scores[setting] = frame.assign(majority=100 * datasets.map(majority))
+    return scores
+
+
 def learned_tasks(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the scores on the tasks that LoRA has learned.
 
     Its interval over seeds lies above the majority class there.
 
     Args:
-        scores: Per method and of the "majority" class (%).
-
-    Raises:
-        Untestable: LoRA has learned none.
+        scores: Those of one setting of `read_scores`.
     """
     if "lora" not in scores:
         return scores
     above = scores["lora"] - scores["majority"]
-    learned = above.groupby(level="dataset", sort=False).transform(_above_zero)
-    if not learned.any():
-        raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
-    return scores[learned]
+    return scores[above.groupby(level="dataset", sort=False).transform(_above_zero)]
 
 
 def _above_zero(differences: pd.Series) -> bool:
     """Return whether the interval over seeds lies above zero; one seed, without any, counts."""
     half_width = half_width_over_seeds(differences.to_numpy()[None])
     return bool(np.isnan(half_width) or half_width < differences.mean())
-
-
-def leads_on_learned_tasks(scores: pd.DataFrame, others: Sequence[str]) -> dict[str, pd.Series]:
-    """Return PVeRA's leads (points of the reported score) on `learned_tasks`.
-
-    Args:
-        scores: Scores as `learned_tasks` takes them.
-        others: The other methods.
-    """
-    return leads(learned_tasks(scores).dropna(axis=1, how="all"), others=others)

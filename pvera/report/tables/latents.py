@@ -14,16 +14,15 @@ from pvera.report.analysis_results import AnalysisResult
 from pvera.report.captions import caption_source
 from pvera.report.table import Column, Table
 from pvera.report.text import fixed, title
-from pvera.report.verdicts import Untestable
 
 #: The column of x A on the frozen backbone.
 FROZEN = "frozen"
 
 
-def latents_table(latents: Sequence[AnalysisResult]) -> Table:
+def latents_table(analyses: Sequence[AnalysisResult]) -> Table:
     """Build the table of samples and their mean over the patches, one row per adapter."""
     rows = []
-    for record, arrays in latents:
+    for record, arrays in analyses:
         row = {name: record[name] for name in ("method", "dataset", "seed")}
         row["explained"] = float(arrays["explained"])
         rows.append(row | _agreement(arrays["mu"], arrays["draws"]))
@@ -34,7 +33,7 @@ def latents_table(latents: Sequence[AnalysisResult]) -> Table:
         "spread": Column("Distance", 2),
         "correlation": Column("Correlation", 2),
     }
-    images, height, width = latents[0][1]["mu"].shape
+    images, height, width = analyses[0][1]["mu"].shape
     caption = (
         f"The query's latent in the last layer over {height} x {width} patches of {images} test "
         "images, projected on the first principal component of its mean."
@@ -50,7 +49,7 @@ def latents_table(latents: Sequence[AnalysisResult]) -> Table:
         data.set_index("method"),
         columns=columns,
         data=data,
-        source=caption_source(latents),
+        source=caption_source(analyses),
         notes=notes,
     )
 
@@ -125,11 +124,3 @@ def focus_table(analyses: Sequence[AnalysisResult]) -> Table:
         data=data.reset_index(),
         notes=notes,
     )
-
-
-def auroc_differences(analyses: Sequence[AnalysisResult]) -> pd.Series:
-    """Return PVeRA's AUROC above VeRA's."""
-    data = focus_aurocs(analyses)
-    if not {"pvera", "vera"} <= set(data):
-        raise Untestable("no runs of VeRA and PVeRA")
-    return data["pvera"] - data["vera"]

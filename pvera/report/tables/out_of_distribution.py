@@ -5,22 +5,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from pvera.adapters import METHODS
 from pvera.report.analysis_results import AnalysisResult, load_analyses
 from pvera.report.captions import caption_source
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.table import Column, Table
 from pvera.report.text import fixed, title
-from pvera.report.verdicts import Untestable
 from pvera.study.analyses import from_steps
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
 MEAN_AND_NORM = {"mean": "mean value", "norm": "norm"}
+#: The column of a detector at chance.
+CHANCE = "chance"
 
 
-def load_values(
-    root: Path, profile: str, experiment: str = "out_of_distribution"
-) -> list[AnalysisResult]:
+def load_values(root: Path, profile: str, experiment: str) -> list[AnalysisResult]:
     """Load the analyses, with PVeRA first, as in the paper's figure.
 
     Returns:
@@ -31,14 +29,14 @@ def load_values(
         values = {name.removesuffix("_steps"): from_steps(steps) for name, steps in arrays.items()}
         loaded.append((record, values))
 
-    def order(analysed: AnalysisResult) -> tuple[bool, int]:
-        record, _ = analysed
+    def order(analysis: AnalysisResult) -> tuple[bool, int]:
+        record, _ = analysis
         return record["method"] != "pvera", record["config"]["tested"].index(record["dataset"])
 
     return sorted(loaded, key=order)
 
 
-def compare_in_and_out(analysed: Sequence[AnalysisResult]) -> pd.DataFrame:
+def compare_in_and_out(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
     """Compare the values in and out of distribution.
 
     Returns:
@@ -48,7 +46,7 @@ def compare_in_and_out(analysed: Sequence[AnalysisResult]) -> pd.DataFrame:
         by high values.
     """
     rows = []
-    for record, arrays in analysed:
+    for record, arrays in analyses:
         for other in record["config"]["tested"]:
             if other == record["dataset"]:
                 continue
@@ -72,32 +70,32 @@ def compare_in_and_out(analysed: Sequence[AnalysisResult]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def shown_adapters(analysed: Sequence[AnalysisResult]) -> list[AnalysisResult]:
+def shown_adapters(analyses: Sequence[AnalysisResult]) -> list[AnalysisResult]:
     """Return the adapters of the first seed on the first data set of each category.
 
     The paper shows three. Other seeds have other random matrices, and so other
     values.
     """
-    seed = min(record["seed"] for record, _ in analysed)
+    seed = min(record["seed"] for record, _ in analyses)
     first: dict[str, str] = {}
-    for record, _ in analysed:
+    for record, _ in analyses:
         first.setdefault(record["category"], record["dataset"])
     return [
         (record, arrays)
-        for record, arrays in analysed
+        for record, arrays in analyses
         if record["seed"] == seed and record["dataset"] in first.values()
     ]
 
 
-def image_values(analysed: Sequence[AnalysisResult], kind: str) -> pd.DataFrame:
+def image_values(analyses: Sequence[AnalysisResult], kind: str) -> pd.DataFrame:
     """Return the values of adapters on the data sets of all of them.
 
     Returns:
         A row per image: method, model, tested, value.
     """
-    datasets = dict.fromkeys(record["dataset"] for record, _ in analysed)
+    datasets = dict.fromkeys(record["dataset"] for record, _ in analyses)
     frames = []
-    for record, arrays in analysed:
+    for record, arrays in analyses:
         for tested in datasets:
             frame = pd.DataFrame({"value": arrays[f"{tested}_{kind}"]})
             frames.append(
@@ -117,9 +115,9 @@ COLUMNS = {
 }
 
 
-def out_of_distribution_table(analysed: Sequence[AnalysisResult]) -> Table:
+def out_of_distribution_table(analyses: Sequence[AnalysisResult]) -> Table:
     """Build the table of `compare_in_and_out`, a panel per method and kind."""
-    data = compare_in_and_out(analysed)
+    data = compare_in_and_out(analyses)
     panels = {}
     for (method, kind), part in data.groupby(["method", "kind"], sort=False):
         panels[f"{title(method)}, {MEAN_AND_NORM[kind]}"] = _panel(part).rename(title)
@@ -139,7 +137,7 @@ def out_of_distribution_table(analysed: Sequence[AnalysisResult]) -> Table:
         panels,
         columns=COLUMNS,
         data=data,
-        source=caption_source(analysed),
+        source=caption_source(analyses),
         notes=notes,
     )
 
@@ -157,23 +155,17 @@ def _panel(part: pd.DataFrame) -> pd.DataFrame:
     return panel
 
 
-def auroc_differences(data: pd.DataFrame, kind: str, over: str = "") -> pd.Series:
-    """Return PVeRA's AUROC above that of `over` or ½, mean over the other data sets.
+def detection_aurocs(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
+    """Return the AUROC with which high norms detect other data sets, mean over these.
 
     The paper finds PVeRA's values significantly lower and VeRA's not, which does
-    not show that the two differ (Gelman and Stern 2006); their difference is judged
-    instead.
-
-    Args:
-        data: The `compare_in_and_out`.
-        kind: A key of `MEAN_AND_NORM`.
-        over: A method.
+    not show that the two differ (Gelman and Stern 2006); claims compare them.
 
     Returns:
-        Differences by model and seed.
+        Rows (model, seed), columns methods and `CHANCE`.
     """
-    aurocs = data[data["kind"] == kind].groupby(["method", "model", "seed"])["auroc"].mean()
-    for name in filter(None, ("pvera", over)):
-        if name not in aurocs.index.unique("method"):
-            raise Untestable(f"no runs of {METHODS[name].title}")
-    return aurocs.loc["pvera"] - (aurocs.loc[over] if over else 0.5)
+    data = compare_in_and_out(analyses)
+    by_adapter = data[data["kind"] == "norm"].groupby(["model", "seed", "method"])
+    aurocs = by_adapter["auroc"].mean().unstack()
+    aurocs[CHANCE] = 0.5
+    return aurocs

@@ -27,7 +27,7 @@ from pvera.uncertainty import t_interval
 NOISE = "own_draws"
 
 #: What two runs of a pair share.
-PAIR = ["backbone", "dataset", "method", "seed"]
+PAIR = ["dataset", "method", "seed"]
 
 #: Switch -> the records of its runs.
 RecordsBySwitch = Mapping[str, list[dict]]
@@ -59,7 +59,7 @@ METRICS = {
 }
 
 
-def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
+def read_switches(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
     """Return the records of each switch that has any, references first, by setting.
 
     Raises:
@@ -80,7 +80,7 @@ def load(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
     return settings
 
 
-def differences(records: RecordsBySwitch) -> pd.DataFrame:
+def switch_differences(records: RecordsBySwitch) -> pd.DataFrame:
     """Return the differences of pairs.
 
     Returns:
@@ -94,7 +94,7 @@ def differences(records: RecordsBySwitch) -> pd.DataFrame:
         if switch != reference:
             corrected = values[reference]
             # Pairs of which both runs are there.
-            shared = switched.index[switched.index.isin(corrected.index)]
+            shared = switched.index.intersection(corrected.index)
             pairs[switch] = (switched - corrected).loc[shared]
     return pd.concat(pairs, names=["switch"]).reset_index()
 
@@ -110,11 +110,11 @@ def _values(records: list[dict]) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index(PAIR)
 
 
-def summary(pairs: pd.DataFrame) -> pd.DataFrame:
+def mean_effects(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return the mean effect per switch and metric.
 
     Args:
-        pairs: The `differences`.
+        pairs: The `switch_differences`.
 
     Returns:
         pairs: the number of data sets and seeds. mean, low, high: the mean over
@@ -131,12 +131,12 @@ def summary(pairs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for switch, part in pairs.groupby("switch", sort=False):
         same_methods = noise[noise["method"].isin(part["method"])]
-        rows += [_effect(switch, metric, part, same_methods) for metric in METRICS]
+        rows += [_mean_effect(switch, metric, part, same_methods) for metric in METRICS]
     return pd.DataFrame(rows)
 
 
-def _effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFrame) -> dict:
-    """Return a row of `summary`.
+def _mean_effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFrame) -> dict:
+    """Return a row of `mean_effects`.
 
     Args:
         switch: A key of `PROTOCOLS`.
@@ -144,20 +144,20 @@ def _effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFrame) -
         part: The pairs of the switch.
         noise: The pairs of `NOISE` that have the same methods.
     """
-    values = per_pair(part, metric)
+    values = means_over_methods(part, metric)
     mean = values.mean() if len(values) else np.nan
     low, high = t_interval(values) if len(values) > 1 else (np.nan, np.nan)
 
     methods = set(part["method"])
-    bound = np.nan
+    chance_bound = np.nan
     chance = noise[metric].dropna()
     if len(chance) and len(values) and set(noise["method"]) == methods:
         # The mean has the variance of one difference, over all runs that it averages.
         variance = (chance**2).mean() / (len(values) * len(methods))
-        bound = t.ppf(0.975, len(chance)) * np.sqrt(variance)
+        chance_bound = t.ppf(0.975, len(chance)) * np.sqrt(variance)
 
     comparable = metric != "validation_loss" or not PROTOCOLS[switch].protocol.softmax_in_loss
-    beyond = comparable and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
+    beyond = comparable and switch != NOISE and abs(mean) > chance_bound and not low <= 0 <= high
     return {
         "switch": switch,
         "metric": metric,
@@ -166,14 +166,14 @@ def _effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFrame) -
         "mean": mean,
         "low": low,
         "high": high,
-        "noise": bound,
+        "noise": chance_bound,
         "comparable": comparable,
         "beyond": bool(beyond),
     }
 
 
-def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
-    """Return the means of `differences` over methods, without those that have a diverged run.
+def means_over_methods(part: pd.DataFrame, metric: str) -> np.ndarray:
+    """Return means over methods of `switch_differences`, without those with a diverged run.
 
     Returns:
         One value per data set and seed.
@@ -186,9 +186,9 @@ def switches_table(records: RecordsBySwitch) -> Table:
     """Build the table of mean effects of each switch on each metric.
 
     Args:
-        records: The records of one setting of `load`.
+        records: The records of one setting of `read_switches`.
     """
-    data = summary(differences(records))
+    data = mean_effects(switch_differences(records))
     titles = {name: f"{metric.title} ({metric.unit})" for name, metric in METRICS.items()}
     cells = pivot_text(data, "switch", "metric", _cell).rename(columns=titles)
     counts = data.groupby("switch")["methods"].first()
@@ -214,7 +214,7 @@ def switches_table(records: RecordsBySwitch) -> Table:
 
 
 def _cell(row: pd.Series) -> str:
-    """Return one row of `summary` as text: the mean, its interval, the range of chance."""
+    """Return one row of `mean_effects` as text: the mean, its interval, the range of chance."""
     decimals = METRICS[row["metric"]].decimals
     text = signed(row["mean"], decimals)
     if text == NOTHING:

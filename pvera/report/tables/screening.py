@@ -13,12 +13,12 @@ from pvera.study import results
 #: The methods that say whether a data set can tell methods apart.
 SCREENING = ("linear", "lora", "bottleneck")
 #: Points above the share of the largest class; the best of `SCREENING` is at chance below it.
-CHANCE = 5
+CHANCE_MARGIN = 5
 #: Per cent; a data set is saturated where the worst of `SCREENING` is above it.
 SATURATED = 95
 
 
-def screening(root: Path, records: Records) -> pd.DataFrame:
+def screen_datasets(root: Path, records: Records) -> pd.DataFrame:
     """Return the numbers that decide whether a data set can tell methods apart.
 
     Args:
@@ -49,20 +49,20 @@ def screening(root: Path, records: Records) -> pd.DataFrame:
     accuracies = accuracies.reindex(columns=SCREENING).dropna()
     shares = 100 * pd.Series(largest_class(root, with_labels), name="largest class")
     scores = accuracies.join(shares)
-    chance = accuracies.max(axis=1) < scores["largest class"] + CHANCE
+    chance = accuracies.max(axis=1) < scores["largest class"] + CHANCE_MARGIN
     saturated = accuracies.min(axis=1) > SATURATED
     scores["left out"] = np.select([chance, saturated], ["chance", "saturated"], "")
     return scores
 
 
 def left_out_datasets(root: Path, records: Records) -> set[str]:
-    """Return the data sets that `screening` leaves out."""
-    reasons = screening(root, records)["left out"]
+    """Return the data sets that `screen_datasets` leaves out."""
+    reasons = screen_datasets(root, records)["left out"]
     return set(reasons[reasons != ""].index)
 
 
 def screening_table(scores: pd.DataFrame) -> Table:
-    """Build the table of `screening`."""
+    """Build the table of `screen_datasets`."""
     columns = {
         "largest class": Column("Largest class", 1),
         **{name: Column(title(name), 1) for name in SCREENING},
@@ -72,7 +72,7 @@ def screening_table(scores: pd.DataFrame) -> Table:
         "Task screening: test accuracy (%) with seed 0, and the share (%) of the largest class."
     )
     notes = (
-        f"A data set is left out at chance, where the best is less than {CHANCE} points above "
-        f"that share, and saturated, where the worst is above {SATURATED} %."
+        f"A data set is left out at chance, where the best is less than {CHANCE_MARGIN} points "
+        f"above that share, and saturated, where the worst is above {SATURATED} %."
     )
     return Table("screening", caption, scores, columns=columns, notes=notes)

@@ -12,33 +12,26 @@ from pvera.report.tables.components import Components
 from pvera.report.text import grid_value
 
 #: Hyperparameter of one method, and experiment that searches it -> its row among the choices.
-OWN = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
+OWN_HYPERPARAMETERS = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
 
 
-def choices_table(components: Components, own: Mapping[str, list[dict]]) -> Table:
+def choices_table(components: Components, own_searches: Mapping[str, list[dict]]) -> Table:
     """Build the table of what seed 0 chose: learning rates, then hyperparameters of a method's own.
 
     Args:
         components: The components of one setting.
-        own: Hyperparameter -> the records of its search.
+        own_searches: Hyperparameter -> the records of its search.
     """
     searches = [
         (components.titles[name], "learning_rate", records)
         for name, records in components.runs.items()
     ]
-    searches += [(OWN[key], key, records) for key, records in own.items()]
-    # A row per search of a data set; other seeds inherit the choice of seed 0.
+    searches += [(OWN_HYPERPARAMETERS[key], key, records) for key, records in own_searches.items()]
     rows = []
     for heading, key, records in searches:
-        first_seed = min(record["seed"] for record in records)
-        for record in records:
-            is_search = record["seed"] == first_seed and record["chosen"]
-            if is_search and key in record["chosen"]["grid"]:
-                tried = [member["grid"][key] for member in record["members"]]
-                chosen = record["chosen"]["grid"][key]
-                is_lowest, is_highest = chosen == min(tried), chosen == max(tried)
-                rows.append((heading, record["dataset"], chosen, is_lowest, is_highest))
-    data = pd.DataFrame(rows, columns=["searched", "dataset", "chosen", "lowest", "highest"])
+        rows += [{"searched": heading} | choice for choice in _first_choices(records, key)]
+    columns = ["searched", "dataset", "chosen", "lowest", "highest"]
+    data = pd.DataFrame(rows, columns=columns)
 
     cells = pivot_text(data, "searched", "dataset", lambda row: grid_value(row["chosen"]))
     by_search = data.groupby("searched", sort=False)
@@ -49,6 +42,25 @@ def choices_table(components: Components, own: Mapping[str, list[dict]]) -> Tabl
     caption = "What seed 0 chose by its validation loss: learning rates, α and β."
     notes = "The last columns count how often it is the lowest or the highest tried."
     return Table("choices", caption, cells, data=data, notes=notes)
+
+
+def _first_choices(records: Records, key: str) -> list[dict]:
+    """Return what the first seed chose on each data set; other seeds inherit its choice."""
+    first_seed = min(record["seed"] for record in records)
+    rows = []
+    for record in records:
+        is_search = record["seed"] == first_seed and record["chosen"]
+        if is_search and key in record["chosen"]["grid"]:
+            tried = [member["grid"][key] for member in record["members"]]
+            chosen = record["chosen"]["grid"][key]
+            row = {
+                "dataset": record["dataset"],
+                "chosen": chosen,
+                "lowest": chosen == min(tried),
+                "highest": chosen == max(tried),
+            }
+            rows.append(row)
+    return rows
 
 
 def tunings_table(equal: Records, paper: Records) -> Table:

@@ -30,13 +30,18 @@ SAMPLES = 16
 ONCE_PER_SEED = "An image counts once per seed, so the values are not independent."
 
 #: Column -> its name in CSV files.
-CSV_NAMES = {"samples": "draws"}
+CSV_NAMES = {
+    "samples": "draws",
+    "incorrect_percent": "wrong_percent",
+    "correct": "right",
+    "incorrect": "wrong",
+}
 
 #: The samples of each adapter.
 Adapters = Sequence[SampledAdapter]
 
 
-def ordered(adapters: Adapters) -> list[SampledAdapter]:
+def sort_by_dataset(adapters: Adapters) -> list[SampledAdapter]:
     """Sort the adapters in the order of data sets."""
     return sorted(adapters, key=lambda adapter: dataset_order(adapter.record))
 
@@ -44,7 +49,7 @@ def ordered(adapters: Adapters) -> list[SampledAdapter]:
 def first_seed_examples(adapters: Adapters) -> list[Example]:
     """Return the example images of the first seed: of a data set one correct and one incorrect."""
     seed = min(adapter.record["seed"] for adapter in adapters)
-    first = [adapter for adapter in ordered(adapters) if adapter.record["seed"] == seed]
+    first = [adapter for adapter in sort_by_dataset(adapters) if adapter.record["seed"] == seed]
     return [example for adapter in first for example in adapter.examples]
 
 
@@ -74,7 +79,7 @@ def interval_widths(adapters: Adapters) -> pd.DataFrame:
 
 def _image_values(adapters: Adapters, value: str, correct: str) -> pd.DataFrame:
     frames = []
-    for adapter in ordered(adapters):
+    for adapter in sort_by_dataset(adapters):
         for k, estimates in adapter.estimates.items():
             columns = {
                 "samples": k,
@@ -98,16 +103,15 @@ def cliffs_delta(images: pd.DataFrame) -> float:
     return rank_sum(incorrect, correct).cliffs_delta
 
 
-def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
+def compare_correct_and_incorrect(images: pd.DataFrame) -> pd.DataFrame:
     """Compare the values of correct and incorrect images, with `SHOWN_COUNTS`.
 
     Args:
         images: A frame of `predictive_sds` or `interval_widths`.
 
     Returns:
-        A row per number of samples and group, all data sets or one: right
-        and wrong, the mean values of correct and of incorrect images, and the
-        rank-sum test between them.
+        A row per number of samples and group, all data sets or one: the mean values
+        of correct and of incorrect images, and the rank-sum test between them.
     """
     rows = []
     for k in SHOWN_COUNTS:
@@ -118,9 +122,9 @@ def compare_correct(images: pd.DataFrame) -> pd.DataFrame:
             row = {
                 "samples": k,
                 "group": title(name),
-                "wrong_percent": 100 * len(incorrect) / len(part),
-                "right": correct.mean(),
-                "wrong": incorrect.mean(),
+                "incorrect_percent": 100 * len(incorrect) / len(part),
+                "correct": correct.mean(),
+                "incorrect": incorrect.mean(),
                 "p_value": test.p_value,
                 "cliffs_delta": test.cliffs_delta,
                 "by_seed": part.groupby("seed").apply(cliffs_delta).tolist(),
@@ -134,9 +138,9 @@ def _p_value(row: pd.Series) -> str:
 
 
 COMPARISON = {
-    "wrong_percent": Column("Incorrect (%)", 1),
-    "right": Column("Correct", 4),
-    "wrong": Column("Incorrect", 4),
+    "incorrect_percent": Column("Incorrect (%)", 1),
+    "correct": Column("Correct", 4),
+    "incorrect": Column("Incorrect", 4),
     "p_value": Column("p", _p_value),
     "ratio": Column("Ratio", 2),
     "cliffs_delta": Column("Cliff's delta", 2, signed=True),
@@ -152,7 +156,7 @@ def _panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def predictive_sds_table(adapters: Adapters) -> Table:
     """Build the table behind the paper's violins."""
-    data = compare_correct(predictive_sds(adapters))
+    data = compare_correct_and_incorrect(predictive_sds(adapters))
     caption = (
         "Mean standard deviation of the highest softmax score over the samples, for correct and "
         "incorrect images."
@@ -176,13 +180,12 @@ def predictive_sds_table(adapters: Adapters) -> Table:
 
 def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
     """Build the table of interval widths: here and in the paper, and per data set."""
-    data = compare_correct(interval_widths(adapters))
-    right, wrong = (float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect"))
-    in_paper = pd.DataFrame({"right": [right], "wrong": [wrong]}, ["Paper"])
-    here = data[data["group"] == ALL].set_index("samples")[["right", "wrong"]]
-    panel = pd.concat([in_paper, here.rename("Here, {} samples".format)])
+    data = compare_correct_and_incorrect(interval_widths(adapters))
+    printed = {name: float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect")}
+    here = data[data["group"] == ALL].set_index("samples")[list(printed)]
+    panel = pd.concat([pd.DataFrame(printed, ["Paper"]), here.rename("Here, {} samples".format)])
     # Intervals of equal samples have no width.
-    panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
+    panel["ratio"] = panel["incorrect"] / panel["correct"].replace(0, np.nan)
     caption = (
         "Mean width of the 95 % t-interval of the softmax score of the most predicted class, for "
         "correct and incorrect predictions."
@@ -197,7 +200,7 @@ def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
     numbers = (
         data.drop(columns="by_seed")
         .rename(columns=CSV_NAMES)
-        .assign(published_right=right, published_wrong=wrong)
+        .assign(published_right=printed["correct"], published_wrong=printed["incorrect"])
     )
     return Table(
         "intervals",
@@ -220,8 +223,8 @@ def error_detection(adapters: Adapters) -> pd.DataFrame:
     that of one pass with the mean.
 
     Returns:
-        One row per adapter: dataset, seed; error: incorrect predictions of the
-        samples (%); sd: AUROC of their predictive standard deviation; single: of one
+        Rows (dataset, seed), one per adapter. error: incorrect predictions of the
+        samples (%). sd: AUROC of their predictive standard deviation. single: of one
         minus the score of one pass.
     """
     rows = []
@@ -236,31 +239,26 @@ def error_detection(adapters: Adapters) -> pd.DataFrame:
             "single": auroc(1 - adapter.single_pass, ~adapter.single_correct),
         }
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).set_index(["dataset", "seed"])
 
 
-def auroc_gain(adapters: Adapters) -> pd.Series:
-    """Return how far the AUROC of the samples lies above that of one pass."""
-    aurocs = error_detection(adapters).set_index(["dataset", "seed"])
-    return aurocs["sd"] - aurocs["single"]
+def log_mean_widths(adapters: Adapters) -> pd.DataFrame:
+    """Return logarithms of mean interval widths over all images, which the paper compares.
 
-
-def log_width_ratios(adapters: Adapters) -> pd.Series:
-    """Return the logarithms of mean interval widths of incorrect minus correct predictions.
-
-    The paper compares these means over all images (Appendix C).
+    Returns:
+        Rows (dataset, seed), the data set `ALL`; columns correct and incorrect predictions.
     """
     images = interval_widths(adapters).query("samples == @SAMPLES").assign(dataset=ALL)
     means = images.groupby(["dataset", "seed", "correct"])["value"].mean().unstack()
     # A column of its own if no prediction, or every one, is correct.
     means = means.reindex(columns=[True, False])
-    return np.log(means[False] / means[True])
+    return np.log(means).set_axis(["correct", "incorrect"], axis=1)
 
 
-# Task by task
+# Each data set alone
 
 
-def by_task(adapters: Adapters) -> pd.DataFrame:
+def auroc_by_dataset(adapters: Adapters) -> pd.DataFrame:
     """Return how well the predictive standard deviation of `SAMPLES` samples finds errors.
 
     Returns:
@@ -268,18 +266,18 @@ def by_task(adapters: Adapters) -> pd.DataFrame:
         that most samples predict. seeds: how many there are. mean, low, high: AUROC
         of errors, mean over seeds with its 95 % interval.
     """
-    tasks = {}
+    rows = {}
     for name, part in error_detection(adapters).groupby("dataset"):
         # One data set with its seeds, (1, seeds).
-        seeds = part.set_index("seed")["sd"].to_frame().T
-        task = {"error": part["error"].mean(), "seeds": len(part)}
-        tasks[name] = task | mean_interval(seeds, half_width_over_seeds)
-    return pd.DataFrame.from_dict(tasks, orient="index").sort_values("error").rename_axis("dataset")
+        seeds = part["sd"].unstack("seed")
+        row = {"error": part["error"].mean(), "seeds": len(part)}
+        rows[name] = row | mean_interval(seeds, half_width_over_seeds)
+    return pd.DataFrame.from_dict(rows, orient="index").sort_values("error").rename_axis("dataset")
 
 
-def by_task_table(tasks: pd.DataFrame) -> Table:
-    """Build the table of `by_task`."""
-    above, below = (tasks["low"] > 0.5).sum(), (tasks["high"] < 0.5).sum()
+def auroc_by_dataset_table(aurocs: pd.DataFrame) -> Table:
+    """Build the table of `auroc_by_dataset`."""
+    above, below = (aurocs["low"] > 0.5).sum(), (aurocs["high"] < 0.5).sum()
     columns = {
         "error": Column("Incorrect (%)", 1),
         "mean": Column(
@@ -293,10 +291,10 @@ def by_task_table(tasks: pd.DataFrame) -> Table:
         "with its 95 % interval over them; 0.5 is chance."
     )
     notes = (
-        f"By error rate. Of {len(tasks)} data sets {above} have an interval above 0.5, and "
+        f"By error rate. Of {len(aurocs)} data sets {above} have an interval above 0.5, and "
         f"{below} below."
     )
-    return Table("uncertainty_by_task", caption, tasks, columns=columns, notes=notes)
+    return Table("uncertainty_by_task", caption, aurocs, columns=columns, notes=notes)
 
 
 # Other predictors
@@ -312,17 +310,17 @@ PREDICTORS = {
 PREDICTOR_SCORES = ["accuracy", "nll", "ece", "auroc", "auroc_spread"]
 
 
-def predictors(analysed: Mapping[str, Sequence[AnalysisResult]]) -> pd.DataFrame:
+def score_predictors(analyses: Mapping[str, Sequence[AnalysisResult]]) -> pd.DataFrame:
     """Return the scores of each predictor, mean over seeds.
 
     Args:
-        analysed: Experiment of the adapters -> its analyses "predictors".
+        analyses: Experiment of the adapters -> its analyses "predictors".
 
     Returns:
         Rows (predictor, dataset), columns `PREDICTOR_SCORES`.
     """
     frames = []
-    for experiment, group in analysed.items():
+    for experiment, group in analyses.items():
         for record, arrays in group:
             # A row per predictor and seed; an ensemble has one for all seeds.
             frame = pd.DataFrame(arrays).assign(experiment=experiment, dataset=record["dataset"])
@@ -339,7 +337,7 @@ def predictors(analysed: Mapping[str, Sequence[AnalysisResult]]) -> pd.DataFrame
 
 
 def predictors_table(scores: pd.DataFrame) -> Table:
-    """Build the table of `predictors` on the data sets that all of them share."""
+    """Build the table of `score_predictors` on the data sets that all of them share."""
     # An average over other data sets would be no comparison.
     counts = scores.groupby("dataset").size()
     shared = counts[counts == counts.max()].index
