@@ -29,7 +29,7 @@ from pvera.encoders import class_name, encoder_layers, require_numbers, uncompil
 from pvera.errors import InputError, as_input_error
 from pvera.features import example_features, input_shape
 from pvera.files import write_atomically
-from pvera.member import Member
+from pvera.grid import Member
 from pvera.model import AdaptedModel, adapt, require_adapted, require_unadapted
 
 VERSION = 4
@@ -64,7 +64,7 @@ def dumps(model: AdaptedModel) -> bytes:
     model.require_backbone()
     member = model.one_active_member("saved")
     require_numbers(model)
-    _require_original_head(member)
+    member.require_original_head()
 
     # Random matrices that follow from the seed are not stored: `load` makes them again.
     seeded = _matrices_from_seed(member)
@@ -96,17 +96,6 @@ def dumps(model: AdaptedModel) -> bytes:
     }
     tensors[FEATURES] = features.cpu().contiguous()
     return serialize(tensors, {"pvera": json.dumps(description)})
-
-
-def _require_original_head(member: Member) -> None:
-    head = member.head
-    is_original = (
-        type(head) is nn.Linear
-        and head.bias is not None
-        and head.out_features == member.num_classes
-    )
-    if member.num_classes and not is_original:
-        raise InputError("the head was replaced; for a head of your own adapt with num_classes=0")
 
 
 @fixed_defaults()

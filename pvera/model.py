@@ -32,9 +32,8 @@ from pvera.features import (
     require_called,
     require_inputs,
 )
-from pvera.grid import Grid
+from pvera.grid import Grid, Member
 from pvera.hooks import ModelHooks
-from pvera.member import Member
 from pvera.merging import MergedWeights
 from pvera.tool_support import ToolSupport
 
@@ -287,7 +286,7 @@ class AdaptedModel(Grid, ToolSupport):
         if self.merged_member == self.active[0]:
             return self
         self._require_unmerged("holds another member")
-        self._merged_weights.merge(self.backbone, self.encoder_layers, member)
+        self._merged_weights.merge(self.encoder_layers, member)
         self.merged_member = self.active[0]
         return self.eval()
 

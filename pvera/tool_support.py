@@ -7,7 +7,7 @@ from torch import nn
 
 from pvera.encoders import EncoderLayer
 from pvera.features import input_shape
-from pvera.member import Member
+from pvera.grid import Member
 
 
 class ToolSupport(nn.Module):

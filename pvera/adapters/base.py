@@ -124,13 +124,14 @@ def positive_int(default: int) -> Any:
 
 def positive(default: float | None) -> Any:
     """Return a field for a positive number, or None if that is the default."""
-    if default is not None:
-        return checked(default, "a positive number", lambda value: is_number(value) and value > 0)
-    return checked(
-        None,
-        "a positive number or None",
-        lambda value: value is None or (is_number(value) and value > 0),
-    )
+
+    def is_valid(value: Any) -> bool:
+        if value is None:
+            return default is None
+        return is_number(value) and value > 0
+
+    must = "a positive number" if default is not None else "a positive number or None"
+    return checked(default, must, is_valid)
 
 
 def fraction(default: float) -> Any:
