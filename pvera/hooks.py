@@ -119,17 +119,17 @@ class LayerHooks:
                 handles.append(norm.register_forward_pre_hook(self.residual.keep))
                 handles.append(module.register_forward_hook(partial(self._parallel, point)))
         self.removers = [handle.remove for handle in handles]
-        if "project" in points and layer.bias_owner is not None:
-            self.removers.append(partial(object.__delattr__, layer.bias_owner, "q_bias"))
+        if "project" in points and layer.separate_biases:
+            self.removers.append(partial(object.__delattr__, layer.attention, "q_bias"))
 
     def _hook_projections(self) -> list[RemovableHandle]:
         layer = self.layer
         handles = []
-        if layer.bias_owner is not None:
+        if layer.separate_biases:
             # Without a `q_bias` an attention with separate biases calls its fused layer, whose
             # weight it reads by default. An instance attribute hides the parameter, which stays in
             # the state under its name.
-            layer.bias_owner.__dict__["q_bias"] = None
+            layer.attention.__dict__["q_bias"] = None
             handles.append(layer.projections[0][0].register_forward_hook(self._add_biases))
         if layer.attention_input is not None:
             attention = layer.attention_input

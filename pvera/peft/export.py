@@ -118,7 +118,6 @@ def _write(
 class AdaptedLinear(NamedTuple):
     """A linear layer that an adapter changes."""
 
-    layer: EncoderLayer
     adapter: Any
     linear: nn.Linear
     #: The projections that it computes, letters of "qkv".
@@ -134,7 +133,7 @@ def _adapted(layers: Sequence[EncoderLayer], member: Member) -> Iterator[Adapted
         for linear, projections in layer.projections:
             target_index, output_index = adapter.matching(projections)
             if target_index:
-                yield AdaptedLinear(layer, adapter, linear, projections, target_index, output_index)
+                yield AdaptedLinear(adapter, linear, projections, target_index, output_index)
 
 
 def _in_blocks(B: Tensor, output_index: Sequence[int], count: int) -> Tensor:
@@ -245,7 +244,7 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
             "lora_B.weight": _in_blocks(B, output_index, len(adapted.projections)),
         }
         if is_dora:
-            weights, _ = adapted.layer.split(adapted.linear, adapted.projections)
+            weights, _ = adapter.layer.split(adapted.linear, adapted.projections)
             norms = weights.to(adapter.m).norm(dim=2)
             tensors["lora_magnitude_vector"] = _rows(adapter.m[target_index], output_index, norms)
         modules[adapted.linear] = tensors

@@ -23,7 +23,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from pvera.adapters.base import require_finite
-from pvera.encoders import EncoderLayer
+from pvera.encoders import SEPARATE, EncoderLayer
 from pvera.errors import InputError, as_input_error
 from pvera.files import read_json, write_atomically
 
@@ -32,12 +32,9 @@ TENSORS = "adapter_model.safetensors"
 HEAD = "head.safetensors"
 PREFIX = "base_model.model."
 #: Projections that a module computes, by the last part of its name.
-PROJECTIONS = {
-    "qkv": "qkv",
-    **dict.fromkeys(("q_proj", "query", "query_proj"), "q"),
-    **dict.fromkeys(("k_proj", "key", "key_proj"), "k"),
-    **dict.fromkeys(("v_proj", "value", "value_proj"), "v"),
-}
+PROJECTIONS = {"qkv": "qkv"}
+for _names in SEPARATE:
+    PROJECTIONS |= zip(_names, "qkv", strict=True)
 #: Names of an MLP's last linear layer, inside its encoder layer.
 MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
 #: Names of heads in the adapter's file that read what `features.pooled` returns, with how the
@@ -160,7 +157,7 @@ class AdapterFolder:
 
 def require_calls(layers: list[EncoderLayer]) -> None:
     """Raise InputError if PEFT's adapters have no effect, as nothing calls the projections."""
-    if layers[0].bias_owner is not None:
+    if layers[0].separate_biases:
         raise InputError(
             "PEFT's adapters have no effect on this backbone: it reads the weight of attn.qkv "
             "without calling the layer"

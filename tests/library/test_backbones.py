@@ -339,8 +339,7 @@ def test_a_backbone_for_images_of_another_size(tmp_path):
         pvera.load(make_vit(img_size=16), tmp_path / "adapter.safetensors")
 
 
-def test_projections_are_one_or_three():
-    with pytest.raises(
-        InputError, match="one module that makes queries, keys and values, or three"
-    ):
-        pvera.register_encoder(MyViT, projections=["q", "k"])
+def test_projections_are_one_or_three(register):
+    two = ["attention.to_qkv", "attention.to_out"]
+    pvera.register_encoder(MyViT, layers="layers", projections=two)
+    assert "MyViT has layers of another form" in refused_encoder(own())
