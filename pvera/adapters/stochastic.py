@@ -119,7 +119,7 @@ class StochasticAdapter(Adapter):
     def sample_noise(
         self, distribution: Callable[..., Tensor], like: Tensor, settings: PassSettings
     ) -> Tensor:
-        """Return random numbers, zero at padding.
+        """Return random numbers; at padding, which nothing reads, zero or any.
 
         Args:
             distribution: torch.randn or torch.rand.
@@ -131,10 +131,7 @@ class StochasticAdapter(Adapter):
         token_mask = settings.token_mask
         if like.is_meta or torch.compiler.is_compiling():
             # A compiled pass samples from the global state, as torch's own dropout.
-            noise = distribution(like.shape, **options)
-            if token_mask is not None:
-                noise *= token_mask.view(*token_mask.shape, *[1] * (like.ndim - 2))
-            return noise
+            return distribution(like.shape, **options)
 
         options["generator"] = self._noise_generator(like.device, settings)
         if token_mask is None:
