@@ -4,7 +4,7 @@ One safetensors file holds the trained tensors of one member in fp32, random mat
 follow from a seed, and, in the backbone's precision, the features that the frozen backbone computes
 of one fixed input. Its metadata hold the format version, the method with its hyperparameters, the
 number of classes, the seed of the random matrices, the `pool` of text, the input's shape, and
-hashes of the random matrices and of the backbone's weights.
+hashes of the random matrices that follow from the seed and of the backbone's weights.
 
 Weights and features together tell which backbone it was. The weights show a merge of a small
 adapter; the features show another pooling, number of heads, activation or normalisation statistics,
@@ -69,9 +69,8 @@ def dumps(model: AdaptedModel) -> bytes:
     # Random matrices that follow from the seed are not stored: `load` makes them again.
     seeded = _matrices_from_seed(member)
     matrices = dict(member.named_buffers())
-    follow_from_seed = _are_equal(seeded, matrices)
     saved: dict[str, Tensor] = dict(member.trainable_tensors())
-    if not follow_from_seed:
+    if not _are_equal(seeded, matrices):
         saved |= matrices
     tensors = {}
     for name, tensor in saved.items():
@@ -91,7 +90,7 @@ def dumps(model: AdaptedModel) -> bytes:
         "seed": member.seed,
         "pool": model.pool,
         "input_shape": shape,
-        "frozen_sha256": _sha256(seeded if follow_from_seed else matrices),
+        "frozen_sha256": _sha256(seeded),
         "backbone_sha256": backbone_sha256,
     }
     tensors[FEATURES] = features.cpu().contiguous()

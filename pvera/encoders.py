@@ -257,8 +257,8 @@ def register_encoder(
     REGISTERED[cls] = ModuleNames(layers, [linears], attention, mlp, [(mlp_out,)], mlp_norm)
 
 
-def is_own(encoder: nn.Module) -> bool:
-    """Return whether the encoder's class is neither timm's nor transformers'."""
+def is_custom(encoder: nn.Module) -> bool:
+    """Return whether the encoder's class is your own, neither timm's nor transformers'."""
     packages = {base.__module__.split(".")[0] for base in type(uncompiled(encoder)).__mro__}
     return packages.isdisjoint({"timm", "transformers"})
 
@@ -278,7 +278,7 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     names = REGISTERED.get(type(uncompiled(encoder))) or transformers_names(encoder) or TIMM
     layers = _find_layers(encoder, names)
     _require_linears(class_name(encoder), layers)
-    if names is TIMM and not is_own(encoder):
+    if names is TIMM and not is_custom(encoder):
         _require_timm_features(encoder, layers[0].dim)
     return layers
 
@@ -349,7 +349,7 @@ def _require_timm_features(encoder: nn.Module, width: int) -> None:
     name = class_name(encoder)
     head = getattr(encoder, "head", None)
     has_head = isinstance(head, nn.Module) and not isinstance(head, nn.Identity)
-    if has_head and getattr(encoder, "num_classes", 1):
+    if has_head and getattr(encoder, "num_classes", True):
         raise InputError(
             "the backbone has a classification head of its own: create it with num_classes=0"
         )

@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.passes import Passes
+from pvera.adapters.passes import PassHistory
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 
@@ -173,7 +173,7 @@ class Adapter(nn.Module):
     #: The target projections, letters of "qkv", of an adapter that has `project`.
     targets: str
     #: The last passes through the layer, which the model sets.
-    passes: Passes
+    passes: PassHistory
     # Hook points and merge, none of which this class itself has.
     project: Callable[[Tensor, Tensor, str], Tensor]
     merge_projection: Callable[[Tensor, Tensor, str], tuple[Tensor, Tensor]]

@@ -98,11 +98,12 @@ class StochasticAdapter(Adapter):
             self.source = NoiseSource(state.cpu())
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def settings(self, projections: str, device: torch.device) -> PassSettings:
+    def pass_settings(self, projections: str, device: torch.device) -> PassSettings:
         """Return the settings of the pass, or of the pass that gradient checkpointing repeats."""
-        return self.passes.compute_or_recall((self, projections), lambda: self._settings(device))
+        key = (self, projections)
+        return self.passes.compute_or_recall(key, lambda: self._new_settings(device))
 
-    def _settings(self, device: torch.device) -> PassSettings:
+    def _new_settings(self, device: torch.device) -> PassSettings:
         sampling = self.sampling
         if sampling is None:
             sampling = self.training and self.samples_in_training
@@ -179,7 +180,7 @@ class DropoutAdapter(StochasticAdapter):
         """Return what dropout leaves of x."""
         if not self.is_stochastic:
             return x
-        settings = self.settings(projections, x.device)
+        settings = self.pass_settings(projections, x.device)
         if not settings.sampling:
             return x
         kept = self.sample_noise(torch.rand, x, settings) >= self.dropout

@@ -71,7 +71,7 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     if cls not in EXPORTS:
         titles = ", ".join(method.title for method in EXPORTS)
         raise InputError(f"PEFT has no {member.method.title}: export {titles}")
-    peft_folder.require_calls(layers)
+    peft_folder.require_projections_called(layers)
     require_numbers(model)
     config, modules, tensors = EXPORTS[cls](layers, member)
 

@@ -155,7 +155,7 @@ class AdapterFolder:
         return tensor
 
 
-def require_calls(layers: list[EncoderLayer]) -> None:
+def require_projections_called(layers: list[EncoderLayer]) -> None:
     """Raise InputError if PEFT's adapters have no effect, as nothing calls the projections."""
     if layers[0].separate_biases:
         raise InputError(
@@ -265,21 +265,13 @@ def _head_of_its_own(path: Path) -> tuple[dict[str, Tensor] | None, str | None]:
     heads = {}
     for file in sorted(path.glob("*.safetensors")):
         tensors, metadata = _read_tensors(file)
-        head = _as_head(tensors)
-        if file.name != TENSORS and head:
+        head = {name.rpartition(".")[2]: tensor for name, tensor in tensors.items()}
+        if len(tensors) == 2 and head.keys() == {"weight", "bias"}:
             require_finite(head, str(file))
             heads[file.name] = head, metadata.get("pool")
     if len(heads) > 1:
         raise InputError(f"{path} holds several heads, {' and '.join(heads)}: remove all but one")
     return next(iter(heads.values()), (None, None))
-
-
-def _as_head(tensors: dict[str, Tensor]) -> dict[str, Tensor] | None:
-    """Return weight (classes, d) and bias (classes), whatever their names; None otherwise."""
-    by_rank = sorted(tensors.values(), key=lambda tensor: tensor.ndim)
-    if [tensor.ndim for tensor in by_rank] == [1, 2] and len(by_rank[0]) == len(by_rank[1]):
-        return {"weight": by_rank[1], "bias": by_rank[0]}
-    return None
 
 
 def _read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

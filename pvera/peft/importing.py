@@ -18,7 +18,7 @@ from pvera.encoders import EncoderLayer, class_name, encoder_layers
 from pvera.errors import InputError, as_input_error
 from pvera.features import reads_text
 from pvera.model import AdaptedModel, adapt
-from pvera.peft.folder import CONFIG, AdapterFolder, read_folder, require_calls
+from pvera.peft.folder import CONFIG, AdapterFolder, read_folder, require_projections_called
 
 #: Classes of text encoders, and names inside a model's text encoder or decoder.
 _TEXT = re.compile(r"TextModel|\.attention\.self\.|\b(text_model|decoder)\.")
@@ -56,7 +56,7 @@ def import_peft(
     """
     adapter = read_folder(folder)
     layers = encoder_layers(backbone)
-    require_calls(layers)
+    require_projections_called(layers)
     _require_same_kind(adapter, backbone)
     _require_same_projections(adapter, len(layers))
     head, num_classes = _head(adapter, layers[0].dim, num_classes)
@@ -101,10 +101,10 @@ def _head(
                 f"{adapter.path} holds no head: give num_classes, and train the new head"
             )
         return {}, num_classes
-    bias = adapter.head["bias"]
     if num_classes is None:
-        num_classes = len(bias)
+        num_classes = len(adapter.head["bias"])
     weight = adapter.shaped("head.weight", adapter.head["weight"], (num_classes, dim))
+    bias = adapter.shaped("head.bias", adapter.head["bias"], (num_classes,))
     return {"head.weight": weight, "head.bias": bias}, num_classes
 
 
@@ -120,16 +120,16 @@ def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     outputs = 3 if adapter.is_fused else 1
     shapes = {f"{key}_A": (halves * rank, dim), f"{key}_B": (outputs * dim, rank)}
     A, B = _matrices(adapter, shapes)
-    d_of = adapter.by_projection(f"{key}_lambda_d", halves * rank)
-    b_of = adapter.by_projection(f"{key}_lambda_b", dim, rows=True)
+    lambda_d = adapter.by_projection(f"{key}_lambda_d", halves * rank)  # by letter
+    lambda_b = adapter.by_projection(f"{key}_lambda_b", dim, rows=True)
 
     A = A.unflatten(0, (halves, rank)).movedim(2, 0)  # (d, halves, R)
-    d = torch.stack(list(d_of.values()), 1)  # (layers, p, halves · R)
+    d = torch.stack(list(lambda_d.values()), 1)  # (layers, p, halves · R)
     d = d.unflatten(2, (halves, rank)).movedim(2, 1)  # (layers, halves, p, R)
-    b = torch.stack(list(b_of.values()), 1)  # (layers, p, d)
+    b = torch.stack(list(lambda_b.values()), 1)  # (layers, p, d)
     if adapter.is_fused:
         return _fused_vera(adapter, A, B, d[:, :, 0], b)
-    return _as_vera("".join(b_of), "shared", A.unsqueeze(2), B.T.unsqueeze(0), d, b)
+    return _as_vera("".join(lambda_b), "shared", A.unsqueeze(2), B.T.unsqueeze(0), d, b)
 
 
 def _fused_vera(adapter: AdapterFolder, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:

@@ -307,7 +307,7 @@ def of_layer(forward):
 
 
 def test_encoders_that_compute_something_else(register):
-    assert "Changed returns features of shape (1, 17, 48), not one vector" in refused_encoder(
+    assert "Changed returns torch.float32 of shape (1, 17, 48), not one vector" in refused_encoder(
         with_change(forward=MyViT.tokens)
     )
     assert "Changed returns dict, not one vector" in refused_encoder(

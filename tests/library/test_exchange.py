@@ -559,7 +559,10 @@ def test_heads(folder):
     refused(folder, "head.weight has shape (3, 48), not (3, 24)")
     save_file({"weight": torch.zeros(3, 24), "bias": torch.zeros(3)}, folder / "head.safetensors")
     refused(folder, "head.weight has shape (3, 24), not (4, 24)", num_classes=4)
-    save_file({"w": torch.zeros(4, 24), "b": torch.zeros(4)}, folder / "other.safetensors")
+    save_file(
+        {"classifier.weight": torch.zeros(4, 24), "classifier.bias": torch.zeros(4)},
+        folder / "other.safetensors",
+    )
     refused(
         folder, "holds several heads, head.safetensors and other.safetensors: remove all but one"
     )
