@@ -159,62 +159,53 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     """Export VeRA and PVeRA."""
     method: Any = member.method
     shared: Any = member.shared
-    count = len(method.targets)
+    target_count = len(method.targets)
     is_fused = len(layers[0].projections) == 1
-    layout = _block_layout(method, is_fused)
-    count_of_blocks = len(layout.output_of)
+    outputs = 3 if is_fused else 1
+    block_of, output_of = _blocks(method, is_fused)
+    block_count = len(output_of)
 
     # PEFT has no fixed σ, and a separate λ_d has no noise in other targets' blocks: it holds the
     # mean.
     has_noise = isinstance(method, PVeRA) and method.sigma is None
-    samples = has_noise and (is_fused or count_of_blocks == 1)
+    samples = has_noise and (is_fused or block_count == 1)
     key = "pvera" if samples else "vera"
     halves = 2 if samples else 1
     A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]
-    A = A.expand(-1, -1, count_of_blocks, -1)  # (d, halves, blocks, r)
-    B = shared.B.expand(count_of_blocks, -1, -1)  # (blocks, r, d)
-    pair = {"A": A.flatten(1).T, "B": _in_blocks(B, layout.output_of, layout.outputs)}
+    A = A.expand(-1, -1, block_count, -1)  # (d, halves, blocks, r)
+    B = shared.B.expand(block_count, -1, -1)  # (blocks, r, d)
+    pair = {"A": A.flatten(1).T, "B": _in_blocks(B, output_of, outputs)}
 
     modules: ModuleTensors = {}
     for adapted in _adapted(layers, member):
         adapter = adapted.adapter
         target_index = adapted.target_index
-        d = adapter.d.reshape(-1, count, method.rank)[:halves]  # (halves, p, r)
-        lambda_d = d.new_zeros(halves, count_of_blocks, method.rank)
-        lambda_d[:, [layout.block_of[i] for i in target_index]] = d[:, target_index]
+        d = adapter.d.reshape(-1, target_count, method.rank)[:halves]  # (halves, p, r)
+        lambda_d = d.new_zeros(halves, block_count, method.rank)
+        lambda_d[:, [block_of[i] for i in target_index]] = d[:, target_index]
         b = method.alpha * adapter.b[target_index]
-        zeros = b.new_zeros(layout.outputs, member.dim)
+        zeros = b.new_zeros(outputs, member.dim)
         modules[adapted.linear] = {
             f"{key}_lambda_d": lambda_d.flatten(),
             f"{key}_lambda_b": _rows(b, adapted.output_index, zeros),
         }
-    config = {"peft_type": key.upper(), "r": count_of_blocks * method.rank, "save_projection": True}
+    config = {"peft_type": key.upper(), "r": block_count * method.rank, "save_projection": True}
     # PEFT refuses a second adapter with another key, so the key stands for the one A', B'.
     config["projection_prng_key"] = derive(weights_sha256(pair))
     tensors = {f"base_model.{key}_{name}": tensor for name, tensor in pair.items()}
     return Export(config, modules, tensors)
 
 
-class BlockLayout(NamedTuple):
-    """Where A' and B' hold what belongs to a target, for one linear layer."""
-
-    #: The block of each target.
-    block_of: list[int]
-    #: The output of each block.
-    output_of: list[int]
-    #: The number of outputs.
-    outputs: int
-
-
-def _block_layout(method: Any, is_fused: bool) -> BlockLayout:
+def _blocks(method: Any, is_fused: bool) -> tuple[list[int], list[int]]:
+    """Return the block of A' and B' that each target has, and the output that each block writes."""
     targets = method.targets
     own_blocks = list(range(len(targets)))
     if is_fused:
         # The targets read different blocks of A' and write different outputs.
-        return BlockLayout(own_blocks, ["qkv".index(letter) for letter in targets], outputs=3)
+        return own_blocks, ["qkv".index(letter) for letter in targets]
     # A separate layer has one output, and a block of its own if its pair is its own.
     block_of = own_blocks if method.pair == "position" else [0] * len(targets)
-    return BlockLayout(block_of, [0] * (max(block_of) + 1), outputs=1)
+    return block_of, [0] * (max(block_of) + 1)
 
 
 def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
