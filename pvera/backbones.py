@@ -169,8 +169,7 @@ def _create(
     timm_name, options = architecture(name, image_size)
     failed = f"cannot load {name}"
     advice = ""
-    with as_input_error(failed):  # such as an unknown tag
-        shapes(name)  # refuse what cannot be adapted before asking for weights
+    with as_input_error(failed):  # an unknown tag
         hub = getattr(get_pretrained_cfg(timm_name), "hf_hub_id", None)
     if weights is not None:
         if not Path(weights).is_file():
@@ -182,6 +181,7 @@ def _create(
         file = f"model.safetensors from https://huggingface.co/{hub}"
         advice = f"get {file} and give it with --weights {name}=FILE"
     with as_input_error(failed, advice), torch.random.fork_rng(devices=[]):
+        shapes(name)  # refuse what cannot be adapted before asking for weights
         torch.default_generator.manual_seed(seed)  # of the CPU alone; timm draws weights with it
         return timm.create_model(timm_name, pretrained=pretrained, num_classes=0, **options)
 
