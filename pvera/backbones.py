@@ -148,7 +148,6 @@ def load(
             downloaded or do not fit.
     """
     model = _create(name, pretrained, weights, seed, image_size)
-    encoder_layers(model)
     model.eval().requires_grad_(False)
     config = model.pretrained_cfg
     file = weights_file(config) if pretrained or weights is not None else None
@@ -181,9 +180,8 @@ def _create(
     elif pretrained and hub:
         file = f"model.safetensors from https://huggingface.co/{hub}"
         advice = f"get {file} and give it with --weights {name}=FILE"
-        with as_input_error(failed, advice):
-            shapes(name)  # refuse what cannot be adapted before asking for weights
     with as_input_error(failed, advice), torch.random.fork_rng(devices=[]):
+        shapes(name)  # refuse what cannot be adapted before asking for weights
         torch.default_generator.manual_seed(seed)  # of the CPU alone; timm draws weights with it
         return timm.create_model(timm_name, pretrained=pretrained, num_classes=0, **options)
 

@@ -4,7 +4,7 @@ One safetensors file holds the trained tensors of one member in fp32, random mat
 follow from a seed, and, in the backbone's precision, the features that the frozen backbone computes
 of one fixed input. Its metadata hold the format version, the method with its hyperparameters, the
 number of classes, the seed of the random matrices, the `pool` of text, the input's shape, and
-hashes of the random matrices and of the backbone's weights.
+hashes of the random matrices that follow from the seed and of the backbone's weights.
 
 Weights and features together tell which backbone it was. The weights show a merge of a small
 adapter; the features show another pooling, number of heads, activation or normalisation statistics,
@@ -29,7 +29,7 @@ from pvera.encoders import class_name, encoder_layers, require_numbers, uncompil
 from pvera.errors import InputError, as_input_error
 from pvera.features import example_features, input_shape
 from pvera.files import write_atomically
-from pvera.member import Member
+from pvera.grid import Member
 from pvera.model import AdaptedModel, adapt, require_adapted, require_unadapted
 
 VERSION = 4
@@ -64,14 +64,13 @@ def dumps(model: AdaptedModel) -> bytes:
     model.require_backbone()
     member = model.one_active_member("saved")
     require_numbers(model)
-    _require_original_head(member)
+    member.require_original_head()
 
     # Random matrices that follow from the seed are not stored: `load` makes them again.
     seeded = _matrices_from_seed(member)
     matrices = dict(member.named_buffers())
-    follow_from_seed = _are_equal(seeded, matrices)
     saved: dict[str, Tensor] = dict(member.trainable_tensors())
-    if not follow_from_seed:
+    if not _are_equal(seeded, matrices):
         saved |= matrices
     tensors = {}
     for name, tensor in saved.items():
@@ -91,22 +90,11 @@ def dumps(model: AdaptedModel) -> bytes:
         "seed": member.seed,
         "pool": model.pool,
         "input_shape": shape,
-        "frozen_sha256": _sha256(seeded if follow_from_seed else matrices),
+        "frozen_sha256": _sha256(seeded),
         "backbone_sha256": backbone_sha256,
     }
     tensors[FEATURES] = features.cpu().contiguous()
     return serialize(tensors, {"pvera": json.dumps(description)})
-
-
-def _require_original_head(member: Member) -> None:
-    head = member.head
-    is_original = (
-        type(head) is nn.Linear
-        and head.bias is not None
-        and head.out_features == member.num_classes
-    )
-    if member.num_classes and not is_original:
-        raise InputError("the head was replaced; for a head of your own adapt with num_classes=0")
 
 
 @fixed_defaults()

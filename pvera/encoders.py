@@ -32,9 +32,6 @@ class EncoderLayer:
     mlp_out: nn.Linear
     #: The module whose output the MLP adds to the residual stream.
     mlp: nn.Module
-    #: The module that keeps the biases apart from the fused layer, as `q_bias`, `k_bias` (zero)
-    #: and `v_bias` (BEiT, EVA); else None.
-    bias_owner: nn.Module | None = None
     #: The module whose first argument the projections read, if they read position embeddings as
     #: well (DeBERTa); else None.
     attention_input: nn.Module | None = None
@@ -74,9 +71,11 @@ class EncoderLayer:
 
     @property
     def separate_biases(self) -> dict[str, Tensor]:
-        """The biases apart from the fused layer, by letter of "qkv"; empty if there are none."""
-        parameters = {} if self.bias_owner is None else self.bias_owner._parameters
-        biases = {letter: parameters.get(f"{letter}_bias") for letter in "qkv"}
+        """The attention's biases apart from its fused layer (BEiT, EVA), by letter of "qkv".
+
+        timm names them `q_bias`, `k_bias` (none if it is zero) and `v_bias`.
+        """
+        biases = {letter: self.attention._parameters.get(f"{letter}_bias") for letter in "qkv"}
         return {letter: bias for letter, bias in biases.items() if bias is not None}
 
     @property
@@ -159,14 +158,16 @@ class ModuleNames(NamedTuple):
     pools: bool = False
 
 
-def _separate(module: str) -> Alternatives:
-    """Return the names that separate layers of queries, keys and values can have in a module."""
-    forms = (
-        ("query", "key", "value"),
-        ("query_proj", "key_proj", "value_proj"),
-        ("q_proj", "k_proj", "v_proj"),
-    )
-    return [tuple(f"{module}.{name}" for name in form) for form in forms]
+#: Names that separate layers of queries, keys and values have in an attention.
+SEPARATE = (
+    ("query", "key", "value"),
+    ("query_proj", "key_proj", "value_proj"),
+    ("q_proj", "k_proj", "v_proj"),
+)
+
+
+def _separate(attention: str) -> Alternatives:
+    return [tuple(f"{attention}.{name}" for name in names) for names in SEPARATE]
 
 
 # The latter ends a gated MLP (SwiGLU) of transformers.
@@ -251,21 +252,13 @@ def register_encoder(
         mlp: The module whose output is added to the residual stream.
         mlp_out: The MLP's last linear layer.
         mlp_norm: The norm before the MLP; None if it follows the MLP.
-
-    Raises:
-        InputError: `projections` are neither one nor three.
     """
-    linears = [projections] if isinstance(projections, str) else list(projections)
-    if len(linears) not in (1, 3):
-        raise InputError(
-            "projections are one module that makes queries, keys and values, or three, "
-            f"not {linears!r}"
-        )
-    REGISTERED[cls] = ModuleNames(layers, [tuple(linears)], attention, mlp, [(mlp_out,)], mlp_norm)
+    linears = (projections,) if isinstance(projections, str) else tuple(projections)
+    REGISTERED[cls] = ModuleNames(layers, [linears], attention, mlp, [(mlp_out,)], mlp_norm)
 
 
-def is_own(encoder: nn.Module) -> bool:
-    """Return whether the encoder's class is neither timm's nor transformers'."""
+def is_custom(encoder: nn.Module) -> bool:
+    """Return whether the encoder's class is your own, neither timm's nor transformers'."""
     packages = {base.__module__.split(".")[0] for base in type(uncompiled(encoder)).__mro__}
     return packages.isdisjoint({"timm", "transformers"})
 
@@ -285,7 +278,7 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     names = REGISTERED.get(type(uncompiled(encoder))) or transformers_names(encoder) or TIMM
     layers = _find_layers(encoder, names)
     _require_linears(class_name(encoder), layers)
-    if names is TIMM and not is_own(encoder):
+    if names is TIMM and not is_custom(encoder):
         _require_timm_features(encoder, layers[0].dim)
     return layers
 
@@ -301,28 +294,22 @@ def _find_parts(block: Any, names: ModuleNames) -> EncoderLayer:
     """Return the parts of a layer. AttributeError if it lacks one."""
     linears = _first(block, names.projections)
     letters = ["qkv"] if len(linears) == 1 else list("qkv")
-    attention = block.get_submodule(names.attention)
-
     attention_input = None
     if names.attention_input is not None:
         attention_input = block.get_submodule(names.attention_input)
     has_norm = names.mlp_norm is not None
-    bias_owner = None
     if names is TIMM:
         # `norm2` follows the MLP in ResPostBlock, ResPostRelPosBlock and EvaBlockPostNorm.
         classes = [cls.__name__ for cls in type(uncompiled(block)).__mro__]
         has_norm = not any("ResPost" in cls or "PostNorm" in cls for cls in classes)
-        if attention._parameters.get("q_bias") is not None:
-            bias_owner = attention
 
     return EncoderLayer(
         block=block,
         projections=list(zip(linears, letters, strict=True)),
-        attention=attention,
+        attention=block.get_submodule(names.attention),
         mlp_norm=block.get_submodule(names.mlp_norm) if has_norm else None,
         mlp_out=_first(block, names.mlp_out)[0],
         mlp=block.get_submodule(names.mlp),
-        bias_owner=bias_owner,
         attention_input=attention_input,
     )
 
@@ -361,19 +348,16 @@ def _require_timm_features(encoder: nn.Module, width: int) -> None:
     """Raise InputError unless a model of timm returns one vector of `width`, without a head."""
     name = class_name(encoder)
     head = getattr(encoder, "head", None)
-    if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
-        if getattr(encoder, "num_classes", 1):
-            raise InputError(
-                "the backbone has a classification head of its own: create it with num_classes=0"
-            )
+    has_head = isinstance(head, nn.Module) and not isinstance(head, nn.Identity)
+    if has_head and getattr(encoder, "num_classes", True):
         raise InputError(
-            f"{name} is not supported: it pools in a head of its own ({type(head).__name__})"
+            "the backbone has a classification head of its own: create it with num_classes=0"
         )
     if not getattr(encoder, "global_pool", "token"):
         raise InputError(
             f"{name} returns all tokens: create it with a global_pool, such as 'token' or 'avg'"
         )
-    if getattr(encoder, "head_hidden_size", width) != width:
+    if has_head or getattr(encoder, "head_hidden_size", width) != width:
         raise InputError(
             f"{name} is not supported: its features are not one vector of the layers' width {width}"
         )

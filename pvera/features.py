@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pvera.encoders import HELP, EncoderLayer, class_name, is_own, transformers_names
+from pvera.encoders import HELP, EncoderLayer, class_name, is_custom, transformers_names
 from pvera.errors import InputError, as_input_error
 
 #: Features of a text: its first token, or the mean of its tokens, as sentence encoders are trained.
@@ -68,10 +68,14 @@ def require_inputs(inputs: Any, encoder: nn.Module) -> None:
         takes = "images: a floating-point tensor (batch, 3, height, width)"
         fits = isinstance(inputs, Tensor) and inputs.ndim == 4 and inputs.is_floating_point()
     if not fits:
-        given = type(inputs).__name__
-        if isinstance(inputs, Tensor):
-            given = f"{inputs.dtype} of shape {tuple(inputs.shape)}"
-        raise InputError(f"the model takes {takes}, not {given}")
+        raise InputError(f"the model takes {takes}, not {_kind(inputs)}")
+
+
+def _kind(value: Any) -> str:
+    """Return type and shape of a tensor, or the type of another value, for a message."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return type(value).__name__
 
 
 def read_token_mask(texts: Mapping[str, Tensor], pool: str) -> Tensor | None:
@@ -117,12 +121,9 @@ def pooled(
 
     if isinstance(features, Tensor) and features.ndim == 2:
         return features
-    found = type(features).__name__
-    if isinstance(features, Tensor):
-        found = f"features of shape {tuple(features.shape)}"
     raise InputError(
-        f"{class_name(encoder)} returns {found}, not one vector for each image: of timm, create it "
-        "with a global_pool; of your own, let it return the class token or a mean"
+        f"{class_name(encoder)} returns {_kind(features)}, not one vector for each image: of timm, "
+        "create it with a global_pool; of your own, let it return the class token or a mean"
     )
 
 
@@ -176,12 +177,12 @@ def _example_inputs(encoder: nn.Module, shape: Sequence[int]) -> Any:
     return numbers.view(1, *shape).to(example.device, example.dtype)
 
 
-def require_called(encoder: nn.Module, layers: Sequence[EncoderLayer]) -> None:
+def require_parts_called(encoder: nn.Module, layers: Sequence[EncoderLayer]) -> None:
     """Raise InputError unless an encoder of your own class uses the parts that it names.
 
     It calls each of them in a pass, and returns one vector of the layers' width for an image.
     """
-    if not is_own(encoder) or next(encoder.parameters()).is_meta:
+    if not is_custom(encoder) or next(encoder.parameters()).is_meta:
         return
     title = class_name(encoder)
     shape = input_shape(encoder)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from pvera.adapters.passes import Passes
+from pvera.adapters import Adapter
+from pvera.adapters.passes import PassHistory
 from pvera.encoders import EncoderLayer, class_name, uncompiled
 from pvera.errors import InputError
 from pvera.grid import Grid
@@ -35,7 +36,8 @@ class ModelHooks:
         self._linears = [item for item in encoder.named_modules() if item[1] in linears]
         self._removers: list[Callable[[], None]] = []
         for i, layer in enumerate(layers):
-            self._removers += LayerHooks(grid, i, layer).removers
+            adapters = [member.layers[i] for member in grid.members]
+            self._removers += LayerHooks(grid, layer, adapters).removers
         self._hook_last_norm(layers[-1].mlp_norm)
 
     def detach(self) -> None:
@@ -85,26 +87,26 @@ class LayerHooks:
 
     Args:
         grid: The members and their settings.
-        index: Number of the layer.
         layer: The layer.
+        adapters: Its adapter of each member.
     """
 
     #: What removes the hooks.
     removers: list[Callable[[], None]]
 
-    def __init__(self, grid: Grid, index: int, layer: EncoderLayer):
+    def __init__(self, grid: Grid, layer: EncoderLayer, adapters: Sequence[Adapter]):
         self.grid = grid
-        self.index = index
         self.layer = layer
-        self.passes = Passes()
+        self.adapters = adapters
+        self.passes = PassHistory()
         #: What enters the layer, and so its attention; and what enters the norm before the MLP.
         self.layer_input = _FirstArgument()
         self.residual = _FirstArgument()
-        for member in grid.members:
-            member.layers[index].passes = self.passes
+        for adapter in adapters:
+            adapter.passes = self.passes
 
         handles = [layer.block.register_forward_pre_hook(self.passes.begin)]
-        points = grid.members[0].layers[index].hook_points
+        points = adapters[0].hook_points
         if "project" in points:
             handles += self._hook_projections()
         if "hidden" in points:
@@ -119,17 +121,17 @@ class LayerHooks:
                 handles.append(norm.register_forward_pre_hook(self.residual.keep))
                 handles.append(module.register_forward_hook(partial(self._parallel, point)))
         self.removers = [handle.remove for handle in handles]
-        if "project" in points and layer.bias_owner is not None:
-            self.removers.append(partial(object.__delattr__, layer.bias_owner, "q_bias"))
+        if "project" in points and layer.separate_biases:
+            self.removers.append(partial(object.__delattr__, layer.attention, "q_bias"))
 
     def _hook_projections(self) -> list[RemovableHandle]:
         layer = self.layer
         handles = []
-        if layer.bias_owner is not None:
+        if layer.separate_biases:
             # Without a `q_bias` an attention with separate biases calls its fused layer, whose
             # weight it reads by default. An instance attribute hides the parameter, which stays in
             # the state under its name.
-            layer.bias_owner.__dict__["q_bias"] = None
+            layer.attention.__dict__["q_bias"] = None
             handles.append(layer.projections[0][0].register_forward_hook(self._add_biases))
         if layer.attention_input is not None:
             attention = layer.attention_input
@@ -142,12 +144,15 @@ class LayerHooks:
         return handles
 
     def _call(self, hook_point: str, *tensors: Tensor, names: tuple[str, ...] = ()) -> Tensor:
-        """Return the new value of the last tensor, (active members · batch, ...)."""
+        """Return the new value of the last tensor, (active members · batch, ...).
+
+        Each adapter gets its part of the tensors, and then the names.
+        """
         # torch.compile sees what a hook reads, and not whether there is one: so the hooks stay.
         if self.grid.merged:
             return tensors[-1]
         active = self.passes.compute_or_recall("active", lambda: list(self.grid.active))
-        adapters = [self.grid.members[m].layers[self.index] for m in active]
+        adapters = [self.adapters[m] for m in active]
         if not adapters:
             return tensors[-1]
         if len(adapters) == 1:

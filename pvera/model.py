@@ -1,11 +1,11 @@
 """`adapt`: a frozen transformer encoder with trainable adapters and a head, or with a grid.
 
     AdaptedModel   features, logits, loss, KL term and merge of what follows
-    Grid           the members, which of them are active, and what they sample
-    Member         a method's adapters, one per encoder layer, and a linear head
-    ModelHooks     call each active member's adapters for its part of the batch
-    MergedWeights  the frozen weights that a merge changed, with their original values
-    ToolSupport    what timm and transformers' Trainer ask of a model
+    Grid           the members, which of them are active, and what they sample (grid.py)
+    Member         a method's adapters, one per encoder layer, and a linear head (grid.py)
+    ModelHooks     call each active member's adapters for its part of the batch (hooks.py)
+    MergedWeights  the frozen weights that a merge changed, with their original values (merging.py)
+    ToolSupport    what timm and transformers' Trainer ask of a model (tool_support.py)
 
 The adapters themselves are in pvera/adapters, a file per method.
 """
@@ -29,12 +29,11 @@ from pvera.features import (
     pooled,
     read_token_mask,
     reads_text,
-    require_called,
     require_inputs,
+    require_parts_called,
 )
-from pvera.grid import Grid
+from pvera.grid import Grid, Member
 from pvera.hooks import ModelHooks
-from pvera.member import Member
 from pvera.merging import MergedWeights
 from pvera.tool_support import ToolSupport
 
@@ -55,8 +54,9 @@ def adapt(
     Args:
         encoder: A timm vision transformer or a bare encoder of transformers (docs/backbones.md). It
             is used, not copied: `unload` gives it back.
-        method: One method, or a sequence of them (a grid). Each member of a grid has adapters and a
-            head of its own over the one backbone.
+        method: One method, or a sequence of them, such as PVeRA at several ranks: a grid, whose
+            members train side by side over the one backbone. Each has adapters and a head of its
+            own.
         num_classes: Size of the head; 0: features instead of logits. A head of your own can then
             replace `members[0].head`.
         seed: Seed of the frozen matrices, the initial values and the noise; one for all members, or
@@ -114,7 +114,7 @@ class AdaptedModel(Grid, ToolSupport):
         input_shape(encoder)  # `save` needs it: fail before a training
         if not shapes_only:
             require_numbers(encoder)
-        require_called(encoder, layers)
+        require_parts_called(encoder, layers)
 
         members = [Member(m, layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
         super().__init__(members)
@@ -192,7 +192,7 @@ class AdaptedModel(Grid, ToolSupport):
             raise RuntimeError(f"member {merged} is merged: call unmerge_() to compute another one")
         if not torch.compiler.is_compiling():
             self._hooks.require_layers()
-            self._let_layers_checkpoint()
+            self._set_checkpointing_mode()
 
         # One pass serves all members if no adapter changes the backbone.
         changes = any(adapter.hook_points for adapter in self.members[0].layers)
@@ -287,7 +287,7 @@ class AdaptedModel(Grid, ToolSupport):
         if self.merged_member == self.active[0]:
             return self
         self._require_unmerged("holds another member")
-        self._merged_weights.merge(self.backbone, self.encoder_layers, member)
+        self._merged_weights.merge(self.encoder_layers, member)
         self.merged_member = self.active[0]
         return self.eval()
 

@@ -54,7 +54,6 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     """
     if name not in NAMES:
         raise InputError(f"unknown text encoder {name!r}; choose from {', '.join(NAMES)}")
-    import_extra("transformers", "language")
     source, is_local = _source(name, weights)
     model, tokenizer = _from_pretrained(name, source, is_local)
     encoder_layers(model)

@@ -7,7 +7,7 @@ from torch import nn
 
 from pvera.encoders import EncoderLayer
 from pvera.features import input_shape
-from pvera.member import Member
+from pvera.grid import Member
 
 
 class ToolSupport(nn.Module):
@@ -84,7 +84,7 @@ class ToolSupport(nn.Module):
             kwargs = gradient_checkpointing_kwargs or {"use_reentrant": False}
             encoder.gradient_checkpointing_enable(kwargs, **options)
 
-    def _let_layers_checkpoint(self) -> None:
+    def _set_checkpointing_mode(self) -> None:
         """Set the mode of transformers' layers, which checkpoint in training mode alone."""
         for layer in self.encoder_layers:
             if vars(layer.block).get("gradient_checkpointing"):

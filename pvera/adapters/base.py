@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.passes import Passes
+from pvera.adapters.passes import PassHistory
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 
@@ -124,13 +124,14 @@ def positive_int(default: int) -> Any:
 
 def positive(default: float | None) -> Any:
     """Return a field for a positive number, or None if that is the default."""
-    if default is not None:
-        return checked(default, "a positive number", lambda value: is_number(value) and value > 0)
-    return checked(
-        None,
-        "a positive number or None",
-        lambda value: value is None or (is_number(value) and value > 0),
-    )
+
+    def is_valid(value: Any) -> bool:
+        if value is None:
+            return default is None
+        return is_number(value) and value > 0
+
+    must = "a positive number" if default is not None else "a positive number or None"
+    return checked(default, must, is_valid)
 
 
 def fraction(default: float) -> Any:
@@ -172,7 +173,7 @@ class Adapter(nn.Module):
     #: The target projections, letters of "qkv", of an adapter that has `project`.
     targets: str
     #: The last passes through the layer, which the model sets.
-    passes: Passes
+    passes: PassHistory
     # Hook points and merge, none of which this class itself has.
     project: Callable[[Tensor, Tensor, str], Tensor]
     merge_projection: Callable[[Tensor, Tensor, str], tuple[Tensor, Tensor]]

@@ -125,8 +125,7 @@ class DoRAAdapter(Adapter):
     ) -> tuple[Tensor, Tensor]:
         """Return W' (p, d, d), and the biases."""
         target_index, output_index = self.matching(projections)
-        if target_index:
-            V, ratio = self.direction(weight[output_index], target_index)
-            W = V * ratio.unsqueeze(self.norm_dim)
-            weight[output_index] = W.to(weight.dtype)
+        V, ratio = self.direction(weight[output_index], target_index)
+        W = V * ratio.unsqueeze(self.norm_dim)
+        weight[output_index] = W.to(weight.dtype)
         return weight, bias

@@ -22,7 +22,7 @@ def recomputing() -> bool:
     return not torch.compiler.is_compiling() and current_node() is not None
 
 
-class Passes:
+class PassHistory:
     """The last passes through one layer, with the settings of each."""
 
     def __init__(self):
@@ -30,7 +30,7 @@ class Passes:
         self._kept: deque[tuple[int, dict]] = deque([(0, {})], maxlen=KEPT)
 
     def __reduce__(self):
-        return Passes, ()  # a copy has had none of these passes
+        return PassHistory, ()  # a copy has had none of these passes
 
     def begin(self, *_) -> None:
         """Start a pass; a hook of the layer."""

@@ -101,7 +101,7 @@ class PVeRAAdapter(VeRAAdapter):
         return super().__getstate__() | {"_kl": {}}
 
     @property
-    def mean(self) -> tuple[Tensor, Tensor]:
+    def mean_factors(self) -> tuple[Tensor, Tensor]:
         """A_μ (w, p, r) and d_μ (p, r), which the merge (Eq. 10) keeps."""
         return self.shared.A[:, 0], self.d[0]
 
@@ -143,7 +143,7 @@ class PVeRAAdapter(VeRAAdapter):
         target_index, output_index = self.matching(projections)
         if not target_index:
             return y
-        settings = self.settings(projections, x.device)
+        settings = self.pass_settings(projections, x.device)
         z, kl = self._sample_latent(x, target_index, settings)
         if not recomputing():  # a repeated pass computes the KL term again, but keeps the first one
             self._kl[projections] = kl

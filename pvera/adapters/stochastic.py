@@ -98,11 +98,12 @@ class StochasticAdapter(Adapter):
             self.source = NoiseSource(state.cpu())
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def settings(self, projections: str, device: torch.device) -> PassSettings:
+    def pass_settings(self, projections: str, device: torch.device) -> PassSettings:
         """Return the settings of the pass, or of the pass that gradient checkpointing repeats."""
-        return self.passes.compute_or_recall((self, projections), lambda: self._settings(device))
+        key = (self, projections)
+        return self.passes.compute_or_recall(key, lambda: self._new_settings(device))
 
-    def _settings(self, device: torch.device) -> PassSettings:
+    def _new_settings(self, device: torch.device) -> PassSettings:
         sampling = self.sampling
         if sampling is None:
             sampling = self.training and self.samples_in_training
@@ -119,7 +120,7 @@ class StochasticAdapter(Adapter):
     def sample_noise(
         self, distribution: Callable[..., Tensor], like: Tensor, settings: PassSettings
     ) -> Tensor:
-        """Return random numbers, zero at padding.
+        """Return random numbers; at padding, which nothing reads, zero or any.
 
         Args:
             distribution: torch.randn or torch.rand.
@@ -131,10 +132,7 @@ class StochasticAdapter(Adapter):
         token_mask = settings.token_mask
         if like.is_meta or torch.compiler.is_compiling():
             # A compiled pass samples from the global state, as torch's own dropout.
-            noise = distribution(like.shape, **options)
-            if token_mask is not None:
-                noise *= token_mask.view(*token_mask.shape, *[1] * (like.ndim - 2))
-            return noise
+            return distribution(like.shape, **options)
 
         options["generator"] = self._noise_generator(like.device, settings)
         if token_mask is None:
@@ -182,7 +180,7 @@ class DropoutAdapter(StochasticAdapter):
         """Return what dropout leaves of x."""
         if not self.is_stochastic:
             return x
-        settings = self.settings(projections, x.device)
+        settings = self.pass_settings(projections, x.device)
         if not settings.sampling:
             return x
         kept = self.sample_noise(torch.rand, x, settings) >= self.dropout

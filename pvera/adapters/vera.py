@@ -146,13 +146,13 @@ class VeRAAdapter(DropoutAdapter):
         return self.add_latent(y, self.latent(x, target_index), target_index, output_index)
 
     @property
-    def mean(self) -> tuple[Tensor, Tensor]:
+    def mean_factors(self) -> tuple[Tensor, Tensor]:
         """A (w, p, r) and d (p, r) of the mean latent."""
         return self.shared.A, self.d
 
     def latent(self, x: Tensor, target_index: list[int]) -> Tensor:
         """Return x A ⊙ d (n, t, p, r) of p targets, for x (n, t, w)."""
-        A, d = self.mean
+        A, d = self.mean_factors
         A = select(A, 1, self.shared.pair_index(target_index))  # (w, p or 1, r)
         return products(x, A) * select(d, 0, target_index)
 
@@ -182,7 +182,7 @@ class VeRAAdapter(DropoutAdapter):
     ) -> tuple[Tensor, Tensor]:
         """Return W + α (A diag(d) B diag(b))ᵀ (p, w, w), and the biases."""
         target_index, output_index = self.matching(projections)
-        A, d = self.mean
+        A, d = self.mean_factors
         pairs = self.shared.pair_index(target_index)
         # (w, p or 1, r), (p, r), (p or 1, r, w) and (p, w)
         factors = A[:, pairs], d[target_index], self.shared.B[pairs], self.b[target_index]

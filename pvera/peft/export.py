@@ -16,7 +16,7 @@ others' parts. PVeRA would sample unit noise there: its mean is exported, as VeR
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from pvera.encoders import EncoderLayer, require_numbers, uncompiled_name
 from pvera.errors import InputError
 from pvera.features import reads_text
 from pvera.files import write_atomically
-from pvera.member import Member
+from pvera.grid import Member
 from pvera.model import AdaptedModel, require_adapted
 from pvera.peft import folder as peft_folder
 
@@ -54,14 +54,15 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
 
     The head becomes PEFT's module to save `head` if the backbone is one of timm's classifiers: give
     PEFT timm's model made with `num_classes`. Otherwise it lies in head.safetensors, and reads the
-    encoder's features.
+    encoder's features. A head of your own (`num_classes=0`) is left out.
 
     Args:
         model: The adapted model.
         folder: Where to write.
 
     Raises:
-        InputError: PEFT lacks the method or an option of it (docs/peft.md).
+        InputError: PEFT lacks the method or an option of it (docs/peft.md), or the head was
+            replaced.
     """
     require_adapted(model, "export_peft")
     member = model.one_active_member("exported")
@@ -70,7 +71,7 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     if cls not in EXPORTS:
         titles = ", ".join(method.title for method in EXPORTS)
         raise InputError(f"PEFT has no {member.method.title}: export {titles}")
-    peft_folder.require_calls(layers)
+    peft_folder.require_projections_called(layers)
     require_numbers(model)
     config, modules, tensors = EXPORTS[cls](layers, member)
 
@@ -83,25 +84,18 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
         for name, tensor in of_module.items():
             tensors[f"{peft_folder.PREFIX}{names[module]}.{name}"] = tensor
 
-    head = _head(member)
+    member.require_original_head()
+    head = dict(member.head.named_parameters()) if member.num_classes else {}
     in_fp32 = {name: tensor.float() for name, tensor in (tensors | head).items()}
     require_finite(in_fp32, "export_peft()")
     _write(Path(folder), config, tensors, head, model)
-
-
-def _head(member: Member) -> dict[str, Tensor]:
-    """Return weight and bias of the head; nothing without a head."""
-    head: dict[str, Tensor] = dict(member.head.named_parameters())
-    if head and not (type(member.head) is nn.Linear and "bias" in head):
-        raise InputError("PEFT's folder holds a linear head with a bias: save this one by itself")
-    return head
 
 
 def _write(
     folder: Path,
     config: dict[str, Any],
     tensors: dict[str, Tensor],
-    head: dict[str, Tensor],
+    head: Mapping[str, Tensor],
     model: AdaptedModel,
 ) -> None:
     """Write the folder, with the head inside the adapter's file or in one of its own."""
@@ -124,7 +118,6 @@ def _write(
 class AdaptedLinear(NamedTuple):
     """A linear layer that an adapter changes."""
 
-    layer: EncoderLayer
     adapter: Any
     linear: nn.Linear
     #: The projections that it computes, letters of "qkv".
@@ -140,10 +133,10 @@ def _adapted(layers: Sequence[EncoderLayer], member: Member) -> Iterator[Adapted
         for linear, projections in layer.projections:
             target_index, output_index = adapter.matching(projections)
             if target_index:
-                yield AdaptedLinear(layer, adapter, linear, projections, target_index, output_index)
+                yield AdaptedLinear(adapter, linear, projections, target_index, output_index)
 
 
-def _blocks(B: Tensor, output_index: Sequence[int], count: int) -> Tensor:
+def _in_blocks(B: Tensor, output_index: Sequence[int], count: int) -> Tensor:
     """Return B' (count d, p r) of B (p, r, d): block i has the rows of output_index[i]."""
     p, r, d = B.shape
     rows = B.new_zeros(count, d, p, r)
@@ -153,7 +146,7 @@ def _blocks(B: Tensor, output_index: Sequence[int], count: int) -> Tensor:
 
 
 def _rows(values: Tensor, output_index: Sequence[int], others: Tensor) -> Tensor:
-    """Return `others` (q, d) with `values` (p, d) at the indices, flat."""
+    """Return `others` (q, d) with `values` (p, d) at the indices, flat (q d)."""
     rows = others.clone()
     rows[output_index] = values
     return rows.flatten()
@@ -166,62 +159,53 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     """Export VeRA and PVeRA."""
     method: Any = member.method
     shared: Any = member.shared
-    count = len(method.targets)
+    target_count = len(method.targets)
     is_fused = len(layers[0].projections) == 1
-    layout = _vera_blocks(method, is_fused)
-    blocks = len(layout.output_of)
+    outputs = 3 if is_fused else 1
+    block_of, output_of = _blocks(method, is_fused)
+    block_count = len(output_of)
 
     # PEFT has no fixed σ, and a separate λ_d has no noise in other targets' blocks: it holds the
     # mean.
     has_noise = isinstance(method, PVeRA) and method.sigma is None
-    samples = has_noise and (is_fused or blocks == 1)
+    samples = has_noise and (is_fused or block_count == 1)
     key = "pvera" if samples else "vera"
     halves = 2 if samples else 1
     A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]
-    A = A.expand(-1, -1, blocks, -1)  # (d, halves, blocks, r)
-    B = shared.B.expand(blocks, -1, -1)  # (blocks, r, d)
-    pair = {"A": A.flatten(1).T, "B": _blocks(B, layout.output_of, layout.outputs)}
+    A = A.expand(-1, -1, block_count, -1)  # (d, halves, blocks, r)
+    B = shared.B.expand(block_count, -1, -1)  # (blocks, r, d)
+    pair = {"A": A.flatten(1).T, "B": _in_blocks(B, output_of, outputs)}
 
     modules: ModuleTensors = {}
     for adapted in _adapted(layers, member):
         adapter = adapted.adapter
         target_index = adapted.target_index
-        d = adapter.d.reshape(-1, count, method.rank)[:halves]  # (halves, p, r)
-        lambda_d = d.new_zeros(halves, blocks, method.rank)
-        lambda_d[:, [layout.block_of[i] for i in target_index]] = d[:, target_index]
+        d = adapter.d.reshape(-1, target_count, method.rank)[:halves]  # (halves, p, r)
+        lambda_d = d.new_zeros(halves, block_count, method.rank)
+        lambda_d[:, [block_of[i] for i in target_index]] = d[:, target_index]
         b = method.alpha * adapter.b[target_index]
-        zeros = b.new_zeros(layout.outputs, member.dim)
+        zeros = b.new_zeros(outputs, member.dim)
         modules[adapted.linear] = {
             f"{key}_lambda_d": lambda_d.flatten(),
             f"{key}_lambda_b": _rows(b, adapted.output_index, zeros),
         }
-    config = {"peft_type": key.upper(), "r": blocks * method.rank, "save_projection": True}
+    config = {"peft_type": key.upper(), "r": block_count * method.rank, "save_projection": True}
     # PEFT refuses a second adapter with another key, so the key stands for the one A', B'.
     config["projection_prng_key"] = derive(weights_sha256(pair))
     tensors = {f"base_model.{key}_{name}": tensor for name, tensor in pair.items()}
     return Export(config, modules, tensors)
 
 
-class Blocks(NamedTuple):
-    """Where A' and B' hold what belongs to a target, for one linear layer."""
-
-    #: The block of each target.
-    block_of: list[int]
-    #: The output of each block.
-    output_of: list[int]
-    #: The number of outputs.
-    outputs: int
-
-
-def _vera_blocks(method: Any, is_fused: bool) -> Blocks:
+def _blocks(method: Any, is_fused: bool) -> tuple[list[int], list[int]]:
+    """Return the block of A' and B' that each target has, and the output that each block writes."""
     targets = method.targets
     own_blocks = list(range(len(targets)))
     if is_fused:
         # The targets read different blocks of A' and write different outputs.
-        return Blocks(own_blocks, ["qkv".index(letter) for letter in targets], outputs=3)
+        return own_blocks, ["qkv".index(letter) for letter in targets]
     # A separate layer has one output, and a block of its own if its pair is its own.
     block_of = own_blocks if method.pair == "position" else [0] * len(targets)
-    return Blocks(block_of, [0] * (max(block_of) + 1), outputs=1)
+    return block_of, [0] * (max(block_of) + 1)
 
 
 def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
@@ -248,10 +232,10 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
             A, B = adapter.factors(target_index)
         tensors = {
             "lora_A.weight": A.flatten(1).T,
-            "lora_B.weight": _blocks(B, output_index, len(adapted.projections)),
+            "lora_B.weight": _in_blocks(B, output_index, len(adapted.projections)),
         }
         if is_dora:
-            weights, _ = adapted.layer.split(adapted.linear, adapted.projections)
+            weights, _ = adapter.layer.split(adapted.linear, adapted.projections)
             norms = weights.to(adapter.m).norm(dim=2)
             tensors["lora_magnitude_vector"] = _rows(adapter.m[target_index], output_index, norms)
         modules[adapted.linear] = tensors

@@ -23,7 +23,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from pvera.adapters.base import require_finite
-from pvera.encoders import EncoderLayer
+from pvera.encoders import SEPARATE, EncoderLayer
 from pvera.errors import InputError, as_input_error
 from pvera.files import read_json, write_atomically
 
@@ -32,12 +32,9 @@ TENSORS = "adapter_model.safetensors"
 HEAD = "head.safetensors"
 PREFIX = "base_model.model."
 #: Projections that a module computes, by the last part of its name.
-PROJECTIONS = {
-    "qkv": "qkv",
-    **dict.fromkeys(("q_proj", "query", "query_proj"), "q"),
-    **dict.fromkeys(("k_proj", "key", "key_proj"), "k"),
-    **dict.fromkeys(("v_proj", "value", "value_proj"), "v"),
-}
+PROJECTIONS = {"qkv": "qkv"}
+for _names in SEPARATE:
+    PROJECTIONS |= zip(_names, "qkv", strict=True)
 #: Names of an MLP's last linear layer, inside its encoder layer.
 MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
 #: Names of heads in the adapter's file that read what `features.pooled` returns, with how the
@@ -147,20 +144,20 @@ class AdapterFolder:
         return {letter: found[letter] for letter in "qkv" if letter in found}
 
     def shaped(self, name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> Tensor:
-        """Return `tensor`. InputError unless it is there and has the shape of backbone and rank."""
+        """Return `tensor`. InputError unless it is there and has the shape."""
         if tensor is None:
             raise InputError(f"{self.path / TENSORS} lacks a {name}")
         if tensor.shape != shape:
             raise InputError(
-                f"{self.path} belongs to another backbone or rank: {name} has shape "
-                f"{tuple(tensor.shape)}, not {shape}"
+                f"{self.path} does not fit the backbone, its rank or num_classes: {name} has "
+                f"shape {tuple(tensor.shape)}, not {shape}"
             )
         return tensor
 
 
-def require_calls(layers: list[EncoderLayer]) -> None:
+def require_projections_called(layers: list[EncoderLayer]) -> None:
     """Raise InputError if PEFT's adapters have no effect, as nothing calls the projections."""
-    if layers[0].bias_owner is not None:
+    if layers[0].separate_biases:
         raise InputError(
             "PEFT's adapters have no effect on this backbone: it reads the weight of attn.qkv "
             "without calling the layer"
@@ -178,8 +175,8 @@ def read_folder(path: str | Path) -> AdapterFolder:
 
     Raises:
         InputError: A file is missing or damaged, the method is not one of `DEFAULTS`, an option may
-            change what PEFT computes, a number is out of range, or a tensor holds NaN or belongs
-            neither to queries, keys, values and the MLP's last layer nor to one head.
+            change what PEFT computes, or a tensor holds NaN or belongs neither to queries, keys,
+            values and the MLP's last layer nor to one head.
     """
     path = Path(path)
     folder = AdapterFolder(path, _read_config(path))
@@ -220,13 +217,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         if not _is_readable(option, value):
             advice = ADVICE.get(option, "")
             raise InputError(f"{path}: {option}={value!r} has no counterpart here{advice}")
-    for option, default in DEFAULTS[kind].items():
-        value = config.setdefault(option, default)
-        kinds = (int, float) if option == "lora_alpha" else int
-        if not isinstance(value, kinds) or not value >= 0:  # also NaN
-            number = "number" if option == "lora_alpha" else "whole number"
-            raise InputError(f"{file}: {option} must be a {number} from 0, not {value!r}")
-    return config
+    return DEFAULTS[kind] | config
 
 
 def _is_readable(option: str, value: Any) -> bool:
@@ -258,21 +249,15 @@ def _head_inside(
     file: Path, others: dict[str, Tensor], adapted: Collection[str]
 ) -> dict[str, Tensor]:
     """Return the head in the adapter's file, whose tensors of no adapter are `others`."""
-    modules = {key: key.removeprefix(PREFIX).rpartition(".")[0] for key in others}
-    foreign = [key for key in others if modules[key] not in HEADS]
-    head = _as_head(others)
-    if foreign or head is None:
-        raise InputError(
-            f"{file} holds {min(foreign or others)}, which belongs to no adapter and no head: of "
-            "modules_to_save, only a head can be read"
-        )
-    module = next(iter(modules.values()))
-    if not any(re.match(PREFIX + HEADS[module], key) for key in adapted):
-        raise InputError(
-            f"{file}: its {module} reads a pooler or a mean, and not the features here: remove its "
-            "tensors, give num_classes, and train a new head"
-        )
-    return head
+    for module, encoder in HEADS.items():
+        head = {key.removeprefix(f"{PREFIX}{module}."): tensor for key, tensor in others.items()}
+        reads_features = any(re.match(PREFIX + encoder, key) for key in adapted)
+        if head.keys() == {"weight", "bias"} and reads_features:
+            return head
+    raise InputError(
+        f"{file} holds {min(others)}, which is neither of an adapter nor of a head that reads the "
+        "features here: remove such tensors, give num_classes, and train a new head"
+    )
 
 
 def _head_of_its_own(path: Path) -> tuple[dict[str, Tensor] | None, str | None]:
@@ -280,21 +265,13 @@ def _head_of_its_own(path: Path) -> tuple[dict[str, Tensor] | None, str | None]:
     heads = {}
     for file in sorted(path.glob("*.safetensors")):
         tensors, metadata = _read_tensors(file)
-        head = _as_head(tensors)
-        if file.name != TENSORS and head:
+        head = {name.rpartition(".")[2]: tensor for name, tensor in tensors.items()}
+        if len(tensors) == 2 and head.keys() == {"weight", "bias"}:
             require_finite(head, str(file))
             heads[file.name] = head, metadata.get("pool")
     if len(heads) > 1:
         raise InputError(f"{path} holds several heads, {' and '.join(heads)}: remove all but one")
     return next(iter(heads.values()), (None, None))
-
-
-def _as_head(tensors: dict[str, Tensor]) -> dict[str, Tensor] | None:
-    """Return weight (classes, d) and bias (classes), whatever their names; None otherwise."""
-    by_rank = sorted(tensors.values(), key=lambda tensor: tensor.ndim)
-    if [tensor.ndim for tensor in by_rank] == [1, 2] and len(by_rank[0]) == len(by_rank[1]):
-        return {"weight": by_rank[1], "bias": by_rank[0]}
-    return None
 
 
 def _read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

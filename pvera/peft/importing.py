@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.encoders import EncoderLayer, class_name, encoder_layers
-from pvera.errors import InputError
+from pvera.errors import InputError, as_input_error
 from pvera.features import reads_text
 from pvera.model import AdaptedModel, adapt
-from pvera.peft.folder import AdapterFolder, read_folder, require_calls
+from pvera.peft.folder import CONFIG, AdapterFolder, read_folder, require_projections_called
 
 #: Classes of text encoders, and names inside a model's text encoder or decoder.
 _TEXT = re.compile(r"TextModel|\.attention\.self\.|\b(text_model|decoder)\.")
@@ -56,18 +56,14 @@ def import_peft(
     """
     adapter = read_folder(folder)
     layers = encoder_layers(backbone)
-    require_calls(layers)
+    require_projections_called(layers)
     _require_same_kind(adapter, backbone)
     _require_same_projections(adapter, len(layers))
-    _require_head(adapter, layers[0].dim, num_classes)
-
-    method, tensors = IMPORTS[adapter.config["peft_type"]](adapter, layers)
-    if adapter.head is not None:
-        num_classes = len(adapter.head["bias"])
-        tensors |= {f"head.{name}": tensor for name, tensor in adapter.head.items()}
-    assert num_classes is not None  # `_require_head`
+    head, num_classes = _head(adapter, layers[0].dim, num_classes)
+    with as_input_error(f"{adapter.path / CONFIG} does not fit the tensors"):
+        method, tensors = IMPORTS[adapter.config["peft_type"]](adapter, layers)
     model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
-    model.members[0].load_state_dict(tensors, strict=False)
+    model.members[0].load_state_dict(tensors | head, strict=False)
     return model.eval()
 
 
@@ -95,21 +91,21 @@ def _require_same_projections(adapter: AdapterFolder, depth: int) -> None:
         )
 
 
-def _require_head(adapter: AdapterFolder, dim: int, num_classes: int | None) -> None:
-    """Raise InputError unless the folder's head fits, or `num_classes` asks for a new one."""
+def _head(
+    adapter: AdapterFolder, dim: int, num_classes: int | None
+) -> tuple[dict[str, Tensor], int]:
+    """Return the folder's head and its number of classes; of a new head, no tensors."""
     if adapter.head is None:
         if num_classes is None:
             raise InputError(
                 f"{adapter.path} holds no head: give num_classes, and train the new head"
             )
-        return
-    classes, width = adapter.head["weight"].shape
-    if width != dim:
-        raise InputError(
-            f"{adapter.path}: its head reads {width} features, and the backbone has {dim}"
-        )
-    if num_classes not in (None, classes):
-        raise InputError(f"{adapter.path}: its head has {classes} classes, not {num_classes}")
+        return {}, num_classes
+    if num_classes is None:
+        num_classes = len(adapter.head["bias"])
+    weight = adapter.shaped("head.weight", adapter.head["weight"], (num_classes, dim))
+    bias = adapter.shaped("head.bias", adapter.head["bias"], (num_classes,))
+    return {"head.weight": weight, "head.bias": bias}, num_classes
 
 
 # One function per method
@@ -124,16 +120,16 @@ def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     outputs = 3 if adapter.is_fused else 1
     shapes = {f"{key}_A": (halves * rank, dim), f"{key}_B": (outputs * dim, rank)}
     A, B = _matrices(adapter, shapes)
-    d_of = adapter.by_projection(f"{key}_lambda_d", halves * rank)
-    b_of = adapter.by_projection(f"{key}_lambda_b", dim, rows=True)
+    lambda_d = adapter.by_projection(f"{key}_lambda_d", halves * rank)  # by letter
+    lambda_b = adapter.by_projection(f"{key}_lambda_b", dim, rows=True)
 
     A = A.unflatten(0, (halves, rank)).movedim(2, 0)  # (d, halves, R)
-    d = torch.stack(list(d_of.values()), 1)  # (layers, p, halves · R)
+    d = torch.stack(list(lambda_d.values()), 1)  # (layers, p, halves · R)
     d = d.unflatten(2, (halves, rank)).movedim(2, 1)  # (layers, halves, p, R)
-    b = torch.stack(list(b_of.values()), 1)  # (layers, p, d)
+    b = torch.stack(list(lambda_b.values()), 1)  # (layers, p, d)
     if adapter.is_fused:
         return _fused_vera(adapter, A, B, d[:, :, 0], b)
-    return _as_vera("".join(b_of), "shared", A.unsqueeze(2), B.T.unsqueeze(0), d, b)
+    return _as_vera("".join(lambda_b), "shared", A.unsqueeze(2), B.T.unsqueeze(0), d, b)
 
 
 def _fused_vera(adapter: AdapterFolder, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:

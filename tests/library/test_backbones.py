@@ -307,7 +307,7 @@ def of_layer(forward):
 
 
 def test_encoders_that_compute_something_else(register):
-    assert "Changed returns features of shape (1, 17, 48), not one vector" in refused_encoder(
+    assert "Changed returns torch.float32 of shape (1, 17, 48), not one vector" in refused_encoder(
         with_change(forward=MyViT.tokens)
     )
     assert "Changed returns dict, not one vector" in refused_encoder(
@@ -339,8 +339,7 @@ def test_a_backbone_for_images_of_another_size(tmp_path):
         pvera.load(make_vit(img_size=16), tmp_path / "adapter.safetensors")
 
 
-def test_projections_are_one_or_three():
-    with pytest.raises(
-        InputError, match="one module that makes queries, keys and values, or three"
-    ):
-        pvera.register_encoder(MyViT, projections=["q", "k"])
+def test_projections_are_one_or_three(register):
+    two = ["attention.to_qkv", "attention.to_out"]
+    pvera.register_encoder(MyViT, layers="layers", projections=two)
+    assert "MyViT has layers of another form" in refused_encoder(own())

@@ -194,8 +194,9 @@ def test_without_classes_or_with_a_head_of_ones_own(images, tmp_path):
     assert torch.equal(
         pvera.load(make_vit(), tmp_path / "own.safetensors").eval()(images), features
     )
-    with pytest.raises(InputError, match="linear head"):
-        pvera.export_peft(model, tmp_path / "folder")
+    pvera.export_peft(model, tmp_path / "folder")
+    with pytest.raises(InputError, match="holds no head"):
+        pvera.import_peft(tmp_path / "folder", make_vit())
     model = pvera.adapt(make_vit(), METHODS["pvera"], CLASSES)
     for model.members[0].head in (
         head,
@@ -203,6 +204,8 @@ def test_without_classes_or_with_a_head_of_ones_own(images, tmp_path):
     ):
         with pytest.raises(InputError, match="the head was replaced"):
             pvera.save(model, tmp_path / "replaced.safetensors")
+        with pytest.raises(InputError, match="the head was replaced"):
+            pvera.export_peft(model, tmp_path / "replaced")
 
 
 def test_timm_resolves_the_backbones_data_config():
