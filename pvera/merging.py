@@ -1,9 +1,10 @@
 """The merge of adapters into frozen weights, undone bit for bit."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pvera.adapters import Adapter
 from pvera.adapters.base import require_finite
@@ -19,7 +20,7 @@ class MergedWeights:
         #: Changed parameters with their old values, in the order of the changes.
         self.originals: list[tuple[Tensor, Tensor]] = []
 
-    def merge(self, layers: Sequence[EncoderLayer], member: Member) -> None:
+    def merge(self, backbone: nn.Module, layers: Sequence[EncoderLayer], member: Member) -> None:
         """Merge a member's adapters into the weights of their layers; all, or none after an error.
 
         Raises:
@@ -32,7 +33,7 @@ class MergedWeights:
         try:
             for layer, adapter in pairs:
                 self._merge_layer(layer, adapter)
-            self._require_unshared()
+            self._require_unshared(backbone)
         except BaseException:  # such as a GPU without memory for the originals
             self.undo()
             raise
@@ -66,8 +67,17 @@ class MergedWeights:
             parameter.copy_(original)
         self.originals = []
 
-    def _require_unshared(self) -> None:
-        """Raise InputError if two adapters changed the same parameter."""
-        changed = {parameter for parameter, _ in self.originals}
-        if len(changed) < len(self.originals):
-            raise InputError("this backbone cannot be merged: its layers share weights")
+    def _require_unshared(self, backbone: nn.Module) -> None:
+        """Raise InputError if another module, with another adapter, shares a changed parameter."""
+        parameters = backbone.named_parameters(remove_duplicate=False)
+        counts = Counter(_address(parameter) for _, parameter in parameters)
+        if any(counts[_address(changed)] > 1 for changed, _ in self.originals):
+            raise InputError(
+                "this backbone cannot be merged: its layers share weights, and one adapter would "
+                "change them all"
+            )
+
+
+def _address(tensor: Tensor) -> int:
+    """Return what equal views of one memory share; the meta device has no memory."""
+    return tensor.data_ptr() or id(tensor)

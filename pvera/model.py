@@ -287,7 +287,7 @@ class AdaptedModel(Grid, ToolSupport):
         if self.merged_member == self.active[0]:
             return self
         self._require_unmerged("holds another member")
-        self._merged_weights.merge(self.encoder_layers, member)
+        self._merged_weights.merge(self.backbone, self.encoder_layers, member)
         self.merged_member = self.active[0]
         return self.eval()
 

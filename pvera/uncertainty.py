@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pvera import metrics
+from pvera.adapters.base import require_finite
 from pvera.errors import InputError, import_extra
 from pvera.model import AdaptedModel, require_adapted
 
@@ -35,6 +36,8 @@ def sample(
         RuntimeError: The model is merged.
     """
     require_adapted(model, "sample")
+    for member in model.active:
+        require_finite(model.members[member].trainable_tensors(), "sample()")
     with model.sampling(seed), model.without_kl():
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
 

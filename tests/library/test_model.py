@@ -338,7 +338,11 @@ def one_bias(first, second):
     second.bias = first.bias
 
 
-@pytest.mark.parametrize("share", [one_parameter, one_bias])
+def one_memory(first, second):
+    second.weight = torch.nn.Parameter(first.weight.data)
+
+
+@pytest.mark.parametrize("share", [one_parameter, one_bias, one_memory])
 def test_layers_that_share_a_weight_are_not_merged(share, images):
     vit = make_vit()
     share(vit.blocks[0].attn.qkv, vit.blocks[1].attn.qkv)

@@ -199,6 +199,10 @@ CALLS = [
     (lambda: pvera.sample(make_vit(), IMAGES, k=2), "a model that adapt() returned, not"),
     (lambda: pvera.sample(adapted("lora"), IMAGES, k=2), "has no distribution to sample from"),
     (
+        lambda: pvera.sample(with_numbers(adapted(), "d", math.nan), IMAGES, k=2),
+        "sample(): layers.1.d holds NaN",
+    ),
+    (
         lambda: with_numbers(adapted(), "b", math.inf).merge_(),
         "merge_(): layers.1.b holds NaN or infinite",
     ),
