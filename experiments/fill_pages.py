@@ -9,7 +9,7 @@ results/.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -35,8 +35,12 @@ NOT_RUN = "not run"
 
 #: Contrast whose claim is judged -> its label.
 JUDGED = {key: contrast.label for key, contrast in CONTRASTS.items() if contrast.claim}
-#: Those of the front page.
-MAIN = {key: JUDGED[key] for key in ("pvera_over_vera", "noise", "pvera_over_dropout")}
+#: Component that the front page compares with VeRA -> its label there.
+GAINING = {
+    "pvera": "PVeRA",
+    "no_noise": "PVeRA without noise",
+    "latent_dropout": "VeRA with latent dropout",
+}
 
 
 def main() -> None:
@@ -54,11 +58,10 @@ def filled(page: str) -> str:
 def content_of(name: str) -> str:
     """Return the text between the marks of `name`; results that are missing are named."""
     try:
-        text = (
-            PAGE_TABLES[name]()
-            if name in PAGE_TABLES
-            else (ROOT / name).read_text(encoding="utf-8")
-        )
+        if name in PAGE_TABLES:
+            text = PAGE_TABLES[name]()
+        else:
+            text = (ROOT / name).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         text = f"*No results yet: `{Path(error.filename).relative_to(ROOT)}`.*"
     return text.strip()
@@ -152,7 +155,7 @@ def accuracy_cells(profile: Profile, shown: pd.DataFrame) -> dict[str, str]:
     for name, mean in means.items():
         text = fixed(mean, 1)
         # PVeRA has no lead over itself, and so no tie.
-        is_tie = contains_zero(lead_row(profile, name))
+        is_tie = contains_zero(difference_row(profile, "pvera", name))
         cells[name] = decorated(text, text == best, is_tie)
     return cells
 
@@ -178,24 +181,35 @@ def _range(counts: pd.Series) -> str:
 # PVeRA against each method
 
 
-def lead_row(profile: Profile, component: str) -> pd.Series:
-    """Return the numbers of PVeRA minus a component, NaN where one of them was not run."""
-    label = f"PVeRA − {component_titles(profile)[component]}"
+def difference_row(profile: Profile, first: str, second: str) -> pd.Series:
+    """Return the numbers of one component minus another, NaN where one of them was not run."""
+    titles = component_titles(profile)
+    label = f"{titles[first]} − {titles[second]}"
     return read_table(f"differences_{profile.name}").reindex([label]).loc[label]
 
 
-def contains_zero(lead: pd.Series) -> bool:
+def contains_zero(difference: pd.Series) -> bool:
     """Return whether the interval over seeds contains zero."""
-    return bool(lead["low"] <= 0 <= lead["high"])
+    return bool(difference["low"] <= 0 <= difference["high"])
+
+
+def difference_text(difference: pd.Series) -> str:
+    """Return a difference with its interval over seeds."""
+    if pd.isna(difference["mean"]):
+        return NOT_RUN
+    bounds = interval(None, difference["low"], difference["high"])
+    return f"{signed(difference['mean'], 1)} {bounds}"
+
+
+def gain_cell(profile: Profile, component: str) -> str:
+    """Return a component minus VeRA."""
+    return difference_text(difference_row(profile, component, "vera"))
 
 
 def lead_cell(profile: Profile, method: str) -> str:
-    """Return PVeRA minus another method with its interval over seeds."""
-    row = lead_row(profile, method)
-    if pd.isna(row["mean"]):
-        return NOT_RUN
-    text = f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}"
-    return decorated(text, is_tie=contains_zero(row))
+    """Return PVeRA minus another method, with ≈ where it is a tie."""
+    row = difference_row(profile, "pvera", method)
+    return decorated(difference_text(row), is_tie=contains_zero(row))
 
 
 def calibration_cell(profile: Profile, method: str) -> str:
@@ -230,12 +244,11 @@ def effect_text(claim: pd.Series, scopes: Sequence[str] = ("seeds",)) -> str:
     return " ".join([signed(claim["difference"], 1), *bounds])
 
 
-def contrast_cell(profile: Profile, key: str, scopes: Sequence[str] = ("seeds",)) -> str:
+def contrast_cell(profile: Profile, key: str) -> str:
     """Return the effect of a contrast, bold where the interval over data sets leaves out zero."""
     claim = claim_row(profile, key)
-    return decorated(
-        effect_text(claim, scopes), claim["tasks_verdict"] in (SUPPORTED, CONTRADICTED)
-    )
+    is_bold = claim["tasks_verdict"] in (SUPPORTED, CONTRADICTED)
+    return decorated(effect_text(claim, ("seeds", "tasks")), is_bold)
 
 
 def protocols_table() -> str:
@@ -292,10 +305,8 @@ POINTS = "Points of accuracy"
 #: Name of a mark -> the function that returns its table.
 PAGE_TABLES = {
     "methods": methods_table,
-    "differences": lambda: table_by_profile(POINTS, MAIN, contrast_cell),
-    "gain": lambda: table_by_profile(
-        POINTS, JUDGED, partial(contrast_cell, scopes=("seeds", "tasks"))
-    ),
+    "gains": lambda: table_by_profile(f"{POINTS} over VeRA", GAINING, gain_cell),
+    "contrasts": lambda: table_by_profile(POINTS, JUDGED, contrast_cell),
     "leads": lambda: table_by_profile(
         POINTS, {name: f"PVeRA − {title(name)}" for name in OTHERS}, lead_cell
     ),
