@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 from options import RESULTS, ROOT, Parser
@@ -32,14 +33,17 @@ PAGES = [ROOT / "README.md", ROOT / "docs/findings.md", ROOT / "PROTOCOL.md"]
 TABLE_FOLDER = RESULTS / "tables"
 MARK = re.compile(r"(<!-- program: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NOT_RUN = "not run"
+#: What labels the rows of a table: a method, a contrast, or two components.
+Key = TypeVar("Key")
 
 #: Contrast whose claim is judged -> its label.
 JUDGED = {key: contrast.label for key, contrast in CONTRASTS.items() if contrast.claim}
-#: Component that the front page compares with VeRA -> its label there.
-GAINING = {
-    "pvera": "PVeRA",
-    "no_noise": "PVeRA without noise",
-    "latent_dropout": "VeRA with latent dropout",
+#: Two components that the front page compares -> the label of their difference.
+COMPARISONS = {
+    ("pvera", "vera"): "PVeRA − VeRA",
+    ("no_noise", "vera"): "PVeRA without noise − VeRA",
+    ("latent_dropout", "vera"): "VeRA with latent dropout − VeRA",
+    ("pvera", "latent_dropout"): "PVeRA − VeRA with latent dropout",
 }
 
 
@@ -93,13 +97,13 @@ def read_table(name: str) -> pd.DataFrame:
 
 
 def table_by_profile(
-    corner: str, labels: Mapping[str, str], cell: Callable[[Profile, str], str]
+    corner: str, labels: Mapping[Key, str], cell: Callable[[Profile, Key], str]
 ) -> str:
     """Return a table with a column for each profile.
 
     Args:
         corner: Title of the first column.
-        labels: Method or contrast -> the label of its row.
+        labels: What a row shows -> its label.
         cell: From a profile and a key of `labels` to the text.
     """
     profiles = compared_profiles()
@@ -201,9 +205,9 @@ def difference_text(difference: pd.Series) -> str:
     return f"{signed(difference['mean'], 1)} {bounds}"
 
 
-def gain_cell(profile: Profile, component: str) -> str:
-    """Return a component minus VeRA."""
-    return difference_text(difference_row(profile, component, "vera"))
+def comparison_cell(profile: Profile, components: tuple[str, str]) -> str:
+    """Return the first of two components minus the second."""
+    return difference_text(difference_row(profile, *components))
 
 
 def lead_cell(profile: Profile, method: str) -> str:
@@ -305,7 +309,7 @@ POINTS = "Points of accuracy"
 #: Name of a mark -> the function that returns its table.
 PAGE_TABLES = {
     "methods": methods_table,
-    "gains": lambda: table_by_profile(f"{POINTS} over VeRA", GAINING, gain_cell),
+    "comparisons": lambda: table_by_profile(POINTS, COMPARISONS, comparison_cell),
     "contrasts": lambda: table_by_profile(POINTS, JUDGED, contrast_cell),
     "leads": lambda: table_by_profile(
         POINTS, {name: f"PVeRA − {title(name)}" for name in OTHERS}, lead_cell
