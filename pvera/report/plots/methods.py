@@ -26,10 +26,18 @@ from pvera.report.plots.base import (
 )
 
 MEGA = 10**6
-#: The style of VeRA with latent dropout.
-DROPOUT_STYLE = PlainStyle("VeRA, latent dropout", "#000000", "h")
-#: The methods that the figure of parameters is about -> the side on which their names stand.
-NAMED = {"vera": "left", "latent_dropout": "left", "pvera": "right"}
+#: Variants in the figure of parameters.
+VARIANT_STYLES = {
+    "latent_dropout": PlainStyle("VeRA, latent dropout", "#000000", "h"),
+    "no_noise": PlainStyle("PVeRA, no noise", "#8c3a00", "o"),
+}
+#: What that figure is about -> how its name is aligned with its marker.
+NAMED = {
+    "vera": ("right", "center"),
+    "latent_dropout": ("right", "center"),
+    "pvera": ("left", "bottom"),
+    "no_noise": ("left", "top"),
+}
 
 
 # Accuracy against cost (Figure 3)
@@ -105,10 +113,11 @@ def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
         points: Title of a panel -> `tables.cost.parameters_and_accuracy`.
     """
     figure, axes = panels(len(points), len(points), PAGE, 2.2)
+    styles = METHODS | VARIANT_STYLES
     others: dict[str, Style] = {}
     for ax, (title, frame) in zip(axes, points.items(), strict=True):
         for name, row in frame.iterrows():
-            style = METHODS.get(name, DROPOUT_STYLE)
+            style = styles[name]
             x = row["parameters"]
             ax.plot([x, x], [row["low"], row["high"]], color=style.colour, linewidth=0.8)
             dot(ax, x, row["mean"], style)
@@ -129,16 +138,16 @@ def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def _name_beside(ax: Axes, x: float, y: float, style: Style, side: str) -> None:
+def _name_beside(ax: Axes, x: float, y: float, style: Style, alignment: tuple[str, str]) -> None:
     """Write the name of a method on one side of its marker."""
-    on_left = side == "left"
+    horizontal, vertical = alignment
     ax.annotate(
         style.title.replace(", ", ",\n"),
         (x, y),
-        (-4 if on_left else 4, 0),
+        (-4 if horizontal == "right" else 4, 0),
         textcoords="offset points",
-        ha="right" if on_left else "left",
-        va="center" if on_left else "bottom",
+        ha=horizontal,
+        va=vertical,
         color=style.colour,
     )
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS, Method
+from pvera.adapters import METHODS, PAPER_METHODS, Method
 from pvera.cost import GIGA
 from pvera.errors import InputError
 from pvera.report.contrasts import LATENT_DROPOUT
@@ -16,12 +16,15 @@ from pvera.report.scores import Records, score_frame
 from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table
 from pvera.report.tables.benchmark import mean_accuracies
-from pvera.report.tables.components import COMPARED, Components
+from pvera.report.tables.components import Components
 from pvera.report.text import fixed, thousands, title
 from pvera.study.cost_records import MEASURES, PAPER_PROFILE, described_method
 
 #: Column of counted multiply-adds -> its title.
 PASSES = {"inference": "GMAC", "sampled": "GMAC, sampled", "merged": "GMAC, merged"}
+
+#: Variant in the figure of parameters -> the method whose parameters it has.
+VARIANTS = {LATENT_DROPOUT: "vera", "no_noise": "pvera"}
 
 
 def cost_table(costs: pd.DataFrame) -> Table:
@@ -120,11 +123,11 @@ def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.D
         components: The runs of one setting.
 
     Returns:
-        Rows `COMPARED`; columns mean, low and high, the accuracy (%) with its interval
-        over seeds, and parameters, the mean over the runs' choices.
+        Rows: the methods, then `VARIANTS`; columns mean, low and high, the accuracy (%)
+        with its interval over seeds, and parameters, the mean over the runs' choices.
     """
     accuracy = components.scores()
-    shown = [name for name in COMPARED if name in accuracy]
+    shown = [name for name in [*PAPER_METHODS, *VARIANTS] if name in accuracy]
     means = {
         name: mean_interval(accuracy[name].unstack("seed"), half_width_over_seeds) for name in shown
     }
@@ -132,8 +135,9 @@ def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.D
 
     benchmark = [record for name in METHODS for record in components.runs.get(name, [])]
     points["parameters"] = run_accuracy_and_cost(costs, benchmark)["adapter_parameters"]
-    if LATENT_DROPOUT in shown:  # it trains what VeRA trains
-        points.loc[LATENT_DROPOUT, "parameters"] = points.at["vera", "parameters"]
+    for variant, method in VARIANTS.items():
+        if variant in shown:
+            points.loc[variant, "parameters"] = points.at[method, "parameters"]
     return points
 
 
