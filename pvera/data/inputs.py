@@ -178,7 +178,7 @@ def prepare(sources: Iterable[Source], decode: bool = True) -> None:
         InputError: Something is missing or wrong.
     """
     # Many jobs read the same: each data set is checked once for each backbone.
-    needed = dict.fromkeys((s.data_root, s.dataset, s.model_key) for s in sources)
+    needed = dict.fromkeys((job.data_root, job.dataset, job.model_key) for job in sources)
     for root, name, _ in needed:
         vtab.require(root, name)
     copies = {vtab.copy_name(root, name) for root, name, _ in needed}

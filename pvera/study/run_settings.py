@@ -98,7 +98,7 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
     What a search chose is read from its record by `find_chosen`, which resolves the search in turn,
     to know where its record lies and whether its settings are still the profile's. This ends: the
     experiments of `inherit` form no cycle, which `Profile` checks, and within an experiment all
-    seeds wait for the first, which waits for none.
+    seeds wait for the first, which waits for none of them.
 
     Args:
         profile: Has the run's experiment.
