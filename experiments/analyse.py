@@ -33,10 +33,10 @@ def main() -> None:
 
 def analyse(options: Namespace) -> None:
     """Analyse the adapters of a profile's trainings."""
-    with own_pictures_installed(options) as options:
-        profile = changed_profile(options)
+    with own_pictures_installed(options) as changed:
+        profile = changed_profile(changed)
         names = ANALYSES if profile.analyses is None else profile.analyses
-        carry_out(profile, names, options)
+        carry_out(profile, names, changed)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ from pvera.study import optimization, prediction
 from pvera.study.jobs import environment
 from pvera.study.profiles import PRECISIONS
 from pvera.study.protocol import CORRECTED
+from pvera.study.run_settings import build_method, default_values
 from pvera.study.training import training_attention
-from pvera.study.trainings import build_method, default_values
 
 CLASSES, BATCH, SAMPLES = 100, 16, 8
 MEMBERS = 3  # of the timed grid of PVeRA
@@ -103,7 +103,7 @@ class Bench:
         profile = read_profile("synthetic" if backbone == "tiny" else "paper")
         #: The adapters with the profile's default hyperparameters, by key.
         self.methods = {
-            key: build_method(profile, key, CORRECTED, default_values(profile, key))
+            key: build_method(key, profile.methods[key] | default_values(profile, key))
             for key in profile.methods
             if key != "linear"
         }

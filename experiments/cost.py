@@ -34,7 +34,7 @@ def count(root: Path, name: str) -> None:
         profile = read_profile(each)
         for backbone in tqdm(profile.backbones, f"cost, {profile.name}", unit="backbone"):
             path = root / profile.name / "cost" / f"{backbone}.json"
-            config = cost_records.config(profile, backbone)
+            config = cost_records.counted_config(profile, backbone)
             # A grid that was changed since is counted again.
             if path.exists() and read_json(path)["config"] == config:
                 continue

@@ -21,7 +21,7 @@ from pvera import metrics
 from pvera.data import custom, tasks, vtab
 from pvera.errors import InputError, run_script
 from pvera.files import json_value, write_atomically
-from pvera.study.evaluation import (
+from pvera.study.saved_adapters import (
     count_by_class,
     find_root,
     install_unseen,
@@ -52,8 +52,8 @@ def main() -> None:
 
 def evaluate(options: Namespace) -> None:
     """Print and write the numbers that the options ask for."""
-    record = options.adapter.with_suffix(".json").resolve()
-    if options.metrics and options.metrics.resolve() == record:
+    record_file = options.adapter.with_suffix(".json").resolve()
+    if options.metrics and options.metrics.resolve() == record_file:
         raise InputError(f"{options.metrics} is the record of the adapter: name another file")
 
     adapter = open_adapter(options.adapter, options.backbone, options.weights, options.device)

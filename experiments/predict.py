@@ -25,7 +25,7 @@ from pvera.data.image_splits import ImageSplit
 from pvera.data.picture_folders import find_pictures
 from pvera.errors import InputError, run_script
 from pvera.files import write_atomically
-from pvera.study.evaluation import open_adapter, predict_images
+from pvera.study.saved_adapters import open_adapter, predict_images
 
 
 def main() -> None:

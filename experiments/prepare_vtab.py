@@ -256,7 +256,7 @@ def _find_below(folder: Path, names: Iterable[str]) -> dict[str, Path]:
 
 
 def _has_split(folder: Path) -> bool:
-    return any((folder / f"{split}.txt").exists() for split in SPLIT_FILES)
+    return any((folder / f"{split_file}.txt").exists() for split_file in SPLIT_FILES)
 
 
 def extract(archive: Path, target: Path) -> None:

@@ -51,8 +51,8 @@ def write_vtab(
     """
     counts = {"train800": 800, "val200": 200, "test": test_images}
     for name in names:
-        for part, (split, count) in enumerate(counts.items()):
-            folder = root / name / "images" / split
+        for part, (split_file, count) in enumerate(counts.items()):
+            folder = root / name / "images" / split_file
             folder.mkdir(parents=True)
             source = np.random.default_rng([part, *name.encode()])
             for i in range(min(count, 8)):
@@ -61,9 +61,11 @@ def write_vtab(
             for i in range(8, count):
                 os.link(folder / f"{i % 8}.{suffix}", folder / f"{i}.{suffix}")
             # If there are more classes than images, each split starts at another class.
-            labels = (np.arange(count) + 800 * part) % tasks.find_task(name).classes
-            lines = [f"images/{split}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)]
-            (root / name / f"{split}.txt").write_text("".join(lines))
+            labels = (np.arange(count) + 800 * part) % tasks.find_data_set(name).classes
+            lines = [
+                f"images/{split_file}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)
+            ]
+            (root / name / f"{split_file}.txt").write_text("".join(lines))
 
 
 def main() -> None:

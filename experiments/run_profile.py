@@ -101,7 +101,10 @@ def print_main_tables(folder: Path) -> None:
 
 
 def lacks_data(profile: Profile, options: Namespace) -> bool:
-    """Return whether the profile's data are needed and have not been prepared."""
+    """Return whether the profile's data are needed and may have to be prepared.
+
+    Of synthetic tasks that is always so: `make_suite.make` makes those that are not there.
+    """
     if options.data or options.data_set:
         return False
     if profile.is_text:

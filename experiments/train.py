@@ -34,14 +34,14 @@ def main() -> None:
 
 def train(options: Namespace) -> None:
     """Train the experiments of a profile that the options ask for."""
-    with own_pictures_installed(options) as options:
-        if options.data_set:
-            options.methods = options.methods or ["pvera"]
-        profile = changed_profile(options)
+    with own_pictures_installed(options) as changed:
+        if changed.data_set:
+            changed.methods = changed.methods or ["pvera"]
+        profile = changed_profile(changed)
         experiments = profile.experiments.items()
         names = [name for name, experiment in experiments if not experiment.on_request]
-        jobs = carry_out(profile, names, options)
-        if options.data_set:
+        jobs = carry_out(profile, names, changed)
+        if changed.data_set:
             print_adapters(jobs)
 
 

@@ -1,5 +1,7 @@
 """Your own pictures as a data set: listed, checked, split, and written as split files.
 
+Such a data set is of the suite "own". The option --data-set installs it.
+
     pets/cat/1.jpg           a folder per class
     pets/train/cat/1.jpg     folders train, val and test with a folder per class
 
@@ -64,7 +66,8 @@ def install(root: str | Path, name: str, source: str | Path) -> dict[str, Any]:
         The manifest, as `tasks.read_manifest` does.
 
     Raises:
-        InputError: As `read_and_split`; or the name is in use, or cannot name a folder of results.
+        InputError: The pictures do not fit, for a reason that `read_and_split` names; or the name
+            is in use, or cannot name a folder of results.
     """
     if name in TASKS:
         raise InputError(
@@ -121,7 +124,7 @@ def read_and_split(source: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """
     table, left_out = list_pictures(source)
     # Before splits are drawn: the hash is of what the source gives.
-    pictures_sha256 = _digest(table)
+    pictures_sha256 = _pictures_sha256(table)
     classes = sorted(set(table.label))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
@@ -289,7 +292,7 @@ def _hashes(path: Path) -> tuple[str, str]:
     return files.sha256(path), pixels
 
 
-def _digest(table: pd.DataFrame) -> str:
+def _pictures_sha256(table: pd.DataFrame) -> str:
     """Return the SHA-256 of contents, labels and given splits."""
     pictures = zip(table.content, table.label, table.split.fillna(""), strict=True)
     return files.digest(sorted(map(list, pictures)))
@@ -299,7 +302,7 @@ def current_manifest(root: str | Path, name: str) -> dict[str, Any] | None:
     """Return the manifest that `install` would write now: the pictures may have changed.
 
     Raises:
-        InputError: As `read_and_split`.
+        InputError: The pictures are gone, or do not fit any more.
     """
     manifest = read_manifest(root, name)
     return manifest and read_and_split(manifest["source"])[1]

@@ -148,7 +148,7 @@ class TextSplit:
     inputs: dict[str, Tensor]
     #: (n,) int64.
     labels: Tensor
-    #: None in the store: the digest of tokens takes a second.
+    #: Empty: not kept in the store, as the digest of tokens takes a second.
     key: ClassVar[str] = ""
     #: Few, as each batch is padded to its longest text.
     evaluation_batch: ClassVar[int] = 32

@@ -16,7 +16,7 @@ from pvera.backbones import Backbone
 from pvera.data import decoding, store
 from pvera.data.decoding import UndecodedImages
 from pvera.data.split_files import read_split_file
-from pvera.data.tasks import find_task
+from pvera.data.tasks import find_data_set
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def labels_and_key(
     The key changes with the size and times of the image files; no image is opened.
     """
     folder = Path(root) / name
-    label_of = read_split_file(folder, split_file, find_task(name, root).classes)
+    label_of = read_split_file(folder, split_file, find_data_set(name, root).classes)
     decoder = f"decoder {decoding.DECODER_VERSION}, {size}, Pillow {PIL.__version__}\n"
     digest = hashlib.sha256(decoder.encode())
     for path, label in label_of.items():

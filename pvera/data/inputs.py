@@ -35,6 +35,8 @@ Split = image_splits.ImageSplit | glue.TextSplit
 Data = image_splits.ImageData | glue.TextSplit
 
 
+#: A backbone of images or of texts, whose weights do not change.
+FrozenModel = Backbone | Encoder
 #: Name of a backbone, file of its weights, and size of images (see `Source`).
 ModelKey = tuple[str, str | None, int | None]
 
@@ -53,7 +55,7 @@ class Source:
     data_root: str
     #: Name of the data set.
     dataset: str
-    #: Only the first ones of each split.
+    #: Number of images (texts) of each split that are used, the first ones; None for all.
     images: int | None = None
 
     @property
@@ -69,7 +71,7 @@ class Source:
 def load_splits(
     root: str | Path,
     name: str,
-    frozen: Backbone | Encoder,
+    frozen: FrozenModel,
     splits: Sequence[str] = SPLITS,
     first: int | None = None,
 ) -> tuple[Split, ...]:
@@ -119,7 +121,7 @@ def splits_sha256(splits: Sequence[Split]) -> str:
 
 def load_for_job(
     source: Source, device: str, names: tuple[str, ...] = (), splits: tuple[str, ...] = SPLITS
-) -> tuple[Backbone | Encoder, list[Data]]:
+) -> tuple[FrozenModel, list[Data]]:
     """Load what a job reads.
 
     Args:
@@ -135,9 +137,9 @@ def load_for_job(
     frozen.model.to(device)
     loaded = _load_data(*source.data_key(names, splits))
     data = []
-    # The splits of each data set in turn.
-    for split, name in zip(loaded, cycle(splits), strict=False):
-        data.append(split.data(frozen, torch.device(device), in_memory=name != "test"))
+    # `loaded` has the splits of each data set in turn.
+    for part, split in zip(loaded, cycle(splits), strict=False):
+        data.append(part.data(frozen, torch.device(device), in_memory=split != "test"))
     return frozen, data
 
 
@@ -164,7 +166,9 @@ def provenance(root: str | Path, name: str) -> dict[str, Any]:
 
 
 def prepare(sources: Iterable[Source], decode: bool = True) -> None:
-    """Check weights, split files and images that jobs read, before one of them starts.
+    """Check weights, split files and images of jobs, before one of them starts.
+
+    Data sets that an analysis tests besides its own are checked when it reads them.
 
     Args:
         sources: What the jobs read.
@@ -174,7 +178,7 @@ def prepare(sources: Iterable[Source], decode: bool = True) -> None:
         InputError: Something is missing or wrong.
     """
     # Many jobs read the same: each data set is checked once for each backbone.
-    needed = dict.fromkeys((s.data_root, s.dataset, s.model_key) for s in sources)
+    needed = dict.fromkeys((job.data_root, job.dataset, job.model_key) for job in sources)
     for root, name, _ in needed:
         vtab.require(root, name)
     copies = {vtab.copy_name(root, name) for root, name, _ in needed}
@@ -196,7 +200,7 @@ def prepare(sources: Iterable[Source], decode: bool = True) -> None:
 
 
 @lru_cache(maxsize=1)
-def _load_backbone(name: str, weights: str | None, image_size: int | None) -> Backbone | Encoder:
+def _load_backbone(name: str, weights: str | None, image_size: int | None) -> FrozenModel:
     if name in text_encoders.NAMES:
         return text_encoders.load(name, weights=weights)
     return backbones.load(name, weights=weights, image_size=image_size)

@@ -58,7 +58,7 @@ _VTAB = (
 )
 
 
-def _known_tasks() -> dict[str, DataSetInfo]:
+def _known_data_sets() -> dict[str, DataSetInfo]:
     tasks = [DataSetInfo(*row, suite="vtab") for row in _VTAB]
     for task in suite.SYNTHETIC_TASKS.values():
         row = (task.name, task.title, task.category, len(task.classes), suite.COUNTS["test"])
@@ -69,8 +69,8 @@ def _known_tasks() -> dict[str, DataSetInfo]:
     return {task.name: task for task in tasks}
 
 
-#: The known data sets.
-TASKS = _known_tasks()
+#: The known data sets by name. Each has one task.
+TASKS = _known_data_sets()
 
 
 #: Data set -> the pictures that it shares with others. A random sample of tasks has them once.
@@ -84,7 +84,7 @@ SAME_IMAGES = {
 }
 
 
-def find_task(name: str, root: str | Path | None = None) -> DataSetInfo:
+def find_data_set(name: str, root: str | Path | None = None) -> DataSetInfo:
     """Return the data set of that name: a known one, or one's own below `root`.
 
     Raises:
@@ -130,7 +130,7 @@ def class_names(name: str, root: str | Path | None = None) -> list[str]:
     manifest = read_manifest(root, name)
     if manifest:
         return manifest["classes"]
-    return [class_name(name, label) for label in range(find_task(name).classes)]
+    return [class_name(name, label) for label in range(find_data_set(name).classes)]
 
 
 def class_name(name: str, label: int) -> str:

@@ -13,11 +13,12 @@ from pvera.data.split_files import SPLIT_FILES, read_split_file
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 
-#: The file of the accepted differences, by data set, that differs from VTAB-1k and is used.
+#: The file that lists the accepted differences of each data set; it exists once the data were
+#: prepared.
 ACCEPTED_FILE = "vtab-1k.json"
 #: The paper's 19 data sets.
 NAMES = tuple(task.name for task in TASKS.values() if task.suite == "vtab")
-#: Images of the splits that are used in training.
+#: Images of the split files that are used in training.
 TRAINING_COUNTS = {"train800": 800, "val200": 200}
 #: Classes that the 1,000 training images show where these are not all: of SUN397, 309 in train800
 #: and 136 in val200.
@@ -50,55 +51,62 @@ class Difference:
     acceptable: bool = False
 
 
-def find_differences(root: str | Path, name: str, images: bool = True) -> list[Difference]:
+def find_differences(root: str | Path, name: str, check_files: bool = True) -> list[Difference]:
     """Find how the data set `name` below `root` differs from VTAB-1k; no image is decoded.
 
     Args:
         root: Folder of the data sets.
         name: One of `NAMES`.
-        images: Whether to look for the image files too.
+        check_files: Whether to look for the image files too.
     """
     folder = Path(root) / name
     if not folder.is_dir():
         return [Difference("no such folder")]
     labels: dict[str, dict[str, int]] = {}
     differences: list[Difference] = []
-    for split in SPLIT_FILES:
+    for split_file in SPLIT_FILES:
         try:
-            labels[split] = read_split_file(folder, split, TASKS[name].classes)
+            labels[split_file] = read_split_file(folder, split_file, TASKS[name].classes)
         except InputError as error:
             # Not acceptable: no training could read it.
             reason = str(error).replace(f"{folder}{os.sep}", "")
-            differences.append(Difference(f"{split}: {reason}"))
+            differences.append(Difference(f"{split_file}: {reason}"))
             continue
-        expected = TRAINING_COUNTS.get(split, TASKS[name].test_images)
-        if len(labels[split]) != expected:
-            text = f"{split}: {len(labels[split])} images, not {expected}"
+        expected = TRAINING_COUNTS.get(split_file, TASKS[name].test_images)
+        if len(labels[split_file]) != expected:
+            text = f"{split_file}: {len(labels[split_file])} images, not {expected}"
             differences.append(Difference(text, acceptable=True))
 
     differences += _compare_classes(name, labels)
-    if not images:
+    if not check_files:
         return differences
-    for split, label_of in labels.items():
+    for split_file, label_of in labels.items():
         missing = [path for path in label_of if not (folder / path).is_file()]
         if missing:
-            text = f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}"
+            text = (
+                f"{split_file}: {len(missing)} images do not exist as files, one is {min(missing)}"
+            )
             differences.append(Difference(text))
     return differences
 
 
 def _compare_classes(name: str, labels: dict[str, dict[str, int]]) -> list[Difference]:
-    """Compare the classes that the splits show, from the label of each image per split."""
+    """Compare the classes that the splits show.
+
+    Args:
+        name: The data set.
+        labels: By split file, the label of each image.
+    """
     classes = TASKS[name].classes
     parts = (
         ("training", tuple(TRAINING_COUNTS), TRAINING_CLASSES.get(name, classes)),
         ("test", ("test",), classes),
     )
     differences = []
-    for part, splits, expected in parts:
+    for part, split_files, expected in parts:
         seen: set[int] = set()
-        for split in splits:
-            seen.update(labels.get(split, {}).values())
+        for split_file in split_files:
+            seen.update(labels.get(split_file, {}).values())
         if len(seen) < expected:
             text = f"{part}: images of {len(seen)} classes, not {expected}"
             differences.append(Difference(text, acceptable=True))
@@ -123,7 +131,9 @@ def require(root: str | Path, name: str) -> None:
     """
     if name not in NAMES:
         return
-    differences = [difference.text for difference in find_differences(root, name, images=False)]
+    differences = [
+        difference.text for difference in find_differences(root, name, check_files=False)
+    ]
     accepted = read_accepted(root).get(name, [])
     if set(differences) <= set(accepted):
         return
@@ -150,7 +160,8 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
 
     Args:
         root: Folder of the data sets.
-        name: The data set that decides alone, unless the copies agree in it.
+        name: A data set, which decides alone. One whose originals are JPEG files is the same in
+            both copies: there, as without a name, all others decide.
 
     Returns:
         "lossy" where data sets with lossless originals are JPEG files, "lossless" where they are
@@ -160,7 +171,6 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
     accepted = read_accepted(root)
     if name in accepted:
         return DIFFERS
-    # Of JPEG originals both copies have JPEG files: there the other data sets decide.
     names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
     kinds: set[str] = set()
     for other in names:
@@ -173,10 +183,10 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
 
 def _copy_kinds(folder: Path) -> set[str]:
     kinds = set()
-    for split in SPLIT_FILES:
+    for split_file in SPLIT_FILES:
         # What cannot be read is reported by `find_differences`.
         with suppress(OSError, ValueError, IndexError):
-            first_line = files.read_text(folder / f"{split}.txt").splitlines()[0]
+            first_line = files.read_text(folder / f"{split_file}.txt").splitlines()[0]
             path = first_line.rsplit(maxsplit=1)[0]
             with Image.open(folder / path) as image:
                 kinds.add("lossy" if image.format in ("JPEG", "MPO") else "lossless")

@@ -1,9 +1,14 @@
 """The experiment: what a profile trains and analyses, and what executes it.
 
+A *job* leaves one result file. It is a *run*, which is one training, or an *analysis* of adapters
+that runs have left. A *grid* gives hyperparameters the values that are searched; a *point* of it is
+one combination of values, as {hyperparameter: value}. A run has a *member* for each point, a model
+of its own; all train side by side over one frozen backbone, and one of them is chosen.
+
 One run on its way from YAML to JSON:
 
 1. `profiles`: `Profile.read` reads experiments/profiles/<name>.yaml, on its base, and checks it.
-2. `trainings`: `list_planned_runs` names what an experiment trains, a `PlannedRun` for each
+2. `run_settings`: `list_planned_runs` names what an experiment trains, a `PlannedRun` for each
    backbone, seed, folder, data set and method. `resolve` gives it its settings, from the profile,
    the protocol, what searches have chosen, and the grid: a `Run`, with a `MethodConfig` per member.
    One whose search has not chosen yet is left out.
@@ -19,6 +24,6 @@ One run on its way from YAML to JSON:
    chosen member is tested.
 7. `results`: `write` leaves the JSON file, a `records.Record`, with predictions and adapter.
 
-experiments/execution.py connects 4 and 5. `evaluation` uses a saved adapter alone, and
-`cost_records` counts without training.
+experiments/execution.py connects 4 and 5. `saved_adapters` evaluates and predicts with an adapter
+alone, `cost_records` counts without training, and `predictor_comparison` is one of the analyses.
 """

@@ -24,6 +24,8 @@ from pvera.study.prediction import batches, predict
 
 #: Test data by name of the data set.
 Tests = Mapping[str, ImageData]
+#: A function from the model with the first adapter, the analysis and its `Tests` to arrays by name.
+Function = Callable[..., dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +34,7 @@ class Analysis(Job):
 
     #: The trainings whose adapters it reads.
     runs: tuple[Run, ...]
-    #: A function from the model with the first adapter, this analysis, and `Tests` to arrays by
-    #: name.
-    function: Callable
+    function: Function
     #: Data sets whose test images the function is given.
     tested: tuple[str, ...]
     #: Whatever else influences the numbers. Committed records and arrays call samples "draws".
@@ -64,7 +64,7 @@ class Analysis(Job):
         return super().data_config() | {"data_sha256": test_sha256}
 
     def compute(self, device: str) -> tuple[dict, dict]:
-        """Return the record and the arrays.
+        """Return this analysis' part of the record, and {"arrays": ...} with what it computed.
 
         Raises:
             InputError: An adapter is missing, does not fit, or was trained on other splits than
@@ -88,8 +88,6 @@ class Analysis(Job):
 
     def _require_same_splits(self, run: Run) -> None:
         config = results.read_record(run.path).config
-        if config["images"] != self.images:
-            return  # the hashes are of different parts of the data set
         if config["data_sha256"] != inputs.data_sha256(self):
             raise InputError(
                 f"{run.path}: was trained on other images or splits of {self.dataset} than "
@@ -100,7 +98,7 @@ class Analysis(Job):
 def analysis_of(
     runs: Sequence[Run],
     name: str,
-    function: Callable,
+    function: Function,
     tested: Sequence[str] | None = None,
     **settings,
 ) -> Analysis:
@@ -110,13 +108,13 @@ def analysis_of(
         runs: The trainings. The analysis has data set, method and seed of the first.
         name: Key of the analysis; its folder is "<name>_<folder of the runs>", and without that of
             the benchmark.
-        function: See `Analysis`.
+        function: Computes the arrays.
         tested: Data sets; by default that of the runs.
         settings: Whatever else influences the numbers.
     """
     first = runs[0]
     folder = name if first.folder == "benchmark" else f"{name}_{first.folder}"
-    shared = {name: getattr(first, name) for name in Job.__dataclass_fields__}
+    shared = {key: getattr(first, key) for key in Job.__dataclass_fields__}
     return Analysis(
         **shared | {"folder": folder},
         runs=tuple(runs),
@@ -177,9 +175,9 @@ def pick_examples(
     by_width = np.argsort(estimates.width, kind="stable")  # indices of images
     shown = []
     for is_correct in (True, False):
-        images = by_width[estimates.predicts_label[by_width] == is_correct]
-        if len(images):
-            shown.append(images[(len(images) - 1) // 2])
+        indices = by_width[estimates.predicts_label[by_width] == is_correct]
+        if len(indices):
+            shown.append(indices[(len(indices) - 1) // 2])
     return {
         "example_images": np.array(shown, np.int32),
         "example_pixels": _pixels(test, shown),
@@ -189,8 +187,8 @@ def pick_examples(
 
 def _pixels(test: ImageData, indices: Sequence[int] | np.ndarray) -> np.ndarray:
     """Return images (N, size, size, 3) uint8 of a split that is not in memory."""
-    images: Any = test.images
-    return images[indices]
+    pixels: Any = test.images
+    return pixels[indices]
 
 
 # Latents
@@ -272,12 +270,12 @@ def latent_maps(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[s
     labels = test.labels.cpu().numpy()
     classes, first = np.unique(labels, return_index=True)
     count = min(settings["shown"], len(classes))
-    images = first[np.linspace(0, len(classes) - 1, count).round().astype(int)]
-    maps = latents.maps(model, test[images], settings["draws"], analysis.seed)
+    indices = first[np.linspace(0, len(classes) - 1, count).round().astype(int)]
+    maps = latents.maps(model, test[indices], settings["draws"], analysis.seed)
     return {
-        "shown": images.astype(np.int32),
-        "labels": labels[images].astype(np.int16),
-        "pixels": _pixels(test, images),
+        "shown": indices.astype(np.int32),
+        "labels": labels[indices].astype(np.int16),
+        "pixels": _pixels(test, indices),
         "mu": maps.mu.astype(np.float32),
         "draws": maps.samples.astype(np.float32),
         "explained": np.float64(maps.explained),

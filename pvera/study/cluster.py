@@ -1,7 +1,7 @@
 """Workers as a job array of SLURM, through submitit.
 
 The name of a job array follows from what it runs and from the folder of results, so neither ids
-nor an accounting database are needed to find them. What has become of the runs follows from their
+nor an accounting database are needed to find them. What has become of the jobs follows from their
 files (`status`).
 """
 
@@ -63,10 +63,10 @@ class Worker:
 
 
 def submit(plan: Plan, missing: list[Job], site: Site) -> int:
-    """Submit a worker for each missing run.
+    """Submit a worker for each missing job.
 
     Args:
-        plan: Has the runs.
+        plan: Has the jobs.
         missing: Those that are missing and can start.
         site: Limits the number of workers, those that SLURM still has included.
 
@@ -143,7 +143,7 @@ def wait(plan: Plan) -> None:
     """Return when SLURM has none of the workers any more.
 
     Raises:
-        InputError: Not all runs are done then.
+        InputError: Not all jobs are done then.
     """
     while True:
         try:

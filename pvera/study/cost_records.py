@@ -19,7 +19,7 @@ from pvera.errors import InputError
 from pvera.files import read_json
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PROTOCOLS
-from pvera.study.trainings import build_method, combinations
+from pvera.study.run_settings import build_method, grid_points, merged_hyperparameters
 
 #: The profile of the paper's real sizes.
 PAPER_PROFILE = "paper"
@@ -37,7 +37,7 @@ MEASURES = (
 )
 
 
-def config(profile: Profile, backbone: str) -> dict[str, Any]:
+def counted_config(profile: Profile, backbone: str) -> dict[str, Any]:
     """Return what is counted: the backbone, and every configuration of the profile's grids.
 
     Raises:
@@ -48,9 +48,10 @@ def config(profile: Profile, backbone: str) -> dict[str, Any]:
     entries: dict[Method, dict[str, Any]] = {}
     for key in profile.methods:
         for grid in _grids(profile, key):
-            for values in combinations(grid):
-                method = build_method(profile, key, protocol, values)
-                own_values = {name: each for name, each in values.items() if hasattr(method, name)}
+            for point in grid_points(grid):
+                merged = merged_hyperparameters(profile, key, protocol, point)
+                method = build_method(key, merged)
+                own_values = {name: each for name, each in point.items() if hasattr(method, name)}
                 entry = {"method": key, "hyperparameters": asdict(method), "grid": own_values}
                 entries.setdefault(method, entry)
     return {
@@ -70,7 +71,7 @@ def _grids(profile: Profile, method: str) -> list[dict[str, list]]:
 
 def measure(profile: Profile, backbone: str) -> dict[str, Any]:
     """Return the record of a backbone: the cost of each configuration."""
-    counted = config(profile, backbone)
+    counted = counted_config(profile, backbone)
     encoder = backbones.shapes(backbone, profile.image_size)
     costs = [
         asdict(cost.count_cost(encoder, described_method(entry))) for entry in counted["methods"]

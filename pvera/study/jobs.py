@@ -37,7 +37,7 @@ ENDED = ("done", "diverged")
 
 @dataclass(frozen=True, kw_only=True)
 class Job(inputs.Source):
-    """What a worker executes: a training (`Run`) or an analysis; it leaves one result file.
+    """What a worker executes: a training (`Run`) or an `Analysis`; it leaves one result file.
 
     A subclass adds to `known_config` and `data_config` whatever else influences its numbers, and
     computes them in `compute`.
@@ -69,8 +69,10 @@ class Job(inputs.Source):
 
     def known_config(self) -> dict:
         """Return the part of `config` that is known without data and weights."""
-        # The names of the fields of Protocol, MethodConfig, Schedule and the methods, and the keys
-        # of `Analysis.settings`, are hashed: to rename one makes every committed result differ.
+        # All keys below are hashed, also the fields' names of Protocol, MethodConfig, Schedule and
+        # the methods, and those of `Analysis.settings`: to rename or add one makes every committed
+        # result differ. A size that is set is known here too, so that a changed one shows without
+        # loading the backbone, of which `data_config` has it.
         return {"image_size": self.image_size} if self.image_size else {}
 
     def data_config(self) -> dict:
@@ -101,11 +103,15 @@ class Job(inputs.Source):
 
     def is_recorded(self, record: Record, compare_data: bool = True) -> bool:
         """Return whether a record is of the job's configuration; as `state`."""
-        known = self.config() if compare_data else record.config | self.known_config()
-        return results.config_hash(known) == record.config_hash
+        # Unless data are compared, the record stands in for what would have to be read of them.
+        expected = self.config() if compare_data else record.config | self.known_config()
+        return results.config_hash(expected) == record.config_hash
 
     def compute(self, device: str) -> tuple[dict, dict]:
-        """Return the job's part of its record, and what `results.write` keeps with it."""
+        """Return the job's part of its record, and what `results.write` keeps with it.
+
+        The latter are {"arrays": by name, "adapter": bytes}, or some of these.
+        """
         raise NotImplementedError
 
     def execute(self, device: str = "cpu") -> None:
@@ -113,10 +119,9 @@ class Job(inputs.Source):
         started = time.perf_counter()
         with prediction.autocast(device, self.precision):
             computed, files = self.compute(device)
-            made_by = environment(device)
 
         record: dict[str, Any] = {"schema": SCHEMA, **self.identity, **computed}
-        record["environment"] = made_by | record.get("environment", {})
+        record["environment"] = environment(device) | record.get("environment", {})
         record["config_hash"] = results.config_hash(record["config"])
         record["cost"] = {"wall_seconds": round(time.perf_counter() - started, 2)}
         results.write(self.path, record, **files)
@@ -124,7 +129,7 @@ class Job(inputs.Source):
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Job):
-    """One training: a method's grid on one data set with one seed."""
+    """One training, called a run: a method's grid on one data set with one seed."""
 
     member_configs: tuple[MethodConfig, ...]
     schedule: Schedule
@@ -153,13 +158,13 @@ class Run(Job):
     def compute(self, device: str) -> tuple[dict, dict]:
         """Train the members in parallel, choose one, and test it."""
         frozen, (train, validation, test) = inputs.load_for_job(self, device)
-        task = tasks.find_task(self.dataset, self.data_root)
-        is_text = task.category == "language"
+        info = tasks.find_data_set(self.dataset, self.data_root)
+        is_text = info.category == "language"
         methods = [config.method for config in self.member_configs]
 
         # What stays None where every member diverges is filled after the training.
         record: dict[str, Any] = {
-            "category": task.category,
+            "category": info.category,
             "protocol": self.protocol.name,
             **inputs.provenance(self.data_root, self.dataset),
             "config": self.config(),
@@ -170,7 +175,7 @@ class Run(Job):
         if is_text:
             record["environment"]["transformers"] = importlib.metadata.version("transformers")
         files: dict[str, Any] = {}
-        with adapt(frozen.model, methods, task.classes, self._member_seeds(), self.pool) as model:
+        with adapt(frozen.model, methods, info.classes, self._member_seeds(), self.pool) as model:
             # The head reads the class token alone, so the last MLP skips the others.
             model.last_mlp_on_class_token = True
             histories = fit(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pvera.data import suite, tasks
 from pvera.errors import InputError
-from pvera.study import analyses, predictors, results
+from pvera.study import analyses, predictor_comparison
 from pvera.study.analyses import Analysis, analysis_of
 from pvera.study.checked import require_known
 from pvera.study.jobs import ENDED, Job, Run, State
 from pvera.study.profiles import Profile
-from pvera.study.trainings import list_planned_runs, list_trainings
+from pvera.study.run_settings import list_planned_runs, list_runs
 
 #: Numbers of Monte Carlo samples; few samples are the first of the many.
 SAMPLE_COUNTS = [2, 4, 8, 16]
@@ -39,7 +39,10 @@ class Plan:
         return list(jobs)
 
     def count_waiting(self) -> int:
-        """Count the trainings that cannot start before a search has ended."""
+        """Count the trainings that cannot start before a search has ended.
+
+        It is an upper bound: those that experiments share in one folder are counted for each.
+        """
         planned = 0
         # Names may be of analyses too, which wait for trainings and not for searches.
         for name in self.profile.experiments.keys() & self.names:
@@ -79,14 +82,14 @@ def unfinished(states: dict[Job, State]) -> list[Job]:
 def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
     """List the jobs of an experiment or an analysis that can start.
 
-    An analysis whose training has left no adapter is not listed yet.
+    An analysis whose training has left no adapter, or one of other settings, is not listed yet.
 
     Raises:
         InputError: The profile has no experiment of that name, and there is no such analysis; or
             the profile is of texts, and analyses are of images.
     """
     if name in profile.experiments:
-        return [*list_trainings(profile, root, name)]
+        return [*list_runs(profile, root, name)]
 
     require_known("experiment", name, (*profile.experiments, *ANALYSES))
     if profile.is_text:
@@ -96,7 +99,7 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
     jobs: list[Job] = []
     for experiment in (profile.analyses or {}).get(name, ["benchmark"]):
         if experiment in profile.experiments:
-            runs = list_trainings(on_one_backbone, root, experiment)
+            runs = list_runs(on_one_backbone, root, experiment)
             jobs += ANALYSES[name](profile, runs, name)
     return jobs
 
@@ -121,7 +124,7 @@ def list_out_of_distribution(profile: Profile, runs: list[Run], name: str) -> li
     """
     first_of_category: dict[str, str] = {}
     for dataset in profile.datasets:
-        category = tasks.find_task(dataset, profile.data).category
+        category = tasks.find_data_set(dataset, profile.data).category
         first_of_category.setdefault(category, dataset)
     tested = profile.out_of_distribution or list(first_of_category.values())
     return [
@@ -162,13 +165,19 @@ def list_predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[
     """
     seeds: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
-        if run.method == "pvera" or getattr(run.member_configs[0].method, "dropout", None):
+        if can_sample(run):
             seeds.setdefault((run.folder, run.dataset, run.method), []).append(run)
     return [
-        analysis_of(group, name, predictors.compare, samples=max(SAMPLE_COUNTS))
+        analysis_of(group, name, predictor_comparison.compare, samples=max(SAMPLE_COUNTS))
         for group in seeds.values()
         if all(has_adapter(run) for run in group)
     ]
+
+
+def can_sample(run: Run) -> bool:
+    """Return whether passes of a run's adapter differ, by PVeRA's noise or by latent dropout."""
+    method = run.member_configs[0].method
+    return run.method == "pvera" or bool(getattr(method, "dropout", None))
 
 
 def with_adapter(runs: list[Run], *methods: str) -> list[Run]:
@@ -177,11 +186,11 @@ def with_adapter(runs: list[Run], *methods: str) -> list[Run]:
 
 
 def has_adapter(run: Run) -> bool:
-    """Return whether the record of a run names an adapter."""
-    return run.path.exists() and results.ADAPTER in results.read_record(run.path).files
+    """Return whether a run has left an adapter of its present settings."""
+    return run.state(compare_data=False) == "done"
 
 
-#: A function from the profile, the runs of an experiment and the analysis' name to what can start.
+#: A function from profile, runs of an experiment and name of the analysis to what can start of it.
 Listing = Callable[[Profile, list[Run], str], list[Analysis]]
 
 #: The listing of each analysis. It reads the adapters of the benchmark unless the profile names

@@ -48,7 +48,10 @@ Hyperparameters = dict[OneLine, Any]
 
 
 class Schedule(StrictModel):
-    """The paper's training settings (Section 4.2); learning rates are the members' own."""
+    """The paper's training settings (Section 4.2); learning rates are the members' own.
+
+    Its fields are part of `config_hash`: to rename or add one changes every result.
+    """
 
     batch_size: PositiveInt = 16
     epochs: PositiveInt = 500
@@ -81,7 +84,8 @@ class Experiment(StrictModel):
     #: Hyperparameters with the values that are searched, all combinations; by default the grid of
     #: the method.
     grid: dict[OneLine, DistinctList[Any]] = {}
-    #: Whether grids are searched; otherwise a method's `default` replaces its grid.
+    #: Whether grids are searched; otherwise a method's `default` replaces its grid. On backbones of
+    #: `Profile.fixed_grid` only `grid` above is searched.
     search: bool = True
     #: Who chooses from a grid, by default as the profile says.
     choose: Chooser | None = None
@@ -127,7 +131,7 @@ class Profile(StrictModel):
     #: Learning rate of heads, and of adapters without a grid of it (Section 4.2).
     learning_rate: PositiveFloat = 1e-4
     precision: Precision = "float32"
-    #: Backbones on which the methods' grids are not searched.
+    #: Backbones on which the methods' grids are not searched, as with `Experiment.search` false.
     fixed_grid: list[Name] = []
     #: Who chooses from a grid.
     choose: Chooser = "each_seed"
@@ -156,13 +160,17 @@ class Profile(StrictModel):
         """Whether the data sets are of texts."""
         return self.backbones[0] in text_encoders.NAMES
 
+    # Checked in two steps. What follows holds of every profile, also of one that options narrow to
+    # some methods or data sets (`replaced`). `_check_references` is of files alone: after that the
+    # experiments may name what the options left out.
+
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         for name in self.backbones:
             if self.is_text:
                 require_known("text encoder", name, text_encoders.NAMES)
             else:
-                backbones.architecture(name, self.image_size)
+                backbones.architecture(name, self.image_size)  # for its error
         self._check_datasets()
         for name, options in self.methods.items():
             _check_method(name, options)
@@ -181,7 +189,7 @@ class Profile(StrictModel):
         for experiment in self.experiments.values():
             names += experiment.datasets or ()
         for name in names:
-            is_text = tasks.find_task(name, self.data).category == "language"
+            is_text = tasks.find_data_set(name, self.data).category == "language"
             if is_text != self.is_text:
                 kind = "texts" if is_text else "images"
                 raise ValueError(f"datasets: {name!r} is a data set of {kind}")
@@ -228,11 +236,12 @@ class Profile(StrictModel):
             raise InputError(f"{path}: base: the file is its own base")
         if not path.is_file():
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
-        content = written = load_yaml(path)
+        written = load_yaml(path)
+        content = written
         if isinstance(content, dict):  # `build` refuses another value
             if "base" in content:
                 content = _on_base(path, content, derived)
-            content["name"] = path.stem
+            content = content | {"name": path.stem}
         profile = cls.build(content, path)
         profile._check_references(path, written)
         return profile
@@ -241,6 +250,10 @@ class Profile(StrictModel):
         """Raise InputError for names that refer to other keys of the file and do not fit.
 
         Experiments of a base, which are not in what is written, may name what the file leaves out.
+
+        Args:
+            path: The file, which messages name.
+            written: What it holds itself, without its base.
         """
         references = [
             ("fixed_grid", self.fixed_grid, self.backbones),

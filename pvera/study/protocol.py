@@ -9,8 +9,13 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class Protocol:
-    """One field per difference."""
+    """One field per difference.
 
+    Its fields are part of `config_hash`: to rename or add one changes every result.
+    """
+
+    #: As records and tables show it: "corrected", "published", or "corrected, shuffle". `PROTOCOLS`
+    #: has keys of its own, which profiles use.
     name: str
     #: The cross entropy is given softmax outputs instead of logits, so it takes a softmax twice.
     softmax_in_loss: bool
@@ -20,7 +25,7 @@ class Protocol:
     own_draws: bool
     #: The members of a grid end together; see `stopping.JointStop`.
     joint_stop: bool
-    #: By method, the hyperparameters that replace the profile's.
+    #: By method, the hyperparameters that replace the profile's. (Its name is hashed, so it stays.)
     adapters: dict[str, dict] = field(default_factory=dict)
 
 
@@ -84,7 +89,7 @@ def _protocols() -> dict[str, ProtocolEntry]:
     return entries
 
 
-#: The protocols of experiments, by name.
+#: The protocols of experiments, by the name that profiles use.
 PROTOCOLS = _protocols()
 
 #: Data sets of VTAB-1k by their β of Eq. 8, the inverse of the official code's divisors.

@@ -36,6 +36,7 @@ class Choice(StrictModel):
     member: int
     #: Its best epoch, counted from 0.
     epoch: int
+    #: The member's point of the grid: the values that it was trained with, by hyperparameter.
     grid: dict[str, Any]
 
 

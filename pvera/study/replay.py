@@ -13,6 +13,10 @@ class Replay:
     A step launches thousands of kernels, which on small backbones takes longer than they do. The
     replayed kernels are the recorded ones, and the numbers the same. A batch of another size than
     `batch_size` is computed without a graph.
+
+    β of each member is recorded with the step, so a replay does not read `betas`: they belong to
+    the members and change with these alone. The returned tensor is the graph's; the next step
+    overwrites it.
     """
 
     def __init__(self, take_step: Step, model: AdaptedModel, batch_size: int, device: torch.device):

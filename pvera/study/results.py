@@ -23,7 +23,8 @@ from pvera.study.records import IDENTITY, SCHEMA, Record
 ARRAYS, ADAPTER = ".npz", ".safetensors"
 
 #: All runs of a table must have the same configuration. These parts of it need only be the same
-#: among runs that have the same values of the named keys.
+#: among runs that have the same values of the named keys; those of `IDENTITY` may differ between
+#: any two runs.
 SAME_WITHIN = {
     "weights_sha256": ("backbone",),
     "image_size": ("backbone",),

@@ -16,11 +16,11 @@ STATES = list(get_args(State))
 
 
 def describe(plan: Plan, name_unfinished: bool = False) -> str:
-    """Return the number of runs in each state, and why runs failed or diverged.
+    """Return the number of jobs in each state, and why jobs failed or diverged.
 
     Args:
-        plan: Has the runs.
-        name_unfinished: Name every run that has no result.
+        plan: Has the jobs.
+        name_unfinished: Name every job that has no result.
     """
     states, lines = [], []
     for job in plan.jobs():
@@ -40,10 +40,15 @@ def current_state(job: Job) -> tuple[State, str]:
     state = job.state(compare_data=False)
     if state == "diverged":
         return state, DIVERGED_ADVICE
-    if state not in ENDED and job.path.with_suffix(".lock").exists():
+    if state == "done":
+        return state, ""
+    if job.path.with_suffix(".lock").exists():
+        # Taking a lock that nobody holds does no harm: a worker that comes now takes its next job,
+        # and lists this one again.
         with claimed(job) as is_free:
             if not is_free:
                 return "running", ""
-    if state == "missing" and failure_file(job).exists():
+    # It may have been run again after a result of another configuration.
+    if failure_file(job).exists():
         return "failed", failure_reason(job)
     return state, ""

@@ -4,7 +4,6 @@ Early stopping on the validation loss with patience and relative tolerance: of e
 (`EarlyStopping`), or of all together, as in the official code (`JointStop`).
 """
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
@@ -27,7 +26,7 @@ class History:
     """The training of one member."""
 
     #: One number per epoch, by name of `EpochNumbers`.
-    curve: dict[str, list[float | None]] = field(default_factory=lambda: defaultdict(list))
+    curve: dict[str, list[float | None]] = field(default_factory=dict)
     #: Validation loss and epoch of the last improvement by more than the tolerance.
     best_loss: float = inf
     best_epoch: int = -1
@@ -56,11 +55,11 @@ class EarlyStopping:
         for index, m in enumerate(model.active):
             history = self.histories[m]
             for name, values in numbers.items():
-                history.curve[name].append(values[index])
+                history.curve.setdefault(name, []).append(values[index])
 
             loss = numbers["validation_loss"][index]
-            computed = [values[index] for values in numbers.values() if values[index] is not None]
-            if not all(map(isfinite, computed)):
+            member_numbers = [values[index] for values in numbers.values()]
+            if not all(isfinite(number) for number in member_numbers if number is not None):
                 history.status = DIVERGED
             elif self.improves(loss, history.best_loss):
                 history.best_loss = loss
@@ -78,7 +77,7 @@ class EarlyStopping:
         """Return the members that train on."""
         return [m for m, history in enumerate(self.histories) if history.status == RUNNING]
 
-    def end(self) -> None:
+    def mark_limit(self) -> None:
         """Note which members the largest number of epochs has ended."""
         for m in self.running():
             self.histories[m].status = LIMIT
@@ -100,6 +99,7 @@ class JointStop(EarlyStopping):
         if self.improves(leader.best_loss, self.lowest):
             self.lowest = leader.best_loss
             leader.led = epoch
+        # Above, each member's own patience may have stopped it. That counts once it has for all.
         if self.running():
             for history in self.histories:
                 if history.status == STOPPED:

@@ -36,13 +36,17 @@ MANY_PATCHES = 300
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """What one member of a grid trains: a method, with its learning rates and its β of Eq. 8."""
+    """What one member of a grid trains: a method, with its learning rates and its β of Eq. 8.
+
+    Its fields and those of the method are part of `config_hash`: to rename or add one changes every
+    result.
+    """
 
     method: Method
     adapter_lr: float
     head_lr: float
     beta: float
-    #: The searched values of this member by hyperparameter: one point of the grid.
+    #: The searched values of this member by hyperparameter: its point of the grid.
     grid: dict = field(hash=False)
 
 
@@ -69,7 +73,7 @@ def fit(
     Returns:
         A history per member. One whose loss is no longer finite does not end the others.
     """
-    forward, train_split, validation_split = _splits(model, train, validation)
+    forward, train_split, validation_split = _forward_and_splits(model, train, validation)
     take_step = _make_step(model, forward, configs, schedule, protocol, train.labels.device)
     order = generator(seed, "order") if protocol.shuffle else None
     rule = JointStop if protocol.joint_stop else EarlyStopping
@@ -84,14 +88,17 @@ def fit(
         model.active = stopping.running()
         if not model.active:
             break
-    stopping.end()
+    stopping.mark_limit()
     return stopping.histories
 
 
-def _splits(
+def _forward_and_splits(
     model: AdaptedModel, train: Data, validation: Data
 ) -> tuple[Callable[..., Tensor], DataOrFeatures, DataOrFeatures]:
-    """Return the function that is trained, and both splits as it reads them."""
+    """Return the function that is trained, and both splits as it reads them.
+
+    It is the model, or for linear probing its heads, whose splits are features.
+    """
     if any(adapter_parameters(member) for member in model.members):
         return model, train, validation
     # The backbone's features never change, so they are computed once.
@@ -106,7 +113,16 @@ def _make_step(
     protocol: Protocol,
     device: torch.device,
 ) -> Step:
-    """Return `step` with an optimizer per member, replayed where it can be."""
+    """Return `step` with an optimizer per member, replayed where it can be.
+
+    Args:
+        model: Has the members.
+        forward: The function that is trained.
+        configs: One per member.
+        schedule: Has weight decay and the size of the batches that are replayed.
+        protocol: Says how the loss is computed.
+        device: Where the training computes.
+    """
     optimizers = [
         make_optimizer(member, config.adapter_lr, config.head_lr, schedule.weight_decay)
         for member, config in zip(model.members, configs, strict=True)

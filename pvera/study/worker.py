@@ -112,7 +112,7 @@ def work_together(plan: Plan, jobs: list[Job], workers: int, device: str) -> Non
     Args:
         plan: Has the jobs.
         jobs: The jobs that are missing.
-        workers: Number of processes, no more than there are runs; one alone works in this process.
+        workers: Number of processes, no more than there are jobs; one alone works in this process.
         device: With "cuda", the processes take the machine's GPUs in turn.
 
     Raises:

@@ -28,7 +28,7 @@ CLASSES = sorted(photographs.CLASSES)
 
 def lists(root, name="mine") -> dict[str, dict[str, int]]:
     """Return the path and label of each picture, per split."""
-    classes = tasks.find_task(name, root).classes
+    classes = tasks.find_data_set(name, root).classes
     return {
         part: split_files.read_split_file(root / name, split, classes)
         for part, split in FILE_OF.items()
@@ -58,7 +58,7 @@ def test_class_folders_get_a_stratified_split(pictures, tmp_path):
         assert all(path.split("/")[1] == CLASSES[label] for path, label in parts[part].items())
         assert len(set(labels[:12])) > 2, "not sorted by class"
     assert len(set().union(*parts.values())) == 80
-    task = tasks.find_task("mine", tmp_path)
+    task = tasks.find_data_set("mine", tmp_path)
     assert (task.title, task.category, task.classes, task.test_images) == ("mine", "own", 4, 16)
 
 
@@ -277,7 +277,7 @@ def test_names_and_damaged_descriptions(pictures, tmp_path):
         assert "remove" not in refused(lambda: custom.install(tmp_path, name, pictures), message)
     (tmp_path / "photos" / "own.json").write_text("{")
     with pytest.raises(InputError, match="own.json is damaged"):
-        tasks.find_task("photos", tmp_path)
+        tasks.find_data_set("photos", tmp_path)
 
 
 def test_what_a_killed_installation_left_is_taken_up(pictures, tmp_path):

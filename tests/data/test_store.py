@@ -79,7 +79,7 @@ def test_the_papers_data_sets_and_those_of_the_suites(root):
     assert sum(t.test_images for t in vtab) == 387_904
     assert sum(t.classes for t in vtab) == 940
     assert len({t.title for t in TASKS.values()}) == len(TASKS) == 19 + 12 + 3
-    assert all(tasks.find_task(name).name == name for name in TASKS)
+    assert all(tasks.find_data_set(name).name == name for name in TASKS)
     assert "'mnist'" in refused(root, "mnist") and "sun397" in refused(root, "mnist")
 
 

@@ -34,7 +34,7 @@ def test_four_tasks_of_each_category():
 @pytest.mark.parametrize("name", EACH)
 def test_the_published_pixels_and_their_masks(name):
     """Means inside and outside a mask explain more of its image than those of another mask."""
-    recipe, parts, task = suite.SYNTHETIC_TASKS[name], made(name), tasks.find_task(name)
+    recipe, parts, task = suite.SYNTHETIC_TASKS[name], made(name), tasks.find_data_set(name)
     assert suite.pixels_sha256(parts) == suite.SHA256[name]
     assert (task.test_images, task.classes) == (len(parts["test"].labels), len(recipe.classes))
     seen = [{image.tobytes() for image in part.images} for part in parts.values()]

@@ -124,14 +124,14 @@ CLASSES = {"kitti": (range(4), range(4)), "sun397": (range(309), range(189, 325)
 def test_lists_show_all_classes(tmp_path, name):
     (tmp_path / name).mkdir()
     first, second = CLASSES[name]
-    classes = tasks.find_task(name).classes
+    classes = tasks.find_data_set(name).classes
     counts = vtab.TRAINING_COUNTS | {"test": 400}
     for split, labels in {"train800": first, "val200": second, "test": range(classes)}.items():
         lines = [f"{split}/{i} {labels[i % len(labels)]}\n" for i in range(counts[split])]
         (tmp_path / name / f"{split}.txt").write_text("".join(lines))
-    few = f"test: 400 images, not {tasks.find_task(name).test_images}"
+    few = f"test: 400 images, not {tasks.find_data_set(name).test_images}"
     seen = len({*first, *second})
-    assert texts(vtab.find_differences(tmp_path, name, images=False)) == [few]
+    assert texts(vtab.find_differences(tmp_path, name, check_files=False)) == [few]
     edit(
         tmp_path / name / "test.txt",
         lambda lines: [line.replace(f" {classes - 1}\n", " 0\n") for line in lines],
@@ -145,7 +145,7 @@ def test_lists_show_all_classes(tmp_path, name):
         f"training: images of {seen - 1} classes, not {seen}",
         f"test: images of {classes - 1} classes, not {classes}",
     ]
-    assert texts(vtab.find_differences(tmp_path, name, images=False)) == [few, *fewer]
+    assert texts(vtab.find_differences(tmp_path, name, check_files=False)) == [few, *fewer]
 
 
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, call):

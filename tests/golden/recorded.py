@@ -42,7 +42,7 @@ def of_images(folder: Path) -> Profile:
     """Return a profile of images under KITTI's name, whose β is published."""
     profile = trained.make_profile(folder, ["kitti"], **SETTINGS)
     record = Path(profile.data) / vtab.ACCEPTED_FILE  # as `prepare_vtab.py --accept` writes it
-    findings = vtab.find_differences(profile.data, "kitti", images=False)
+    findings = vtab.find_differences(profile.data, "kitti", check_files=False)
     record.write_text(json.dumps({"kitti": [finding.text for finding in findings]}))
     return profile
 

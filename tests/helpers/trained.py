@@ -8,7 +8,7 @@ from tiny import perturb
 import pvera
 from pvera import backbones, checkpoint
 from pvera.data import tasks
-from pvera.data.inputs import data_sha256
+from pvera.files import json_value
 from pvera.study import results
 from pvera.study.plan import list_jobs
 from pvera.study.profiles import Profile
@@ -25,7 +25,7 @@ def make_data(root, *names, train=4, validation=4):
         for part, count in {"train800": train, "val200": validation, "test": IMAGES}.items():
             lines = []
             for i in range(count):
-                label = i % tasks.find_task(name).classes
+                label = i % tasks.find_data_set(name).classes
                 image = source.integers(0, 100, (32, 32, 3), dtype=np.uint8) + np.uint8(9 * label)
                 Image.fromarray(image).save(root / name / "images" / f"{part}{i}.png")
                 lines.append(f"images/{part}{i}.png {label}\n")
@@ -54,7 +54,7 @@ def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None
     `profile`."""
     frozen = backbones.load("tiny")
     for run in list_jobs(profile, experiment, root):
-        task = tasks.find_task(run.dataset)
+        task = tasks.find_data_set(run.dataset)
         model = pvera.adapt(frozen.model, run.member_configs[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))
         model.unload()
@@ -66,8 +66,10 @@ def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None
             profile=profile.name,
             experiment=run.folder,
             grid={"learning_rate": [1e-3, 1e-4]},
-            config={"data_sha256": data_sha256(run)},
         )
+        # As the run's own, so that its adapter counts as that of its settings.
+        record["config"] = json_value(run.config())
+        record["config_hash"] = results.config_hash(record["config"])
         results.write(
             run.path, record, predictions(scores, np.arange(IMAGES) % task.classes), adapter
         )

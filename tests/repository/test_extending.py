@@ -193,7 +193,7 @@ def test_the_rehearsal_is_the_paper_in_small():
     for name, experiment in listed.items():
         small = rehearsal.experiments[name].model_copy(update=elsewhere)
         assert small == experiment.model_copy(update=elsewhere), name
-    categories = {tasks.find_task(name).category for name in rehearsal.datasets}
+    categories = {tasks.find_data_set(name).category for name in rehearsal.datasets}
     assert len(categories) == 3
     assert (rehearsal.images, rehearsal.schedule.epochs, rehearsal.gpu) == (16, 1, False)
 

@@ -23,9 +23,9 @@ import pvera
 from pvera import InputError, backbones, metrics
 from pvera.data import custom, inputs, suite, tasks, vtab
 from pvera.study import analyses, results
-from pvera.study.evaluation import SavedAdapter, predict_images, require_unseen
 from pvera.study.plan import list_jobs
 from pvera.study.profiles import Schedule
+from pvera.study.saved_adapters import SavedAdapter, predict_images, require_unseen
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -137,7 +137,7 @@ def trained(tmp_path, monkeypatch):
     """A random adapter for KITTI with its record, and the options that evaluate it on the CPU."""
     profile = make_profile(tmp_path, ["kitti"], seeds=[0], methods={"pvera": {"rank": 8}})
     monkeypatch.setattr(
-        vtab, "find_differences", lambda root, name, images=True: []
+        vtab, "find_differences", lambda root, name, check_files=True: []
     )  # as if it were right
     make_adapters(profile, tmp_path / "results")
     adapter = tmp_path / "results/mine/benchmark/tiny/kitti/pvera/seed0.safetensors"

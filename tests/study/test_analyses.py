@@ -19,7 +19,7 @@ from pvera.data import suite
 from pvera.data.image_splits import ImageData, load_split
 from pvera.errors import InputError
 from pvera.report.analysis_results import load_sampled_adapters
-from pvera.study import analyses, plan, prediction, predictors, results
+from pvera.study import analyses, plan, prediction, predictor_comparison, results
 from pvera.study.plan import list_jobs
 
 
@@ -306,10 +306,10 @@ def test_predictors_against_the_library(method, trained, tmp_path, monkeypatch):
 def test_a_predictor_by_hand():
     """Three images, of which the second is wrong; confidences differ by 0.2, 0.4 and 0."""
     samples = [[[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [[0.7, 0.3], [0.5, 0.5], [0.4, 0.6]]]
-    scores = predictors.score(np.array(samples), np.array([0, 1, 1]))
+    scores = predictor_comparison.score(np.array(samples), np.array([0, 1, 1]))
     assert (scores["passes"], scores["accuracy"]) == (2, 2 / 3)
     assert scores["nll"] == pytest.approx(-np.log([0.8, 0.3, 0.6]).mean())
     # 1 − confidence is 0.2, 0.3 and 0.4: the wrong one exceeds one of two. Its spread exceeds both.
     assert (scores["auroc"], scores["auroc_spread"]) == (0.5, 1.0)
-    alone = predictors.score(np.array(samples[:1]), np.array([0, 1, 1]))
+    alone = predictor_comparison.score(np.array(samples[:1]), np.array([0, 1, 1]))
     assert alone["passes"] == 1 and np.isnan(alone["auroc_spread"])

@@ -250,6 +250,11 @@ def test_states_follow_from_files(slurm, plan):
         plan.root,
     )
     assert states(other)["benchmark/linear/seed0"] == "different"
+    # As `--replace` leaves it where it fails.
+    linear.path.with_suffix(".failed").write_text("Traceback\nValueError: too short\n")
+    assert states(other)["benchmark/linear/seed0"] == "failed"
+    assert "seed0: ValueError: too short" in describe(other)
+    assert states(plan)["benchmark/linear/seed0"] == "done"
     with pytest.raises(InputError, match="another configuration"):
         submit(other)
 

@@ -347,6 +347,17 @@ def test_predictors_are_compared_when_all_seeds_have_left_an_adapter(tmp_path):
     assert len(list_jobs(described, "predictors", tmp_path)) == 2, "a seed is missing"
 
 
+@pytest.mark.parametrize("chooser", ["each_seed", "first_seed"])
+def test_adapters_of_other_settings_are_not_analysed(chooser, tmp_path):
+    described = profile().replaced(choose=chooser)
+    for _ in described.seeds:  # the second may wait for the first
+        for run in list_jobs(described, "benchmark", tmp_path):
+            finish(run)
+    assert all(list_jobs(described, name, tmp_path) for name in ANALYSES)
+    shorter = described.replaced(schedule=Schedule(epochs=1))
+    assert not any(list_jobs(shorter, name, tmp_path) for name in ANALYSES)
+
+
 def test_without_pictures_no_analysis_keeps_pixels(tmp_path):
     described = profile().replaced(pictures=False)
     for run in list_jobs(described, "benchmark", tmp_path):

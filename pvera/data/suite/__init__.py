@@ -53,17 +53,17 @@ WITH_OBJECTS = (
 )
 
 
-def _path(split: str, index: int) -> str:
-    return f"images/{split}/{index:04d}.png"
+def _path(split_file: str, index: int) -> str:
+    return f"images/{split_file}/{index:04d}.png"
 
 
 def pixels_sha256(splits: dict[str, SyntheticSplit]) -> str:
     """Return the SHA-256 of the hashes of all splits, which are of paths, labels and pixels."""
     sums = ""
-    for split, drawn in splits.items():
+    for split_file, drawn in splits.items():
         sha = hashlib.sha256()
         for i, (image, label) in enumerate(zip(drawn.images, drawn.labels, strict=True)):
-            sha.update(f"{_path(split, i)} {label}\n".encode())
+            sha.update(f"{_path(split_file, i)} {label}\n".encode())
             sha.update(image.tobytes())
         sums += sha.hexdigest()
     return hashlib.sha256(sums.encode()).hexdigest()
@@ -79,21 +79,21 @@ def write(task: SyntheticTask, root: Path) -> str:
         InputError: The system refuses to write.
     """
     partial = root / f".{task.name}.partial"
-    splits = {split: task.draw(split) for split in COUNTS}
+    splits = {split_file: task.draw(split_file) for split_file in COUNTS}
     with catch_os_errors(root):
         # What a call left that was killed.
         shutil.rmtree(partial, ignore_errors=True)
-        for split, drawn in splits.items():
-            _write_split(partial, split, drawn)
+        for split_file, drawn in splits.items():
+            _write_split(partial, split_file, drawn)
         partial.rename(root / task.name)
     return pixels_sha256(splits)
 
 
-def _write_split(folder: Path, split: str, drawn: SyntheticSplit) -> None:
-    (folder / "images" / split).mkdir(parents=True)
+def _write_split(folder: Path, split_file: str, drawn: SyntheticSplit) -> None:
+    (folder / "images" / split_file).mkdir(parents=True)
     lines = []
     for i, (image, label) in enumerate(zip(drawn.images, drawn.labels, strict=True)):
-        path = _path(split, i)
+        path = _path(split_file, i)
         Image.fromarray(image).save(folder / path, compress_level=1)
         lines.append(f"{path} {label}\n")
-    (folder / f"{split}.txt").write_text("".join(lines))
+    (folder / f"{split_file}.txt").write_text("".join(lines))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-#: Images of each split.
+#: Images of each split, by the name of its split file; VTAB-1k's names.
 COUNTS = {"train800": 800, "val200": 200, "test": 2000}
 #: Height and width of an image in pixels.
 SIDE = 32
@@ -38,7 +38,8 @@ class SyntheticTask:
     category: str
     #: Names of the classes.
     classes: tuple[str, ...]
-    #: (split, random numbers) -> SyntheticSplit; its name is the task's.
+    #: (split file, random numbers) -> SyntheticSplit. Its name is the task's, which seeds the
+    #: random numbers: to rename the function changes the pixels.
     build: Callable[[str, Generator], SyntheticSplit]
 
     @property
@@ -46,22 +47,22 @@ class SyntheticTask:
         """The task's name, which is its folder too."""
         return self.build.__name__
 
-    def draw(self, split: str) -> SyntheticSplit:
+    def draw(self, split_file: str) -> SyntheticSplit:
         """Draw one split. Its random numbers depend on the task and the split alone."""
-        seed = [*self.name.encode(), list(COUNTS).index(split)]
-        return self.build(split, np.random.default_rng(seed))
+        seed = [*self.name.encode(), list(COUNTS).index(split_file)]
+        return self.build(split_file, np.random.default_rng(seed))
 
 
-def split_members(population: int, split: str) -> np.ndarray:
+def split_members(population: int, split_file: str) -> np.ndarray:
     """Return the members of a population in one split: one per image, while they last."""
-    start = {"train800": 0, "val200": 800, "test": 1000}[split]
+    start = {"train800": 0, "val200": 800, "test": 1000}[split_file]
     order = np.random.default_rng(0).permutation(population)
-    return order[start : start + COUNTS[split]]
+    return order[start : start + COUNTS[split_file]]
 
 
-def balanced_labels(classes: int, split: str, rng: Generator) -> np.ndarray:
+def balanced_labels(classes: int, split_file: str, rng: Generator) -> np.ndarray:
     """Draw labels (n,) int64 in random order, equally many of each class where the count allows."""
-    return rng.permutation(np.arange(COUNTS[split]) % classes)
+    return rng.permutation(np.arange(COUNTS[split_file]) % classes)
 
 
 def per_image(values: np.ndarray) -> np.ndarray:

@@ -27,15 +27,15 @@ from pvera.data.suite.drawing import (
 )
 
 
-def choose_digits(split: str, rng: Generator) -> np.ndarray:
+def choose_digits(split_file: str, rng: Generator) -> np.ndarray:
     """Draw which of the 1,797 handwritten digits each image of a split shows, (n,).
 
     None is in two splits.
     """
-    return rng.permutation(np.resize(split_members(1797, split), COUNTS[split]))
+    return rng.permutation(np.resize(split_members(1797, split_file), COUNTS[split_file]))
 
 
-def digits(split: str, rng: Generator) -> SyntheticSplit:
+def digits(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw handwritten digits (UCI, 8 x 8) in light ink of any hue on a dark random scene.
 
     797 of them make the 2,000 test images.
@@ -43,10 +43,10 @@ def digits(split: str, rng: Generator) -> SyntheticSplit:
     from scipy.ndimage import map_coordinates, zoom
     from sklearn.datasets import load_digits
 
-    count = COUNTS[split]
+    count = COUNTS[split_file]
     uniform = partial(rng.uniform, size=(count, 1, 1))
     data = load_digits()
-    which = choose_digits(split, rng)
+    which = choose_digits(split_file, rng)
 
     scene = colour_fields(0.5 + 0.25 * random_fields(count, rng.uniform(0.8, 1.6, count), rng), rng)
     scene = 0.5 * change_contrast(scene, rng, gain=(0.5, 1.5))
@@ -75,9 +75,9 @@ def digits(split: str, rng: Generator) -> SyntheticSplit:
 TEXTURES = ("clouds", "stripes", "weave", "cells", "dots", "scratches")
 
 
-def textures(split: str, rng: Generator) -> SyntheticSplit:
+def textures(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw six kinds of textures in two random colours, scale and direction, under noise."""
-    labels = balanced_labels(len(TEXTURES), split, rng)
+    labels = balanced_labels(len(TEXTURES), split_file, rng)
     count = len(labels)
     uniform = partial(rng.uniform, size=(count, 1, 1))
     scale = per_image(rng.uniform(6, 12, count))
@@ -149,12 +149,12 @@ FLOWERS = {
 }
 
 
-def flowers(split: str, rng: Generator) -> SyntheticSplit:
+def flowers(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw seven kinds of flowers in any colour, tilted, among leaves.
 
     Number and shape of the petals tell them apart.
     """
-    labels = balanced_labels(len(FLOWERS), split, rng)
+    labels = balanced_labels(len(FLOWERS), split_file, rng)
     count = len(labels)
     uniform = partial(rng.uniform, size=(count, 1, 1))
     leaves = 0.5 + 0.22 * random_fields(count, 1.2, rng)
@@ -208,9 +208,9 @@ def _outlines(aside: np.ndarray, labels: np.ndarray) -> np.ndarray:
 SCENES = ("sea", "hills", "mountains", "forest", "city", "road")
 
 
-def scenes(split: str, rng: Generator) -> SyntheticSplit:
+def scenes(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw six kinds of landscapes at any time of day; skyline or ground tell them apart."""
-    labels = balanced_labels(len(SCENES), split, rng)
+    labels = balanced_labels(len(SCENES), split_file, rng)
     count = len(labels)
     uniform = partial(rng.uniform, size=(count, 1, 1))
     # Of sky, ground, far and near.

@@ -30,7 +30,7 @@ INDEX = {
 }
 
 
-def nuclei(split: str, rng: Generator) -> SyntheticSplit:
+def nuclei(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw a section with 14 to 24 nuclei, stained blue or brown as in a Ki-67 slide.
 
     The label is the share of brown ones, the proliferation index. Both stains (haematoxylin and
@@ -38,7 +38,7 @@ def nuclei(split: str, rng: Generator) -> SyntheticSplit:
     """
     from skimage.color import hed2rgb
 
-    labels = balanced_labels(len(INDEX), split, rng)
+    labels = balanced_labels(len(INDEX), split_file, rng)
     count = len(labels)
     stains = np.zeros((count, SIDE, SIDE, 3))  # haematoxylin, eosin, DAB
     stains[..., 1] = 0.03 + 0.01 * random_fields(count, 1.0, rng)
@@ -98,13 +98,13 @@ CALIBERS = {
 }
 
 
-def vessels(split: str, rng: Generator) -> SyntheticSplit:
+def vessels(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw a fundus with up to three blood vessels.
 
     The label is the caliber of the one at the centre, if any. The mask holds that one alone, and
     is empty for class "none".
     """
-    labels = balanced_labels(len(CALIBERS), split, rng)
+    labels = balanced_labels(len(CALIBERS), split_file, rng)
     count = len(labels)
     dark = np.zeros((count, SIDE, SIDE))
     masks = np.zeros((count, SIDE, SIDE), bool)
@@ -151,9 +151,9 @@ def _distance_to_curve(offset: float, rng: Generator) -> np.ndarray:
 LANDCOVER = ("meadow", "forest", "fields", "orchard", "river", "road", "town", "industry")
 
 
-def landcover(split: str, rng: Generator) -> SyntheticSplit:
+def landcover(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw satellite tiles of eight kinds of land, in any season's and sensor's colours."""
-    labels = balanced_labels(len(LANDCOVER), split, rng)
+    labels = balanced_labels(len(LANDCOVER), split_file, rng)
     count = len(labels)
     tint = np.array([110, 120, 70]) + rng.uniform(-60, 60, (count, 3))
     images = np.repeat(tint[:, None, None], SIDE, axis=1).repeat(SIDE, axis=2)
@@ -207,12 +207,12 @@ def _cover_land(image: np.ndarray, kind: str, rng: Generator) -> None:
 BLOOD = ("lymphocyte", "monocyte", "neutrophil", "eosinophil", "basophil")
 
 
-def blood(split: str, rng: Generator) -> SyntheticSplit:
+def blood(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw a white blood cell among red ones in a stained smear.
 
     The label is its kind, which nucleus and granules tell.
     """
-    labels = balanced_labels(len(BLOOD), split, rng)
+    labels = balanced_labels(len(BLOOD), split_file, rng)
     count = len(labels)
     images = np.array([225, 215, 220]) + 4 * random_fields(count, 1.0, rng)[..., None]
     masks = np.zeros((count, SIDE, SIDE), bool)

@@ -45,7 +45,7 @@ _SHAPES = (_square, _ellipse, _heart)
 COLUMNS = tuple(map(str, range(16)))
 
 
-def sprites(split: str, rng: Generator) -> SyntheticSplit:
+def sprites(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw white squares, ellipses and hearts on black, with the factors of dSprites.
 
     3 shapes, 6 scales from 0.5 to 1, 40 orientations over a full turn and 32 x 32 positions, as in
@@ -53,7 +53,7 @@ def sprites(split: str, rng: Generator) -> SyntheticSplit:
     each; the original has 64 x 64 pixels and no grey.
     """
     factors = (3, 6, 40, 32, 32)
-    drawn = split_members(int(np.prod(factors)), split)
+    drawn = split_members(int(np.prod(factors)), split_file)
     shape, scale, orientation, across, down = np.unravel_index(drawn, factors)
 
     images = np.empty((len(drawn), SIDE, SIDE))
@@ -74,9 +74,9 @@ def sprites(split: str, rng: Generator) -> SyntheticSplit:
 OBJECTS = tuple("12345678")
 
 
-def counting(split: str, rng: Generator) -> SyntheticSplit:
+def counting(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw 1 to 8 objects of any colour, shape and size on a random scene; none hides another."""
-    labels = balanced_labels(len(OBJECTS), split, rng)
+    labels = balanced_labels(len(OBJECTS), split_file, rng)
     count = len(labels)
     images = colour_fields(0.5 + 0.15 * random_fields(count, 1.4, rng), rng)
     masks = np.zeros(images.shape[:3], bool)
@@ -107,13 +107,13 @@ DISTANCES = (4.0, 5.5, 7.5, 10.0, 14.0, 20.0, 30.0)
 SPANS = tuple(f"{near:g} to {far:g}" for near, far in pairwise(DISTANCES))
 
 
-def distance(split: str, rng: Generator) -> SyntheticSplit:
+def distance(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw one to four boxes, cones and balls on a plane; the label is the nearest's distance.
 
     The camera's height is fixed and its pitch varies, so an object's distance follows from where
     its foot stands below the horizon. The mask holds the nearest.
     """
-    labels = balanced_labels(len(SPANS), split, rng)
+    labels = balanced_labels(len(SPANS), split_file, rng)
     count = len(labels)
     sky, ground = rng.uniform(60, 220, (2, count, 3))
     horizon = rng.uniform(-6, 0, count)
@@ -158,9 +158,9 @@ def _draw_object(image: np.ndarray, horizon: float, metres: float, rng: Generato
 AZIMUTHS = tuple(map(str, range(0, 360, 45)))
 
 
-def azimuth(split: str, rng: Generator) -> SyntheticSplit:
+def azimuth(split_file: str, rng: Generator) -> SyntheticSplit:
     """Draw a car or a chair from above, as in smallNORB; the label is the azimuth of the view."""
-    labels = balanced_labels(len(AZIMUTHS), split, rng)
+    labels = balanced_labels(len(AZIMUTHS), split_file, rng)
     count = len(labels)
     azimuths = 2 * np.pi * (labels + rng.uniform(-0.4, 0.4, count)) / len(AZIMUTHS)
     elevations = np.radians(rng.uniform(30, 50, count))

@@ -18,8 +18,9 @@ from pvera.errors import InputError
 from pvera.model import Member
 from pvera.study import analyses, prediction, results
 
-#: The folder of the suites' data sets.
+#: The folder of the suites' data sets, and the folder in it of each suite of images.
 DATA = Path(__file__).resolve().parents[2] / "data"
+FOLDERS = {"vtab": "vtab-1k", "synthetic": "demo", "own": "own"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def open_adapter(
         file: The adapter.
         backbone: Name of the backbone; by default that of the record.
         weights: File of the backbone's weights, instead of the hub's.
-        device: Where to compute.
+        device: Where to compute. On a CPU, Torch is set to the number of threads of the training.
 
     Raises:
         InputError: A file is missing, is not the one that the training left, or is of texts; or
@@ -116,7 +117,7 @@ def find_root(adapter: SavedAdapter, name: str, root: Path | None = None) -> Pat
         raise InputError(
             f"{name!r} is a data set of texts; adapters of images can be evaluated here"
         )
-    return root or DATA / {"vtab": "vtab-1k", "synthetic": "demo"}.get(suite, suite)
+    return root or DATA / FOLDERS[suite]
 
 
 def install_unseen(adapter: SavedAdapter, root: Path, name: str, source: str) -> dict[str, Any]:
@@ -132,10 +133,12 @@ def install_unseen(adapter: SavedAdapter, root: Path, name: str, source: str) ->
         The manifest, as `custom.install` does.
 
     Raises:
-        InputError: As `custom.install` and `require_unseen`.
+        InputError: The pictures or the name do not fit, or the test images may be of the adapter's
+            training (`require_unseen`).
     """
+    _, manifest = custom.read_and_split(source)
     # Checked before it replaces another folder of this name.
-    require_unseen(adapter.record, custom.read_and_split(source)[1], name)
+    require_unseen(adapter.record, manifest, name)
     return custom.install(root, name, source)
 
 
@@ -149,7 +152,7 @@ def load_test(adapter: SavedAdapter, root: Path, name: str) -> ImageSplit:
 
     Raises:
         InputError: The data set is missing or wrong, has other classes than the adapter, or may
-            hold images of the adapter's training.
+            hold images of the adapter's training as far as `require_unseen` can tell.
     """
     vtab.require(root, name)
     if adapter.record:
@@ -161,13 +164,17 @@ def load_test(adapter: SavedAdapter, root: Path, name: str) -> ImageSplit:
 def require_unseen(record: dict[str, Any], manifest: dict[str, Any] | None, name: str) -> None:
     """Check that test images of one's own data set are none of an adapter's training.
 
+    A record holds one hash of all pictures. So what is found out is the training's own data set
+    split otherwise, or changed under its name. A folder of another name that holds some of the
+    training pictures among others is not found out.
+
     Args:
         record: The record of the adapter's training.
         manifest: `custom.current_manifest` of the data set; None for a known one.
         name: The data set's name.
 
     Raises:
-        InputError: They may be.
+        InputError: They may be, as far as that shows.
     """
     trained = record.get("own_data")
     if trained is None or manifest is None:
@@ -213,7 +220,7 @@ def predict_images(
         split: The images.
         classes: Names of the classes, in the order of labels.
         samples: Monte Carlo samples besides the mean, two or more, from the record's seed (as in
-            the experiment "uncertainty") or else the adapter's.
+            the analysis "uncertainty") or else the adapter's.
 
     Raises:
         InputError: The adapter has another backbone or number of classes, or no distribution.
@@ -229,12 +236,12 @@ def predict_images(
                 f"{adapter.file} knows {member.num_classes} classes, "
                 f"the data set has {len(classes)}"
             )
-        # What cannot be merged is computed as in the test of its training: the same bits.
-        model.last_mlp_on_class_token = not member.mergeable
+        # As in the test of its training: the same bits. While merged it has no effect.
+        model.last_mlp_on_class_token = True
         with prediction.autocast(device.type, precision):
             probabilities = prediction.predict(model, data)
             if samples:
-                model.last_mlp_on_class_token = False
+                model.last_mlp_on_class_token = False  # as in the analysis
                 seed = adapter.record.get("seed", member.seed)
                 scores = analyses.sample_scores(model, data, samples, seed)
                 sampled = uncertainty.summarise(scores)

@@ -1,8 +1,8 @@
-"""The trainings of a profile's experiments: which there are, and the settings of each.
+"""The runs of a profile's experiments: which there are, and the settings of each.
 
-A training that needs a value which a search has not found is not listed yet, and one that needs a
-search of other settings is replaced by that search; whoever executes the trainings lists them again
-afterwards.
+A *search* is a run whose choice among its members gives other runs their values. A run that needs a
+value which a search has not found is not listed yet, and one that needs a search of other settings
+is replaced by that search; whoever executes the runs lists them again afterwards.
 """
 
 from dataclasses import dataclass, replace
@@ -20,17 +20,18 @@ from pvera.study.training import MethodConfig
 
 
 class NotChosen(Exception):
-    """A training needs values that a search has not chosen yet.
+    """A run needs values that a search has not chosen yet."""
 
-    Its argument is that search where its record is of other settings than the profile's: it has to
-    be run again first. There is none while the search has no result, or where all its members
-    diverged.
-    """
+    def __init__(self, search_again: Run | None = None):
+        super().__init__()
+        #: The search, where its record is of other settings than the profile's: it has to run again
+        #: first. None while it has no result, or where all its members diverged.
+        self.search_again = search_again
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One training of an experiment, before its settings are resolved."""
+    """One run of an experiment, before its settings are resolved."""
 
     #: Key of the experiment in the profile.
     experiment: str
@@ -40,13 +41,14 @@ class PlannedRun:
     dataset: str
     method: str
     seed: int
-    #: The value of the hyperparameter that the experiment varies.
+    #: The value that the experiment varies, as {hyperparameter: value}, or empty.
     varied: Hyperparameters
+    #: The experiment's, or where it varies the protocol that of the run.
     protocol: Protocol
 
 
-def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
-    """List the trainings of an experiment that can start, by backbone and seed.
+def list_runs(profile: Profile, root: str | Path, name: str) -> list[Run]:
+    """List the runs of an experiment that can start, by backbone and seed.
 
     Args:
         profile: Has the experiment.
@@ -59,12 +61,13 @@ def list_trainings(profile: Profile, root: str | Path, name: str) -> list[Run]:
             runs[resolve(profile, root, planned)] = None
         except NotChosen as waiting:
             # The search takes its place where it has to run again; otherwise none does.
-            runs |= dict.fromkeys(waiting.args)
+            if waiting.search_again:
+                runs[waiting.search_again] = None
     return list(runs)
 
 
 def list_planned_runs(profile: Profile, name: str) -> list[PlannedRun]:
-    """List all trainings of an experiment, also those that wait for a search."""
+    """List all runs of an experiment, also those that wait for a search."""
     experiment = profile.experiments[name]
     backbones = _selected(profile.backbones, experiment.backbones)
     seeds = experiment.seeds or profile.seeds
@@ -90,20 +93,26 @@ def _selected(names: list[str], selection: list[str] | None) -> list[str]:
 
 
 def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
-    """Return a training with its settings.
+    """Return a run with its settings.
+
+    What a search chose is read from its record by `find_chosen`, which resolves the search in turn,
+    to know where its record lies and whether its settings are still the profile's. This ends: the
+    experiments of `inherit` form no cycle, which `Profile` checks, and within an experiment all
+    seeds wait for the first, which waits for none of them.
 
     Args:
-        profile: Has the training's experiment.
+        profile: Has the run's experiment.
         root: Folder of the results, which say what searches have chosen.
-        planned: The training.
+        planned: The run.
 
     Raises:
         NotChosen: A search that it needs has not chosen.
     """
     experiment = profile.experiments[planned.experiment]
     inherited = _inherited(profile, root, planned)
-    fixed = inherited | experiment.set | planned.varied
-    grid = _grid(profile, root, planned)
+    # Later ones replace earlier ones.
+    shared = inherited | experiment.set | planned.varied
+    points = _grid_points(profile, root, planned)
     return Run(
         profile=profile.name,
         folder=planned.folder,
@@ -111,7 +120,7 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
         dataset=planned.dataset,
         method=planned.method,
         seed=planned.seed,
-        member_configs=tuple(build_config(profile, planned, fixed, values) for values in grid),
+        member_configs=tuple(build_config(profile, planned, shared, point) for point in points),
         schedule=profile.schedule,
         protocol=planned.protocol,
         precision=profile.precision,
@@ -143,20 +152,20 @@ def _inherited(profile: Profile, root: str | Path, planned: PlannedRun) -> Hyper
     return values
 
 
-def _grid(profile: Profile, root: str | Path, planned: PlannedRun) -> list[Hyperparameters]:
-    """Return the values in which the members of a training differ, one dictionary per member."""
+def _grid_points(profile: Profile, root: str | Path, planned: PlannedRun) -> list[Hyperparameters]:
+    """Return the point of each member of a run: the values in which it differs from the others."""
     experiment = profile.experiments[planned.experiment]
     is_fixed = planned.backbone in profile.fixed_grid and not experiment.grid
     if is_fixed or not experiment.search:
         return [default_values(profile, planned.method)]
 
-    grid = combinations(experiment.grid or profile.methods[planned.method].get("grid", {}))
+    points = grid_points(experiment.grid or profile.methods[planned.method].get("grid", {}))
     # The first seed searches, and the others train what it chose.
     one_chooses = (experiment.choose or profile.choose) == "first_seed"
     search = replace(planned, seed=_first_seed(profile, experiment))
-    if one_chooses and len(grid) > 1 and search != planned:
+    if one_chooses and len(points) > 1 and search != planned:
         return [find_chosen(profile, root, search)]
-    return grid
+    return points
 
 
 def _first_seed(profile: Profile, experiment: Experiment) -> int:
@@ -183,9 +192,9 @@ def find_chosen(profile: Profile, root: str | Path, planned: PlannedRun) -> Hype
 # One method's grid
 
 
-def combinations(values: dict[str, list]) -> list[Hyperparameters]:
-    """Return all combinations of the values, each by name."""
-    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+def grid_points(grid: dict[str, list]) -> list[Hyperparameters]:
+    """Return all combinations of a grid's values, each as {hyperparameter: value}."""
+    return [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
 
 
 def default_values(profile: Profile, method: str) -> Hyperparameters:
@@ -204,21 +213,21 @@ def default_values(profile: Profile, method: str) -> Hyperparameters:
 
 
 def build_config(
-    profile: Profile, planned: PlannedRun, fixed: Hyperparameters, values: Hyperparameters
+    profile: Profile, planned: PlannedRun, shared: Hyperparameters, point: Hyperparameters
 ) -> MethodConfig:
-    """Build what one member of a training's grid trains.
+    """Build what one member of a run's grid trains.
 
     Args:
         profile: Has the method's hyperparameters.
-        planned: The training.
-        fixed: Hyperparameters of all members, instead of the profile's.
-        values: Hyperparameters in which this member differs from the others.
+        planned: The run.
+        shared: Hyperparameters of all members, instead of the profile's.
+        point: Hyperparameters in which this member differs from the others.
 
     Raises:
         InputError: The official code has no β for the data set.
     """
-    method, protocol, dataset = planned.method, planned.protocol, planned.dataset
-    hyperparameters = _merged(profile, method, protocol, fixed | values)
+    method, dataset = planned.method, planned.dataset
+    hyperparameters = merged_hyperparameters(profile, method, planned.protocol, shared | point)
     rate = hyperparameters.get("learning_rate", profile.learning_rate)
     beta = hyperparameters.get("beta", 0.0)
     if beta == "published":
@@ -229,38 +238,32 @@ def build_config(
             )
         beta = OFFICIAL_BETA[dataset]
     return MethodConfig(
-        method=build_method(profile, method, protocol, fixed | values),
+        method=build_method(method, hyperparameters),
         adapter_lr=rate,
         # Linear probing has no adapter: the searched rate is the head's.
         head_lr=rate if method == "linear" else profile.learning_rate,
         beta=beta,
-        grid=values,
+        grid=point,
     )
 
 
-def build_method(
+def build_method(key: str, hyperparameters: Hyperparameters) -> Method:
+    """Build a method from its `merged_hyperparameters`; those of training are left out."""
+    others = ("grid", "default", *TRAINING_HYPERPARAMETERS)
+    own = {name: value for name, value in hyperparameters.items() if name not in others}
+    return METHODS[key](**own)
+
+
+def merged_hyperparameters(
     profile: Profile, method: str, protocol: Protocol, values: Hyperparameters
-) -> Method:
-    """Build a method with the profile's hyperparameters.
+) -> Hyperparameters:
+    """Return all that is said of a method, each source over the ones before it.
 
     Args:
         profile: Has the method's hyperparameters.
         method: Key of the method.
         protocol: Has hyperparameters that replace the profile's.
-        values: Hyperparameters that replace both.
-    """
-    hyperparameters = _merged(profile, method, protocol, values)
-    for name in ("grid", "default", *TRAINING_HYPERPARAMETERS):
-        hyperparameters.pop(name, None)
-    return METHODS[method](**hyperparameters)
-
-
-def _merged(
-    profile: Profile, method: str, protocol: Protocol, values: Hyperparameters
-) -> Hyperparameters:
-    """Return all that the profile says of a method, each source over the ones before it.
-
-    They are the profile's method, the protocol, and in `values` the experiment's `inherit`, `set`,
-    `vary` and the grid.
+        values: Hyperparameters that replace both: the experiment's `inherit`, `set` and `vary`, and
+            a point of the grid.
     """
     return profile.methods[method] | protocol.adapters.get(method, {}) | values

@@ -1,6 +1,7 @@
-"""PVeRA's samples against one pass, samples of latent dropout, and an ensemble of the seeds.
+"""The analysis "predictors": PVeRA's samples against one pass, latent dropout and an ensemble.
 
-One analysis reads the adapters of all seeds on a data set. Its arrays are the columns of one frame:
+One analysis reads the adapters of all seeds on a data set, which together are the ensemble. Its
+arrays are the columns of one frame:
 
     predictor      "pass", "samples" or "ensemble"
     seed           of the adapter; `ALL_SEEDS` for the ensemble
