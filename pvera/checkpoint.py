@@ -148,12 +148,12 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
             hyperparameter; or the random matrices do not follow from the seed. Nothing is changed.
     """
     path = Path(path)
-    description, tensors = _read(path)
+    description, expected_features, tensors = _read(path)
     require_unadapted(backbone)
     layers = encoder_layers(backbone)
     require_numbers(backbone)
     _require_weights(path, description, backbone)
-    _require_features(path, description, tensors.pop(FEATURES), backbone)
+    _require_features(path, description, expected_features, backbone)
 
     method = _method(path, description)
     num_classes = description["num_classes"]
@@ -164,8 +164,8 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
     return model.eval()
 
 
-def _read(path: Path) -> tuple[dict, dict[str, Tensor]]:
-    """Return the description in a file and its tensors."""
+def _read(path: Path) -> tuple[dict, Tensor, dict[str, Tensor]]:
+    """Return the description in a file, the backbone's features, and the member's tensors."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     with as_input_error(f"{path} is damaged or not an adapter file"), safe_open(path, "pt") as file:
@@ -176,7 +176,8 @@ def _read(path: Path) -> tuple[dict, dict[str, Tensor]]:
                 "that wrote it"
             )
         names = file.keys()
-        return description, {name: file.get_tensor(name) for name in names}
+        tensors = {name: file.get_tensor(name) for name in names}
+        return description, tensors.pop(FEATURES), tensors
 
 
 def _require_weights(path: Path, description: dict, backbone: nn.Module) -> None:

@@ -244,7 +244,7 @@ def register_encoder(
     """Name the parts of a vision transformer of your own class; `adapt` checks them.
 
     Args:
-        cls: The encoder's class.
+        cls: The encoder's class. A class derived from it is registered by itself.
         layers: The list of layers, in the encoder. All other names are those of modules in a layer.
         projections: The linear layer whose output is queries, keys and values, one after the other,
             or three layers.
@@ -258,9 +258,10 @@ def register_encoder(
 
 
 def is_custom(encoder: nn.Module) -> bool:
-    """Return whether the encoder's class is your own, neither timm's nor transformers'."""
-    packages = {base.__module__.split(".")[0] for base in type(uncompiled(encoder)).__mro__}
-    return packages.isdisjoint({"timm", "transformers"})
+    """Return whether the encoder's class is your own: registered, or not based on a library's."""
+    cls = type(uncompiled(encoder))
+    packages = {base.__module__.split(".")[0] for base in cls.__mro__}
+    return cls in REGISTERED or packages.isdisjoint({"timm", "transformers"})
 
 
 # Find an encoder's layers, then check them

@@ -187,6 +187,8 @@ class AdaptedModel(Grid, ToolSupport):
         """
         require_inputs(inputs, self.backbone)
         self.require_backbone()
+        if not self.active:
+            raise InputError("no member is active: set `active` to the indices of some")
         merged = self.merged_member
         if merged is not None and self.active != [merged]:
             raise RuntimeError(f"member {merged} is merged: call unmerge_() to compute another one")

@@ -298,6 +298,16 @@ def with_change(**attributes):
     return own(cls)
 
 
+def test_a_registered_class_of_timms_is_checked(register):
+    cls = type("Derived", (type(make_vit()),), {})
+    register(cls, projections=["attn.qkv"])
+    vit = make_vit()
+    vit.__class__ = cls
+    pvera.adapt(vit, METHODS["pvera"], 5).unload()
+    vit.head = nn.Linear(vit.embed_dim, 10)
+    assert "Derived returns 10 numbers for an image" in refused_encoder(vit)
+
+
 def of_layer(forward):
     vit = own()
     cls = type("OtherLayer", (type(vit.layers[0]),), {"forward": forward})
