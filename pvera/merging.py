@@ -28,10 +28,9 @@ class MergedWeights:
         """
         if not member.mergeable:
             raise InputError(f"{member.method.title} is not linear and cannot be merged")
-        pairs = list(zip(layers, member.layers, strict=True))
         require_finite(member.trainable_tensors(), "merge_()")
         try:
-            for layer, adapter in pairs:
+            for layer, adapter in zip(layers, member.layers, strict=True):
                 self._merge_layer(layer, adapter)
             self._require_unshared(backbone)
         except BaseException:  # such as a GPU without memory for the originals

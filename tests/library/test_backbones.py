@@ -115,7 +115,7 @@ def test_a_size_of_ones_own(timm_name, size, patch, monkeypatch):
     sized = backbones.load(name, pretrained=False, image_size=size)
     assert sized.image_size == size != backbones.load(name, pretrained=False).image_size
     assert sized.model(torch.zeros(1, 3, size, size)).isfinite().all()
-    for load in (backbones.load, backbones.shapes):
+    for load in (backbones.load, backbones.meta_model):
         for wrong in (1, size + 1):
             with pytest.raises(
                 InputError,
@@ -164,7 +164,7 @@ def test_unsuitable_weights(tmp_path):
 
 
 def test_dinov3_gets_the_class_token_under_its_short_name():
-    vit = backbones.shapes("dinov3_s")
+    vit = backbones.meta_model("dinov3_s")
     assert vit.global_pool == "token"
     assert (
         timm.create_model("vit_small_patch16_dinov3.lvd1689m", device="meta").global_pool == "avg"

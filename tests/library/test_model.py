@@ -279,7 +279,7 @@ def test_backbone_stays_in_evaluation_mode(images, key):
     torch.nn.Sequential(model).train()  # also if a parent module calls train
     assert model.training and not any(module.training for module in model.backbone.modules())
     if key == "pvera":
-        with with_settings(model.members[0].stochastic_layers, sampling=False):
+        with with_settings(model.members[0].stochastic_adapters, sampling=False):
             assert torch.equal(model(images), mean)
     else:
         assert torch.equal(model(images), mean)
