@@ -114,8 +114,8 @@ class Adapter(nn.Module):
     targets: str
     #: The last passes through the layer, which the model sets.
     passes: PassHistory
-    # Types of what subclasses implement and other methods here call; the top of this file lists all
-    # hook points.
+    # Types of what subclasses implement and others call by name: `project` here, merges in
+    # merging.py. The hooks find the other hook points by HOOK_POINTS.
     project: Callable[[Tensor, Tensor, str], Tensor]
     merge_projection: Callable[[Tensor, Tensor, str], tuple[Tensor, Tensor]]
     merge_hidden: Callable[[Tensor], Tensor]
