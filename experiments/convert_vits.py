@@ -49,7 +49,7 @@ def main() -> None:
         stored = {tensor.name: to_array(tensor) for tensor in graph.initializer}
     with as_input_error(f"{options.onnx} is no DINOv2 ViT-S/14 of transformers, as it lacks"):
         tensors = convert(stored, graph.node)
-        names = backbones.shapes("dinov2_s").state_dict()
+        names = backbones.meta_model("dinov2_s").state_dict()
         weights = {name: np.ascontiguousarray(tensors[name]) for name in names}
     write_atomically(options.output, safetensors.numpy.save(weights))
 

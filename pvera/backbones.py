@@ -97,7 +97,7 @@ class Backbone:
     #: Its normalisation, per channel, of pixels in [0, 1].
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    #: See `weights_sha256`.
+    #: See the function `weights_sha256`.
     weights_sha256: str
     #: Of the file that held the weights; None for random weights.
     file_sha256: str | None = None
@@ -120,7 +120,8 @@ def architecture(name: str, image_size: int | None = None) -> tuple[str, dict]:
         )
     if image_size is None:
         return timm_name, options
-    info: Any = shapes(name).feature_info
+    # The size of the patches; without image_size, this function returns above.
+    info: Any = meta_model(name).feature_info
     patch = info[-1]["reduction"]
     if image_size % patch:
         raise InputError(f"image_size {image_size} is no multiple of {name}'s patch size {patch}")
@@ -181,12 +182,12 @@ def _create(
         file = f"model.safetensors from https://huggingface.co/{hub}"
         advice = f"get {file} and give it with --weights {name}=FILE"
     with as_input_error(failed, advice), torch.random.fork_rng(devices=[]):
-        shapes(name)  # refuse what cannot be adapted before asking for weights
+        meta_model(name)  # refuse what cannot be adapted before asking for weights
         torch.default_generator.manual_seed(seed)  # of the CPU alone; timm draws weights with it
         return timm.create_model(timm_name, pretrained=pretrained, num_classes=0, **options)
 
 
-def shapes(name: str, image_size: int | None = None) -> nn.Module:
+def meta_model(name: str, image_size: int | None = None) -> nn.Module:
     """Return a backbone without weights, on the meta device. Arguments and errors as `load`."""
     timm_name, options = architecture(name, image_size)
     with torch.device("meta"):

@@ -23,14 +23,15 @@ from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
 from pvera.adapters import METHODS, Method
-from pvera.adapters.base import fixed_defaults, require_finite
+from pvera.adapters.base import require_finite
 from pvera.backbones import weights_sha256
-from pvera.encoders import class_name, encoder_layers, require_numbers, uncompiled_name
+from pvera.encoders import class_name, encoder_layers, require_whole_weights, uncompiled_name
 from pvera.errors import InputError, as_input_error
 from pvera.features import example_features, input_shape
 from pvera.files import write_atomically
 from pvera.grid import Member
 from pvera.model import AdaptedModel, adapt, require_adapted, require_unadapted
+from pvera.seeds import fixed_defaults
 
 VERSION = 4
 FEATURES = "frozen_features"
@@ -63,7 +64,7 @@ def dumps(model: AdaptedModel) -> bytes:
     require_adapted(model, "save")
     model.require_backbone()
     member = model.one_active_member("saved")
-    require_numbers(model)
+    require_whole_weights(model)
     member.require_original_head()
 
     # Random matrices that follow from the seed are not stored: `load` makes them again.
@@ -148,24 +149,25 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
             hyperparameter; or the random matrices do not follow from the seed. Nothing is changed.
     """
     path = Path(path)
-    description, tensors = _read(path)
+    description, expected_features, tensors = _read(path)
     require_unadapted(backbone)
     layers = encoder_layers(backbone)
-    require_numbers(backbone)
+    require_whole_weights(backbone)
     _require_weights(path, description, backbone)
-    _require_features(path, description, tensors.pop(FEATURES), backbone)
+    _require_features(path, description, expected_features, backbone)
 
     method = _method(path, description)
     num_classes = description["num_classes"]
     seed = description["seed"]
+    # Checked with a member of its own, before `adapt` changes the backbone.
     _require_tensors(path, description, tensors, Member(method, layers, num_classes, seed))
     model = adapt(backbone, method, num_classes, seed, description["pool"])
     model.members[0].load_state_dict(tensors, strict=False)
     return model.eval()
 
 
-def _read(path: Path) -> tuple[dict, dict[str, Tensor]]:
-    """Return the description in a file and its tensors."""
+def _read(path: Path) -> tuple[dict, Tensor, dict[str, Tensor]]:
+    """Return the description in a file, the backbone's features, and the member's tensors."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     with as_input_error(f"{path} is damaged or not an adapter file"), safe_open(path, "pt") as file:
@@ -176,7 +178,8 @@ def _read(path: Path) -> tuple[dict, dict[str, Tensor]]:
                 "that wrote it"
             )
         names = file.keys()
-        return description, {name: file.get_tensor(name) for name in names}
+        tensors = {name: file.get_tensor(name) for name in names}
+        return description, tensors.pop(FEATURES), tensors
 
 
 def _require_weights(path: Path, description: dict, backbone: nn.Module) -> None:

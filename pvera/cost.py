@@ -51,9 +51,9 @@ def count_cost(encoder: nn.Module, method: Method, num_classes: int = 1) -> Cost
     Raises:
         InputError: As `adapt`.
     """
-    model = _without_numbers(encoder, method, num_classes)
+    model = _adapt_on_meta(encoder, method, num_classes)
     (member,) = model.members
-    # On the meta device: shapes without numbers.
+    # A tensor on the meta device has a shape, and no numbers.
     image = next(model.backbone.parameters()).new_zeros(1, *input_shape(encoder))
     parameters = member.count()
     head = multiply_adds(member.head, image.new_zeros(1, member.dim))
@@ -80,13 +80,13 @@ def count_cost(encoder: nn.Module, method: Method, num_classes: int = 1) -> Cost
 
 def trained_parameters(encoder: nn.Module, method: Method) -> int:
     """Return the number of parameters that a method trains, without the head."""
-    return _without_numbers(encoder, method, 1).members[0].count()["adapter"]
+    return _adapt_on_meta(encoder, method, 1).members[0].count()["adapter"]
 
 
-def _without_numbers(encoder: nn.Module, method: Method, num_classes: int) -> AdaptedModel:
+def _adapt_on_meta(encoder: nn.Module, method: Method, num_classes: int) -> AdaptedModel:
     """Adapt a copy of the backbone on the meta device."""
     copied = copy.deepcopy(encoder).to("meta")
-    return AdaptedModel(copied, method, num_classes, shapes_only=True)
+    return AdaptedModel(copied, method, num_classes, on_meta=True)
 
 
 @torch.no_grad()

@@ -44,7 +44,7 @@ class EncoderLayer:
     @property
     def linears(self) -> list[nn.Linear]:
         """The frozen linear layers that adapters read or merge into."""
-        return [*dict(self.projections), self.mlp_out]
+        return [*(linear for linear, _ in self.projections), self.mlp_out]
 
     def projection(self, letter: str) -> tuple[Tensor, Tensor]:
         """Return the frozen weight (d_out, d_in) and bias (d_out) of one projection.
@@ -61,7 +61,7 @@ class EncoderLayer:
         return weights[index], biases[index]
 
     def split(self, linear: nn.Linear, projections: str) -> tuple[Tensor, Tensor]:
-        """Return weights (p, d_out, d_in) and biases (p, d_out) of the p `projections`."""
+        """Return weights (q, d_out, d_in) and biases (q, d_out) of the q `projections`."""
         require_plain(linear)
         bias = self.separate_bias if self.separate_biases else linear.bias
         if bias is None:
@@ -89,7 +89,8 @@ class EncoderLayer:
 def require_plain(linear: nn.Linear) -> None:
     """Raise InputError unless `linear` is x Wᵀ + b with a W that can be read and written.
 
-    8-bit layers hold codes, and of a sharded layer a process holds a part.
+    A merge writes W, and DoRA reads it in each pass. 8-bit layers hold codes, and of a sharded
+    layer a process holds a part.
     """
     if torch.compiler.is_compiling():
         return
@@ -121,7 +122,7 @@ def class_name(module: Any) -> str:
     return type(uncompiled(module)).__name__
 
 
-def require_numbers(module: nn.Module) -> None:
+def require_whole_weights(module: nn.Module) -> None:
     """Raise InputError for weights on the meta device, as offloading leaves them, or sharded."""
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.is_meta:
@@ -244,7 +245,7 @@ def register_encoder(
     """Name the parts of a vision transformer of your own class; `adapt` checks them.
 
     Args:
-        cls: The encoder's class.
+        cls: The encoder's class. A class derived from it is registered by itself.
         layers: The list of layers, in the encoder. All other names are those of modules in a layer.
         projections: The linear layer whose output is queries, keys and values, one after the other,
             or three layers.
@@ -258,9 +259,10 @@ def register_encoder(
 
 
 def is_custom(encoder: nn.Module) -> bool:
-    """Return whether the encoder's class is your own, neither timm's nor transformers'."""
-    packages = {base.__module__.split(".")[0] for base in type(uncompiled(encoder)).__mro__}
-    return packages.isdisjoint({"timm", "transformers"})
+    """Return whether the encoder's class is your own: registered, or not based on a library's."""
+    cls = type(uncompiled(encoder))
+    packages = {base.__module__.split(".")[0] for base in cls.__mro__}
+    return cls in REGISTERED or packages.isdisjoint({"timm", "transformers"})
 
 
 # Find an encoder's layers, then check them

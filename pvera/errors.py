@@ -21,7 +21,7 @@ def catch_os_errors(path: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def as_input_error(what: str, advice: str = "") -> Iterator[None]:
         message = f"{what}: {words}"
         if advice:
             message += f"; {advice}"
-        raise InputError(message) from None
+        raise InputError(message) from error  # its traceback shows a fault of our own
 
 
 def import_extra(module: str, extra: str) -> Any:

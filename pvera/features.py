@@ -240,7 +240,10 @@ def exact_products() -> Iterator[None]:
 
 
 def _set_precision(switch: Any, value: str) -> None:
-    """Set one of torch's switches; "none" lets it follow a more general switch of that value."""
+    """Set one of torch's switches.
+
+    "none" lets it follow a more general switch, as it did before if that one has the value.
+    """
     switch.fp32_precision = "none"
     if switch.fp32_precision != value:
         switch.fp32_precision = value

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
-from pvera.adapters.base import PARALLEL, derive, fixed_defaults, linear
+from pvera.adapters.base import PARALLEL
 from pvera.adapters.stochastic import NoiseSource, StochasticAdapter, with_settings
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
+from pvera.seeds import derive, fixed_defaults, seeded_linear
 
 
 class Member(nn.Module):
@@ -30,7 +31,7 @@ class Member(nn.Module):
         seed: Seed of the frozen matrices, the initial values and the noise.
     """
 
-    #: One adapter per layer.
+    #: One adapter per layer; named layers as in the keys of saved files.
     layers: Sequence[Adapter]
 
     @fixed_defaults()
@@ -54,7 +55,9 @@ class Member(nn.Module):
                     "have"
                 )
         self.layers = cast(Sequence[Adapter], nn.ModuleList(adapters))
-        self.head = linear(self.dim, num_classes, seed, "head") if num_classes else nn.Identity()
+        self.head = (
+            seeded_linear(self.dim, num_classes, seed, "head") if num_classes else nn.Identity()
+        )
 
         # The backbone's device and precision, at least fp32.
         frozen = layers[0].projections[0][0].weight
@@ -87,7 +90,7 @@ class Member(nn.Module):
         return {"adapter": total - head, "head": head}
 
     @property
-    def stochastic_layers(self) -> list[Any]:
+    def stochastic_adapters(self) -> list[Any]:
         """The adapters that have a distribution, a `StochasticAdapter` each."""
         return [adapter for adapter in self.layers if adapter.is_stochastic]
 
@@ -114,9 +117,14 @@ class Member(nn.Module):
                 "the head was replaced; for a head of your own adapt with num_classes=0"
             )
 
-    def seed_noise(self, seed: int, on_all_ranks: bool = True) -> None:
-        """Let the next noise of all layers follow from `seed` and the member's own seed."""
-        for index, adapter in enumerate(self.stochastic_layers):
+    def seed_noise(self, seed: int, on_all_ranks: bool) -> None:
+        """Let the next noise of all layers follow from `seed` and the member's own seed.
+
+        Args:
+            seed: The seed.
+            on_all_ranks: See `NoiseSource`.
+        """
+        for index, adapter in enumerate(self.stochastic_adapters):
             key = derive(seed, "sample", self.seed, index)
             adapter.source = NoiseSource(key, on_all_ranks)
 
@@ -193,10 +201,10 @@ class Grid(nn.Module):
             if not member.is_stochastic:
                 raise InputError(f"{member.method.title} has no distribution to sample from")
 
-        # The source is replaced inside, and restored afterwards.
-        with with_settings(self._stochastic_layers(self.active), sampling=True, source=None):
+        # source=None: `seed_noise` replaces the source inside, and with_settings restores it.
+        with with_settings(self._stochastic_adapters(self.active), sampling=True, source=None):
             for member in members:
-                member.seed_noise(seed)
+                member.seed_noise(seed, on_all_ranks=True)
             yield
 
     @contextmanager
@@ -210,11 +218,11 @@ class Grid(nn.Module):
         """
         if members is None:
             members = range(len(self.members))
-        with with_settings(self._stochastic_layers(members), with_kl=False):
+        with with_settings(self._stochastic_adapters(members), with_kl=False):
             yield
 
-    def _stochastic_layers(self, members: Iterable[int]) -> list[StochasticAdapter]:
-        return [adapter for m in members for adapter in self.members[m].stochastic_layers]
+    def _stochastic_adapters(self, members: Iterable[int]) -> list[StochasticAdapter]:
+        return [adapter for m in members for adapter in self.members[m].stochastic_adapters]
 
     def require_backbone(self) -> None:
         """Raise RuntimeError if the model was unloaded."""

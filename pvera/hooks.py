@@ -24,7 +24,7 @@ class ModelHooks:
     """The hooks of all layers.
 
     Args:
-        grid: The members and their settings.
+        grid: The adapted model, as the members and their settings.
         encoder: The frozen encoder.
         layers: Its layers.
     """
@@ -55,7 +55,7 @@ class ModelHooks:
                 )
 
     def _hook_last_norm(self, norm: nn.Module | None) -> None:
-        """A timm ViT whose features are its class token reads nothing else of the last layer."""
+        """Hook the last norm of a timm ViT whose features are its class token alone."""
         pool = getattr(uncompiled(self.encoder), "global_pool", None)
         if norm is not None and class_name(self.encoder) == "VisionTransformer" and pool == "token":
             handle = norm.register_forward_pre_hook(self._spare_tokens, prepend=True)
@@ -143,10 +143,10 @@ class LayerHooks:
             handles.append(linear.register_forward_hook(partial(self._project, projections)))
         return handles
 
-    def _call(self, hook_point: str, *tensors: Tensor, names: tuple[str, ...] = ()) -> Tensor:
+    def _call(self, hook_point: str, *tensors: Tensor, rest: tuple[str, ...] = ()) -> Tensor:
         """Return the new value of the last tensor, (active members · batch, ...).
 
-        Each adapter gets its part of the tensors, and then the names.
+        Each adapter gets its part of the tensors, and then the `rest`, as it is.
         """
         # torch.compile sees what a hook reads, and not whether there is one: so the hooks stay.
         if self.grid.merged:
@@ -156,11 +156,11 @@ class LayerHooks:
         if not adapters:
             return tensors[-1]
         if len(adapters) == 1:
-            return getattr(adapters[0], hook_point)(*tensors, *names)
+            return getattr(adapters[0], hook_point)(*tensors, *rest)
         chunks = [tensor.chunk(len(adapters)) for tensor in tensors]
         changed = []
         for adapter, *own in zip(adapters, *chunks, strict=True):
-            changed.append(getattr(adapter, hook_point)(*own, *names))
+            changed.append(getattr(adapter, hook_point)(*own, *rest))
         return torch.cat(changed)
 
     def _add_biases(self, module: nn.Module, args: tuple, y: Tensor) -> Tensor:
@@ -170,8 +170,8 @@ class LayerHooks:
         # DeBERTa projects its position embeddings with the same layers as the tokens.
         reads_tokens = self.layer.attention_input is None or args[0] is self.layer_input.tensor
         point = "project" if reads_tokens else "project_position_embeddings"
-        y = y.unflatten(-1, (len(projections), -1))  # (n, t, p, d)
-        return self._call(point, args[0], y, names=(projections,)).flatten(-2)
+        y = y.unflatten(-1, (len(projections), -1))  # (n, t, q, d)
+        return self._call(point, args[0], y, rest=(projections,)).flatten(-2)
 
     def _hidden(self, module: nn.Module, args: tuple) -> tuple:
         return self._call("hidden", args[0]), *args[1:]

@@ -10,25 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pvera.adapters.base import generator
 from pvera.errors import import_extra
 from pvera.model import AdaptedModel
+from pvera.seeds import generator
 
 
 @torch.no_grad()
-def last_layer(
-    model: AdaptedModel, images: Tensor, projections: str
-) -> tuple[Tensor, Tensor | None]:
+def last_layer(model: AdaptedModel, images: Tensor, targets: str) -> tuple[Tensor, Tensor | None]:
     """Return μ and σ of the last layer, each (n, tokens, p, r) in fp32; VeRA has no σ.
 
     Args:
         model: PVeRA's or VeRA's, with one active member, in evaluation mode.
         images: (n, 3, height, width).
-        projections: The p target projections, for example "qv".
-
+        targets: The p target projections, for example "qv".
     """
-    (active,) = model.active
-    member = model.members[active]
+    member = model.one_active_member("read")
     inputs: list[Tensor] = []
     linear, _ = model.encoder_layers[-1].projections[0]
     handle = linear.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
@@ -39,10 +35,10 @@ def last_layer(
         handle.remove()
 
     adapter: Any = member.layers[-1]
-    targets = [adapter.targets.index(letter) for letter in projections]
+    target_index = [adapter.targets.index(letter) for letter in targets]
     if not hasattr(adapter, "distribution"):
-        return adapter.latent(inputs[0], targets).float(), None
-    mu, log_sigma = adapter.distribution(inputs[0], targets)
+        return adapter.latent(inputs[0], target_index).float(), None
+    mu, log_sigma = adapter.distribution(inputs[0], target_index)
     return mu.float(), torch.exp(log_sigma).float()
 
 

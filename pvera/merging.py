@@ -28,10 +28,9 @@ class MergedWeights:
         """
         if not member.mergeable:
             raise InputError(f"{member.method.title} is not linear and cannot be merged")
-        pairs = list(zip(layers, member.layers, strict=True))
         require_finite(member.trainable_tensors(), "merge_()")
         try:
-            for layer, adapter in pairs:
+            for layer, adapter in zip(layers, member.layers, strict=True):
                 self._merge_layer(layer, adapter)
             self._require_unshared(backbone)
         except BaseException:  # such as a GPU without memory for the originals
@@ -40,7 +39,7 @@ class MergedWeights:
 
     @torch.no_grad()
     def _merge_layer(self, layer: EncoderLayer, adapter: Adapter) -> None:
-        if hasattr(adapter, "project"):
+        if "project" in adapter.hook_points:
             for linear, projections in layer.projections:
                 frozen, frozen_bias = layer.split(linear, projections)
                 weight, bias = adapter.merge_projection(
@@ -51,7 +50,7 @@ class MergedWeights:
                     self._replace(linear.bias, bias.flatten())
                 for letter, separate in layer.separate_biases.items():
                     self._replace(separate, bias[projections.index(letter)])
-        if hasattr(adapter, "hidden"):
+        if "hidden" in adapter.hook_points:
             require_plain(layer.mlp_out)
             self._replace(layer.mlp_out.weight, adapter.merge_hidden(layer.mlp_out.weight))
 
@@ -79,5 +78,5 @@ class MergedWeights:
 
 
 def _address(tensor: Tensor) -> int:
-    """Return what equal views of one memory share; the meta device has no memory."""
+    """Return the address of the data, or on the meta device, which has none, the object's id."""
     return tensor.data_ptr() or id(tensor)

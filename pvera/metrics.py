@@ -11,7 +11,8 @@ import numpy as np
 from pvera.errors import InputError, import_extra
 
 BINS = 15
-#: Of the sum over classes: stored probabilities are fp16, with a relative error of up to 5e-4 each.
+#: Deviation of the sum over classes from one: stored probabilities are fp16, with a relative error
+#: of up to 5e-4 each.
 TOLERANCE = 5e-3
 
 
@@ -42,7 +43,7 @@ def evaluate(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float |
 
 def matthews(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Return the Matthews correlation of prediction and label, in [−1, 1]; 0 if one is constant."""
-    probabilities, labels = _check(probabilities, labels)
+    probabilities, labels = checked(probabilities, labels)
     sklearn_metrics = import_extra("sklearn.metrics", "study")
     return float(sklearn_metrics.matthews_corrcoef(labels, probabilities.argmax(1)))
 
@@ -69,10 +70,10 @@ def calibration_error(
         confidence: (N,).
         correct: (N,), 1 or 0 for each prediction.
         bins: Number of bins.
-        adaptive: Bins have equal width over [0, 1], and hold their lower edge; the last one holds
-            also 1. Adaptive bins have equal mass: `numpy.array_split` of the predictions in order
-            of confidence. If an edge parts predictions of equal confidence, both sides get the same
-            share of correct ones, whatever their order.
+        adaptive: False: bins have equal width over [0, 1], and hold their lower edge; the last one
+            holds also 1. True: they have equal mass, `numpy.array_split` of the predictions in
+            order of confidence. If an edge parts predictions of equal confidence, both sides get
+            the same share of correct ones, whatever their order.
     """
     confidence = np.asarray(confidence, np.float64)
     correct = np.asarray(correct)
@@ -99,26 +100,26 @@ def _bins(confidence: np.ndarray, bins: int, adaptive: bool) -> np.ndarray:
 
 def top_label(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the confidence (N,) of the most probable class, and whether it is the label (N,)."""
-    probabilities, labels = _check(probabilities, labels)
+    probabilities, labels = checked(probabilities, labels)
     return probabilities.max(1), probabilities.argmax(1) == labels
 
 
 def nll(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean negative log-likelihood in nats, clipped at fp64's epsilon (2.2e-16)."""
-    probabilities, labels = _check(probabilities, labels)
+    probabilities, labels = checked(probabilities, labels)
     true = probabilities[np.arange(len(labels)), labels]
     return float(-np.log(np.clip(true, np.finfo(np.float64).eps, 1)).mean())
 
 
 def brier(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean squared distance from the label's one-hot vector, in [0, 2]."""
-    probabilities, labels = _check(probabilities, labels)
+    probabilities, labels = checked(probabilities, labels)
     true = probabilities[np.arange(len(labels)), labels]
     # Σ (p − one-hot)² = Σ p² − 2 p_label + 1
     return float(((probabilities**2).sum(1) - 2 * true + 1).mean())
 
 
-def _check(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def checked(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (N, C) in fp64 and (N,) in int64. InputError for impossible ones."""
     probabilities = np.asarray(probabilities, np.float64)
     labels = np.asarray(labels)

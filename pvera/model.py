@@ -1,11 +1,13 @@
 """`adapt`: a frozen transformer encoder with trainable adapters and a head, or with a grid.
 
-    AdaptedModel   features, logits, loss, KL term and merge of what follows
-    Grid           the members, which of them are active, and what they sample (grid.py)
-    Member         a method's adapters, one per encoder layer, and a linear head (grid.py)
-    ModelHooks     call each active member's adapters for its part of the batch (hooks.py)
-    MergedWeights  the frozen weights that a merge changed, with their original values (merging.py)
-    ToolSupport    what timm and transformers' Trainer ask of a model (tool_support.py)
+    AdaptedModel     features, logits, loss, KL term and merge
+    its base classes
+      Grid           the members, which of them are active, and what they sample (grid.py)
+      ToolSupport    what timm and transformers' Trainer ask of a model (tool_support.py)
+    its parts
+      Member         a method's adapters, one per encoder layer, and a linear head (grid.py)
+      ModelHooks     call each active member's adapters for its part of the batch (hooks.py)
+      MergedWeights  the frozen weights that a merge changed, with their old values (merging.py)
 
 The adapters themselves are in pvera/adapters, a file per method.
 """
@@ -21,7 +23,7 @@ from pvera.adapters import Method
 from pvera.adapters.base import full_precision
 from pvera.adapters.pvera import total_loss
 from pvera.adapters.stochastic import with_settings
-from pvera.encoders import encoder_layers, require_numbers
+from pvera.encoders import encoder_layers, require_whole_weights
 from pvera.errors import InputError
 from pvera.features import (
     POOLS,
@@ -94,9 +96,9 @@ class AdaptedModel(Grid, ToolSupport):
         num_classes: int,
         seed: int | Sequence[int] = 0,
         pool: str = "first",
-        shapes_only: bool = False,
+        on_meta: bool = False,
     ):
-        """Adapt `encoder` (see `adapt`); with `shapes_only` it may lie on the meta device."""
+        """Adapt `encoder` (see `adapt`); with `on_meta` it may lie on the meta device."""
         if pool not in POOLS or (pool != "first" and not reads_text(encoder)):
             raise InputError(
                 f"pool must be one of {', '.join(POOLS)}, not {pool!r}; of images, the backbone "
@@ -112,8 +114,8 @@ class AdaptedModel(Grid, ToolSupport):
             )
         layers = encoder_layers(encoder)
         input_shape(encoder)  # `save` needs it: fail before a training
-        if not shapes_only:
-            require_numbers(encoder)
+        if not on_meta:
+            require_whole_weights(encoder)
         require_parts_called(encoder, layers)
 
         members = [Member(m, layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
@@ -160,7 +162,8 @@ class AdaptedModel(Grid, ToolSupport):
             given = {name: tensor for name, tensor in text.items() if tensor is not None}
             inputs = given if pixel_values is None else pixel_values
 
-        # With labels, the KL term is for the loss alone. A compiled graph must not depend on it.
+        # With labels, the KL term is for the loss alone. A compiled graph must not depend
+        # on `beta`.
         trains_with_kl = self.training and self.beta
         needs_kl = labels is None or trains_with_kl or torch.compiler.is_compiling()
         with nullcontext() if needs_kl else self.without_kl():
@@ -187,6 +190,8 @@ class AdaptedModel(Grid, ToolSupport):
         """
         require_inputs(inputs, self.backbone)
         self.require_backbone()
+        if not self.active:
+            raise InputError("no member is active: set `active` to the indices of some")
         merged = self.merged_member
         if merged is not None and self.active != [merged]:
             raise RuntimeError(f"member {merged} is merged: call unmerge_() to compute another one")
@@ -195,8 +200,8 @@ class AdaptedModel(Grid, ToolSupport):
             self._set_checkpointing_mode()
 
         # One pass serves all members if no adapter changes the backbone.
-        changes = any(adapter.hook_points for adapter in self.members[0].layers)
-        active = self.active if changes and not self.merged else self.active[:1]
+        adapters_act = any(adapter.hook_points for adapter in self.members[0].layers)
+        active = self.active if adapters_act else self.active[:1]
         if not isinstance(inputs, Tensor):
             return self._text_features(inputs, active)
         # The hooks give each member its part of the batch, (members · batch, 3, height, width).
@@ -209,7 +214,7 @@ class AdaptedModel(Grid, ToolSupport):
         token_mask = read_token_mask(texts, self.pool)
         active = self.active
         features = []
-        with with_settings(self._stochastic_layers(active), token_mask=token_mask):
+        with with_settings(self._stochastic_adapters(active), token_mask=token_mask):
             try:
                 for member in members:
                     self.active = [member]

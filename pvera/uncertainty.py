@@ -95,13 +95,12 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
         labels: (n,).
 
     Raises:
-        InputError: As `summarise`.
+        InputError: As `summarise`, or labels are impossible.
     """
     statistics = summarise(probabilities)
-    labels = np.asarray(labels)
     low = statistics["low"]
     high = statistics["high"]
-    votes = statistics["votes"]
+    votes, labels = metrics.checked(statistics["votes"], labels)
     return Estimates(
         labels=labels,
         sd=statistics["sd"],

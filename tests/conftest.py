@@ -82,4 +82,4 @@ def images():
 @pytest.fixture(scope="session")
 def vit_b():
     """DINOv2's ViT-B without weights, for tests of shapes. Unload after adapting."""
-    return backbones.shapes("dinov2_b").to_empty(device="cpu").requires_grad_()
+    return backbones.meta_model("dinov2_b").to_empty(device="cpu").requires_grad_()

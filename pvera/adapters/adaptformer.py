@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters import base
+from pvera.adapters import hyperparameters
 from pvera.adapters.base import Adapter, Method
 from pvera.adapters.bottleneck import DownUp
 from pvera.encoders import EncoderLayer
@@ -31,11 +31,11 @@ class AdaptFormer(Method):
     colour: ClassVar[str] = "#CC79A7"
     marker: ClassVar[str] = "D"
     #: d / width of the bottleneck.
-    ratio: int = base.positive_int(8)
+    ratio: int = hyperparameters.positive_int(8)
     #: W_up and b_up start at zero (see `Bottleneck`).
-    near_identity: bool = base.flag(True)
+    near_identity: bool = hyperparameters.flag(True)
     #: The layer scale γ scales the branch too, as in the official code.
-    inside_layer_scale: bool = base.flag(False)
+    inside_layer_scale: bool = hyperparameters.flag(False)
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "ParallelAdapter":
         """Return the branch of one layer."""

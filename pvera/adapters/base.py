@@ -4,10 +4,9 @@ A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It buil
 `nn.Module`, per encoder layer. An adapter implements the *hook points* of the layer that it
 changes:
 
-    project(x, y, projections)   x (n, t, d) enters a frozen linear layer, y (n, t, p, d) leaves it:
-                                 the p of queries, keys and values that `projections` names, such as
+    project(x, y, projections)   x (n, t, d) enters a frozen linear layer, y (n, t, q, d) leaves it:
+                                 the q of queries, keys and values that `projections` names, such as
                                  "qkv". Returns the new y.
-    project_position_embeddings  The same for position embeddings x (1, t, d) of DeBERTa.
     hidden(h)                    h (n, t, 4d) enters the MLP's last layer. Returns the new h.
     after_attention(y)           y (n, t, d) leaves the attention, before its residual connection.
                                  Returns the new y.
@@ -17,16 +16,16 @@ changes:
                                  and layer scale.
     parallel_scaled(x, y)        The same x; y leaves the MLP: a layer scale scales the branch too.
 
-`merge_projection` merges `project` into the frozen weights, and `merge_hidden` merges `hidden`; the
-other hook points cannot be merged. Letters in shapes: n samples, t tokens, d the width (w in
-VeRA and PVeRA, whose d is a vector), p projections, r the rank.
+DeBERTa projects position embeddings x (1, t, d) as well: `project_position_embeddings` is `project`
+for them, unless an adapter overrides it. `merge_projection` merges `project` into the frozen
+weights, and `merge_hidden` merges `hidden`; the other hook points cannot be merged.
+
+Letters in shapes: n samples, t tokens, d the width (w in VeRA and PVeRA, whose d is a vector), q
+projections of one linear layer, p targets among them, r the rank.
 """
 
-import hashlib
-import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
@@ -44,21 +43,21 @@ HOOK_POINTS = (
     "parallel",
     "parallel_scaled",
 )
-#: Those of a branch that starts at the LayerNorm before the MLP.
+#: Hook points of a branch that starts at the LayerNorm before the MLP.
 PARALLEL = ("parallel", "parallel_scaled")
 #: What merges a hook point into the frozen weights.
 MERGES = {"project": "merge_projection", "hidden": "merge_hidden"}
 
 
-# Methods and their hyperparameters
+# Methods
 
 
 @dataclass(frozen=True)
 class Method:
     """Base of the configuration classes; `register` adds one to `METHODS`.
 
-    Hyperparameters are fields. Those with a rule, such as `rank: int = positive_int(256)`, are
-    checked.
+    Hyperparameters are fields. Those with a rule (hyperparameters.py), such as
+    `rank: int = positive_int(256)`, are checked.
     """
 
     #: Name in profiles and result files.
@@ -101,65 +100,6 @@ class Method:
         raise NotImplementedError
 
 
-def checked(default: Any, must: str, is_valid: Callable[[Any], bool]) -> Any:
-    """Return a field of a `Method` with a rule.
-
-    Args:
-        default: The default.
-        must: The rule in words: "rank must be ...".
-        is_valid: Whether a value follows it.
-    """
-    return field(default=default, metadata={"rule": (must, is_valid)})
-
-
-def flag(default: bool) -> Any:
-    """Return a field for True or False."""
-    return checked(default, "True or False", lambda value: isinstance(value, bool))
-
-
-def positive_int(default: int) -> Any:
-    """Return a field for a positive integer."""
-    return checked(default, "a positive integer", lambda value: type(value) is int and value > 0)
-
-
-def positive(default: float | None) -> Any:
-    """Return a field for a positive number, or None if that is the default."""
-
-    def is_valid(value: Any) -> bool:
-        if value is None:
-            return default is None
-        return is_number(value) and value > 0
-
-    must = "a positive number" if default is not None else "a positive number or None"
-    return checked(default, must, is_valid)
-
-
-def fraction(default: float) -> Any:
-    """Return a field for a number from 0 and below 1."""
-    return checked(
-        default,
-        "a number from 0 and below 1",
-        lambda value: is_number(value) and 0 <= value < 1,
-    )
-
-
-def target_projections(default: str) -> Any:
-    """Return a field for letters of "qkv", in this order."""
-    choices = ("q", "k", "v", "qk", "qv", "kv", "qkv")
-    return checked(default, f"one of {', '.join(choices)}", lambda value: value in choices)
-
-
-def one_of(*choices: str) -> Any:
-    """Return a field for one of `choices`; the first is its default."""
-    return checked(choices[0], f"one of {', '.join(choices)}", lambda value: value in choices)
-
-
-def is_number(value: Any) -> bool:
-    """Return whether `value` is a finite number, which True and False are not."""
-    is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_real and math.isfinite(value)
-
-
 # Adapters
 
 
@@ -174,7 +114,8 @@ class Adapter(nn.Module):
     targets: str
     #: The last passes through the layer, which the model sets.
     passes: PassHistory
-    # Hook points and merge, none of which this class itself has.
+    # Types of what subclasses implement and others call by name: `project` here, merges in
+    # merging.py. The hooks find the other hook points by HOOK_POINTS.
     project: Callable[[Tensor, Tensor, str], Tensor]
     merge_projection: Callable[[Tensor, Tensor, str], tuple[Tensor, Tensor]]
     merge_hidden: Callable[[Tensor], Tensor]
@@ -200,7 +141,7 @@ class Adapter(nn.Module):
         return target_index, output_index
 
     def project_position_embeddings(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
-        """Return `project` of position embeddings."""
+        """Return `project` of position embeddings, which no part of the batch owns."""
         return self.project(x, y, projections)
 
     def kl_divergence(self) -> Tensor | float:
@@ -254,7 +195,7 @@ def add_products(
 
     Args:
         y: (n, t, q, d), the q projections of one linear layer.
-        z: (n, t, p, r), of the p changed ones.
+        z: (n, t, p, r), of the p targets among them.
         M: (p, r, d).
         output_index: Their indices in y.
         scale: A factor.
@@ -287,39 +228,3 @@ def require_finite(tensors: Mapping[str, Tensor], what: str) -> None:
         if not tensor.is_meta and not tensor.isfinite().all():
             advice = "if its training diverged, train again with a smaller learning rate"
             raise InputError(f"{what}: {name} holds NaN or infinite numbers; {advice}")
-
-
-def linear(inputs: int, outputs: int, *key: object) -> nn.Linear:
-    """Return a linear layer with PyTorch's default initialisation, which follows from `key`."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
-    source = generator(*key)
-    bound = 1 / math.sqrt(inputs)
-    nn.init.uniform_(layer.weight, -bound, bound, generator=source)
-    nn.init.uniform_(layer.bias, -bound, bound, generator=source)
-    return layer
-
-
-# Random numbers without global state: each tensor has a key of its own
-
-
-def derive(*key: object) -> int:
-    """Return a 63-bit seed from any printable key, for example `derive(0, "noise", layer)`."""
-    digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1
-
-
-def generator(*key: object) -> torch.Generator:
-    """Return a new generator of the CPU for `key`. The same key gives the same numbers."""
-    return torch.Generator().manual_seed(derive(*key))
-
-
-@contextmanager
-def fixed_defaults() -> Iterator[None]:
-    """Make tensors inside in fp32 on the CPU: a seed then gives the same numbers in any process."""
-    dtype = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.device("cpu"):
-            yield
-    finally:
-        torch.set_default_dtype(dtype)

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pvera.adapters import base
-from pvera.adapters.base import Adapter, Method, linear
+from pvera.adapters import hyperparameters
+from pvera.adapters.base import Adapter, Method
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
+from pvera.seeds import seeded_linear
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Bottleneck(Method):
     colour: ClassVar[str] = "#E69F00"
     marker: ClassVar[str] = "^"
     #: d / hidden width.
-    ratio: int = base.positive_int(8)
+    ratio: int = hyperparameters.positive_int(8)
     #: W_up and b_up start at zero, so the adapter starts as the identity, as Houlsby et al. ask.
     #: The official code starts them with PyTorch's default.
-    near_identity: bool = base.flag(True)
+    near_identity: bool = hyperparameters.flag(True)
 
     def adapter(
         self, layer: EncoderLayer, index: int, shared: Any, seed: int
@@ -73,11 +74,11 @@ class DownUp(nn.Module):
             raise InputError(
                 f"{method.title}: ratio {method.ratio} leaves no hidden unit of width {dim}"
             )
-        self.down = linear(dim, width, *key, "down")
-        self.up = linear(width, dim, *key, "up")
+        self.down = seeded_linear(dim, width, *key, "down")
+        self.up = seeded_linear(width, dim, *key, "up")
         if method.near_identity:
-            nn.init.zeros_(self.up.weight)
-            nn.init.zeros_(self.up.bias)
+            for parameter in self.up.parameters():
+                nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (n, t, d) in the precision of x (n, t, d)."""

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters import base
+from pvera.adapters import hyperparameters
 from pvera.adapters.base import (
     Adapter,
     Method,
@@ -43,20 +43,20 @@ class DoRA(Method):
     colour: ClassVar[str] = "#009E73"
     marker: ClassVar[str] = "P"
     #: r.
-    rank: int = base.positive_int(64)
+    rank: int = hyperparameters.positive_int(64)
     #: α.
-    alpha: float = base.positive(16.0)
+    alpha: float = hyperparameters.positive(16.0)
     #: The target projections, letters of "qkv".
-    targets: str = base.target_projections("qv")
+    targets: str = hyperparameters.target_projections("qv")
     #: Over the "input" dimension (one magnitude per output row) or the "output" dimension (one per
     #: input column, as in the official code).
-    norm: str = base.one_of("input", "output")
+    norm: str = hyperparameters.one_of("input", "output")
     #: m is trained; not in the official code.
-    train_magnitude: bool = base.flag(True)
+    train_magnitude: bool = hyperparameters.flag(True)
     #: ΔW has the factor α/r; not in the official code.
-    scaled: bool = base.flag(True)
+    scaled: bool = hyperparameters.flag(True)
     #: ΔW is (A B)ᵀ, the weight of x A B; in the official code it is A B.
-    transpose: bool = base.flag(True)
+    transpose: bool = hyperparameters.flag(True)
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "DoRAAdapter":
         """Return A, B and m of one layer."""
@@ -79,7 +79,7 @@ class DoRAAdapter(Adapter):
         self.targets = method.targets
         self.scale = method.alpha / method.rank if method.scaled else 1.0
         self.A, self.B = low_rank_pair(layer.dim, method, index, seed)
-        #: Of V (p, d_out, d_in).
+        #: The axis of V (p, d_out, d_in) over which a norm is taken.
         self.norm_dim = 2 if method.norm == "input" else 1
         W = torch.stack([layer.projection(letter)[0] for letter in method.targets])
         norms = full_precision(W).norm(dim=self.norm_dim)
@@ -123,7 +123,7 @@ class DoRAAdapter(Adapter):
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
-        """Return W' (p, d, d), and the biases."""
+        """Return W' (q, d, d), and the biases."""
         target_index, output_index = self.matching(projections)
         V, ratio = self.direction(weight[output_index], target_index)
         W = V * ratio.unsqueeze(self.norm_dim)

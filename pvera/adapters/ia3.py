@@ -63,7 +63,7 @@ class IA3Adapter(Adapter):
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
-        """Return the merged weights (p, d, d) and biases (p, d) of keys and values."""
+        """Return the merged weights (q, d, d) and biases (q, d) of keys and values."""
         target_index, output_index = self.matching(projections)
         weight[output_index] *= self.l_kv[target_index].unsqueeze(2)
         bias[output_index] *= self.l_kv[target_index]

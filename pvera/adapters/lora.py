@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters import base
-from pvera.adapters.base import Method, add_products, generator, products, select
+from pvera.adapters import hyperparameters
+from pvera.adapters.base import Method, add_products, products, select
 from pvera.adapters.stochastic import DropoutAdapter
 from pvera.encoders import EncoderLayer
+from pvera.seeds import generator
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,16 @@ class LoRA(Method):
     colour: ClassVar[str] = "#332288"
     marker: ClassVar[str] = "X"
     #: r.
-    rank: int = base.positive_int(64)
+    rank: int = hyperparameters.positive_int(64)
     #: α of Eq. 3.
-    alpha: float = base.positive(16.0)
+    alpha: float = hyperparameters.positive(16.0)
     #: The target projections, letters of "qkv".
-    targets: str = base.target_projections("qv")
+    targets: str = hyperparameters.target_projections("qv")
     #: A starts with equal numbers in every layer, as in the official code, which sets its seed
     #: again for each layer.
-    same_draw: bool = base.flag(False)
+    same_draw: bool = hyperparameters.flag(False)
     #: Share of the input x of A that training drops.
-    dropout: float = base.fraction(0.0)
+    dropout: float = hyperparameters.fraction(0.0)
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "LoRAAdapter":
         """Return A and B of one layer."""
@@ -67,7 +68,7 @@ class LoRAAdapter(DropoutAdapter):
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
-        """Return the merged weights (p, d, d), and the biases."""
+        """Return the merged weights (q, d, d), and the biases."""
         target_index, output_index = self.matching(projections)
         change = self.scale * low_rank_weight(self.A[:, target_index], self.B[target_index])
         weight[output_index] += change.to(weight.dtype)

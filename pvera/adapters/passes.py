@@ -2,8 +2,16 @@
 
 `torch.utils.checkpoint` calls a layer again in the backward pass, when the model may have other
 settings: active members, padding, sampling, noise. Autograd numbers its operations in order, so the
-number of the operation that asks for the second call tells which pass it repeats. Nothing is kept
-inside `torch.compile` and `torch.export`: the compiler repeats layers by itself.
+number of the operation that asks for the second call tells which pass it repeats, the last that
+began before it. If passes of one layer begin at the numbers 54 and 182:
+
+    asked by                                      number   repeats the pass that began at
+    an operation of the first pass                117      54
+    one of the second                             245      182
+    a re-entrant checkpoint, which is numbered
+    just before the pass inside it                181      182: hence number + 1
+
+Nothing is kept inside `torch.compile` and `torch.export`: the compiler repeats layers by itself.
 """
 
 from collections import deque
@@ -11,6 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+# Private names; the tests of gradient checkpointing in tests/library/test_tools.py fail without.
 from torch._C import _current_autograd_node as current_node
 from torch._C._autograd import _get_sequence_nr as sequence_number
 
@@ -26,7 +36,8 @@ class PassHistory:
     """The last passes through one layer, with the settings of each."""
 
     def __init__(self):
-        #: Autograd's number at the start of a pass, and the pass's settings by key.
+        #: Autograd's number at the start of a pass, and the pass's settings by key. The first entry
+        #: serves an adapter that is called by itself, outside its layer.
         self._kept: deque[tuple[int, dict]] = deque([(0, {})], maxlen=KEPT)
 
     def __reduce__(self):
@@ -52,7 +63,7 @@ class PassHistory:
 
         asking = current_node()._sequence_nr()
         for number, settings in reversed(self._kept):
-            # A re-entrant checkpoint has its number before its layers run; other operations after.
+            # + 1: a re-entrant checkpoint gets its number before the layers in it run.
             if number <= asking + 1 and key in settings:
                 return settings[key]
         raise RuntimeError(

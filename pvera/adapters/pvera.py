@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pvera.adapters import base
+from pvera.adapters import hyperparameters
 from pvera.adapters.base import Method, full_precision, products, select
 from pvera.adapters.passes import recomputing
 from pvera.adapters.stochastic import PassSettings
@@ -41,23 +41,23 @@ class PVeRA(Method):
     colour: ClassVar[str] = "#D55E00"
     marker: ClassVar[str] = "o"
     #: r, the size of the latent z.
-    rank: int = base.positive_int(256)
+    rank: int = hyperparameters.positive_int(256)
     #: α of Eq. 7.
-    alpha: float = base.positive(16.0)
+    alpha: float = hyperparameters.positive(16.0)
     #: The target projections, letters of "qkv".
-    targets: str = base.target_projections("qv")
+    targets: str = hyperparameters.target_projections("qv")
     #: Distribution of A and B: "normal" (Section 3.1) or "uniform" (Kaiming, the official code).
-    init: str = base.one_of("normal", "uniform")
+    init: str = hyperparameters.one_of("normal", "uniform")
     #: "sum" is Eq. 9; "mean" is the official code's: the mean over latent and targets, without
     #: the ½ before Σ.
-    kl: str = base.one_of("sum", "mean")
-    #: A and B are shared by all layers. "position": a pair per target (the official code);
-    #: "shared": one pair for all targets (PEFT).
-    pair: str = base.one_of("position", "shared")
+    kl: str = hyperparameters.one_of("sum", "mean")
+    #: A and B are shared by all layers. "position": a pair per target, that is per position in
+    #: "qkv" (the official code); "shared": one pair for all targets (PEFT).
+    pair: str = hyperparameters.one_of("position", "shared")
     #: Training samples z (Eq. 6); without, z = μ there as well.
-    noise: bool = base.flag(True)
+    noise: bool = hyperparameters.flag(True)
     #: σ of Eq. 6 as a fixed number; None: σ is trained.
-    sigma: float | None = base.positive(None)
+    sigma: float | None = hyperparameters.positive(None)
 
     def shared(self, dim: int, seed: int) -> SharedMatrices:
         """Return A and B."""
@@ -91,7 +91,7 @@ class PVeRAAdapter(VeRAAdapter):
 
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
         super().__init__(method, dim, shared, index, seed)
-        self.is_stochastic = True
+        self.is_stochastic = True  # by its own noise: dropout is 0
         self.samples_in_training = method.noise
         #: The KL term of the last pass through each linear layer.
         self._kl: dict[str, Tensor | None] = {}

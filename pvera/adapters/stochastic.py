@@ -1,15 +1,26 @@
-"""Adapters with a distribution: their noise, and the settings of a pass."""
+"""Adapters with a distribution: their noise, and the settings of a pass.
+
+Each class below adds to the one above it:
+
+    Adapter            hook points, without noise (base.py)
+    StochasticAdapter  a source of noise, which is saved, and the settings of a pass
+    DropoutAdapter     `project` is `add` of an input that dropout has thinned; LoRA implements
+                       `add`. Without dropout it is not stochastic.
+    VeRAAdapter        A, B, d and b; `project` drops part of the latent instead, if so asked
+    PVeRAAdapter       μ and σ: it is always stochastic, has dropout 0, and its `project` samples z
+"""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed
 from torch.nn import functional as F
 
-from pvera.adapters.base import Adapter, derive
+from pvera.adapters.base import Adapter
 from pvera.adapters.passes import recomputing
+from pvera.seeds import derive
 
 STATE_SIZE = len(torch.Generator().get_state())  # of a CPU; other devices have smaller ones
 
@@ -23,7 +34,7 @@ class NoiseSource:
             own.
     """
 
-    def __init__(self, start: int | Tensor, on_all_ranks: bool = False):
+    def __init__(self, start: int | Tensor, on_all_ranks: bool):
         self.start = start
         self.on_all_ranks = on_all_ranks
         self._generator: torch.Generator | None = None
@@ -46,12 +57,23 @@ class NoiseSource:
 
         seed = self.start
         if isinstance(seed, Tensor):
-            with suppress(RuntimeError):  # a state of another kind of device
-                generator.set_state(seed[: generator.get_state().numel()])
-                if rank == 0:
-                    return generator
+            if rank == 0 and _restore_state(generator, seed):
+                return generator
             seed = derive("state", seed.tolist())
         return generator.manual_seed(derive(seed, "rank", rank) if rank else seed)
+
+
+def _restore_state(generator: torch.Generator, state: Tensor) -> bool:
+    """Set a saved state and return True, or False if another kind of device saved it."""
+    size = len(generator.get_state())
+    # Saved states are padded with zeros. Without this check CUDA may take its 16 bytes of a CPU's.
+    if state[size:].any():
+        return False
+    try:
+        generator.set_state(state[:size])
+    except RuntimeError:
+        return False
+    return True
 
 
 class PassSettings(NamedTuple):
@@ -70,7 +92,7 @@ class PassSettings(NamedTuple):
 class StochasticAdapter(Adapter):
     """An adapter that samples a latent z, or what dropout leaves of its input."""
 
-    is_stochastic = True
+    is_stochastic = True  # of dropout, each adapter sets its own
     #: Whether training mode samples.
     samples_in_training = True
     #: Whether to sample; None: the mode decides.
@@ -82,10 +104,11 @@ class StochasticAdapter(Adapter):
 
     def __init__(self, index: int, seed: int):
         super().__init__()
-        self.source = NoiseSource(derive(seed, "noise", index))
+        self.source = NoiseSource(derive(seed, "noise", index), on_all_ranks=False)
 
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
         """Add the noise's state, which a resumed training continues; equally long everywhere."""
+        # Not `get_extra_state`, which always has a key: without dropout there must be none.
         super()._save_to_state_dict(destination, prefix, keep_vars)
         device = next(self.parameters()).device
         if self.is_stochastic and device.type != "meta":
@@ -95,7 +118,7 @@ class StochasticAdapter(Adapter):
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
         state = state_dict.pop(prefix + "_extra_state", None)
         if state is not None:
-            self.source = NoiseSource(state.cpu())
+            self.source = NoiseSource(state.cpu(), on_all_ranks=False)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def pass_settings(self, projections: str, device: torch.device) -> PassSettings:
@@ -120,7 +143,7 @@ class StochasticAdapter(Adapter):
     def sample_noise(
         self, distribution: Callable[..., Tensor], like: Tensor, settings: PassSettings
     ) -> Tensor:
-        """Return random numbers; at padding, which nothing reads, zero or any.
+        """Return random numbers; those at padding, which nothing reads, are unspecified.
 
         Args:
             distribution: torch.randn or torch.rand.

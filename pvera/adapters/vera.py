@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters import base
-from pvera.adapters.base import Method, change_at, generator, products, select
+from pvera.adapters import hyperparameters
+from pvera.adapters.base import Method, change_at, products, select
 from pvera.adapters.stochastic import DropoutAdapter
 from pvera.encoders import EncoderLayer
+from pvera.seeds import generator
 
 
 @dataclass(frozen=True)
@@ -30,20 +31,20 @@ class VeRA(Method):
     colour: ClassVar[str] = "#0072B2"
     marker: ClassVar[str] = "h"
     #: r, the length of d.
-    rank: int = base.positive_int(256)
+    rank: int = hyperparameters.positive_int(256)
     #: α of Eq. 4.
-    alpha: float = base.positive(16.0)
+    alpha: float = hyperparameters.positive(16.0)
     #: The target projections, letters of "qkv".
-    targets: str = base.target_projections("qv")
+    targets: str = hyperparameters.target_projections("qv")
     #: Distribution of A and B: "normal" (Section 3.1) or "uniform" (Kaiming, the official code).
-    init: str = base.one_of("normal", "uniform")
-    #: A and B are shared by all layers. "position": a pair per target (the official code);
-    #: "shared": one pair for all targets (PEFT).
-    pair: str = base.one_of("position", "shared")
+    init: str = hyperparameters.one_of("normal", "uniform")
+    #: A and B are shared by all layers. "position": a pair per target, that is per position in
+    #: "qkv" (the official code); "shared": one pair for all targets (PEFT).
+    pair: str = hyperparameters.one_of("position", "shared")
     #: Share that training drops.
-    dropout: float = base.fraction(0.0)
+    dropout: float = hyperparameters.fraction(0.0)
     #: Dropout of the "input" x of A, or of the "latent" x A ⊙ d.
-    dropout_on: str = base.one_of("input", "latent")
+    dropout_on: str = hyperparameters.one_of("input", "latent")
 
     def shared(self, dim: int, seed: int) -> "SharedMatrices":
         """Return A and B."""
@@ -127,6 +128,7 @@ class VeRAAdapter(DropoutAdapter):
         count = len(method.targets)
         source = generator(seed, "scale", index)
         start = torch.empty(count, 1).uniform_(1e-5, 1, generator=source)
+        # shared.A is (w, *halves, p, r)
         self.d = nn.Parameter(torch.ones(*shared.A.shape[1:-2], count, method.rank) * start)
         self.b = nn.Parameter(torch.zeros(count, dim))
 
@@ -180,7 +182,7 @@ class VeRAAdapter(DropoutAdapter):
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
-        """Return W + α (A diag(d) B diag(b))ᵀ (p, w, w), and the biases."""
+        """Return W + α (A diag(d) B diag(b))ᵀ (q, w, w), and the biases."""
         target_index, output_index = self.matching(projections)
         A, d = self.mean_factors
         pairs = self.shared.pair_index(target_index)

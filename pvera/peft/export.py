@@ -4,11 +4,12 @@ timm fuses queries, keys and values in one linear layer, which PEFT adapts as a 
 targets get parts of one adapter of rank p r:
 
     A' stacks their A's
-    B' (3 d × p r) holds their B's in blocks
+    B' (3 w × p r) holds their B's in blocks
     λ_d stacks their d's
     λ_b = α b
 
-Rows of B' and λ_b are zero for projections without an adapter.
+Rows of B' and λ_b are zero for projections without an adapter. Letters are those of VeRA, whose d
+is a vector: w is the width, r the rank of a target.
 
 If queries, keys and values are separate layers, LoRA, DoRA and (IA)³ are copied. VeRA's A' and B'
 then stack the pairs of all targets, unless they share one, and the λ_d of a target is zero in the
@@ -24,15 +25,23 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
-from pvera.adapters.base import derive, require_finite
+from pvera.adapters.base import require_finite
 from pvera.backbones import weights_sha256
-from pvera.encoders import EncoderLayer, require_numbers, uncompiled_name
+from pvera.encoders import EncoderLayer, require_whole_weights, uncompiled_name
 from pvera.errors import InputError
 from pvera.features import reads_text
 from pvera.files import write_atomically
 from pvera.grid import Member
 from pvera.model import AdaptedModel, require_adapted
-from pvera.peft import folder as peft_folder
+from pvera.peft.folder import (
+    CONFIG,
+    HEAD,
+    PREFIX,
+    TENSORS,
+    require_projections_called,
+    write_tensors,
+)
+from pvera.seeds import derive
 
 #: Tensors by name, of each adapted module.
 ModuleTensors = dict[nn.Module, dict[str, Tensor]]
@@ -71,8 +80,8 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     if cls not in EXPORTS:
         titles = ", ".join(method.title for method in EXPORTS)
         raise InputError(f"PEFT has no {member.method.title}: export {titles}")
-    peft_folder.require_projections_called(layers)
-    require_numbers(model)
+    require_projections_called(layers)
+    require_whole_weights(model)
     config, modules, tensors = EXPORTS[cls](layers, member)
 
     names = {module: uncompiled_name(name) for name, module in model.backbone.named_modules()}
@@ -82,7 +91,7 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
         config["feedforward_modules"] = [names[layer.mlp_out] for layer in layers]
     for module, of_module in modules.items():
         for name, tensor in of_module.items():
-            tensors[f"{peft_folder.PREFIX}{names[module]}.{name}"] = tensor
+            tensors[f"{PREFIX}{names[module]}.{name}"] = tensor
 
     member.require_original_head()
     head = dict(member.head.named_parameters()) if member.num_classes else {}
@@ -104,49 +113,38 @@ def _write(
     inside = bool(head) and has_one_head and not hasattr(backbone, "head_dist")
     if inside:
         config["modules_to_save"] = ["head"]
-        tensors |= {f"{peft_folder.PREFIX}head.{name}": tensor for name, tensor in head.items()}
+        tensors |= {f"{PREFIX}head.{name}": tensor for name, tensor in head.items()}
 
-    peft_folder.write_tensors(folder / peft_folder.TENSORS, tensors)
-    (folder / peft_folder.HEAD).unlink(missing_ok=True)  # of an earlier adapter
+    write_tensors(folder / TENSORS, tensors)
+    (folder / HEAD).unlink(missing_ok=True)  # of an earlier adapter
     if head and not inside:
         metadata = {"pool": model.pool} if reads_text(backbone) else {}
-        peft_folder.write_tensors(folder / peft_folder.HEAD, head, **metadata)
+        write_tensors(folder / HEAD, head, **metadata)
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    write_atomically(folder / peft_folder.CONFIG, text)
+    write_atomically(folder / CONFIG, text)
 
 
-class AdaptedLinear(NamedTuple):
-    """A linear layer that an adapter changes."""
-
-    adapter: Any
-    linear: nn.Linear
-    #: The projections that it computes, letters of "qkv".
-    projections: str
-    #: Indices of the target projections among the adapter's targets.
-    target_index: list[int]
-    #: Their indices among `projections`.
-    output_index: list[int]
-
-
-def _adapted(layers: Sequence[EncoderLayer], member: Member) -> Iterator[AdaptedLinear]:
+def _adapted(
+    layers: Sequence[EncoderLayer], member: Member
+) -> Iterator[tuple[Any, nn.Linear, str]]:
+    """Yield each adapter with a linear layer that it changes, and the projections of that layer."""
     for layer, adapter in zip(layers, member.layers, strict=True):
         for linear, projections in layer.projections:
-            target_index, output_index = adapter.matching(projections)
-            if target_index:
-                yield AdaptedLinear(adapter, linear, projections, target_index, output_index)
+            if set(adapter.targets) & set(projections):
+                yield adapter, linear, projections
 
 
 def _in_blocks(B: Tensor, output_index: Sequence[int], count: int) -> Tensor:
-    """Return B' (count d, p r) of B (p, r, d): block i has the rows of output_index[i]."""
-    p, r, d = B.shape
-    rows = B.new_zeros(count, d, p, r)
+    """Return B' (count w, p r) of B (p, r, w): block i has the rows of output_index[i]."""
+    p, r, w = B.shape
+    rows = B.new_zeros(count, w, p, r)
     for i, j in enumerate(output_index):
         rows[j, :, i] = B[i].T
     return rows.flatten(2).flatten(0, 1)
 
 
 def _rows(values: Tensor, output_index: Sequence[int], others: Tensor) -> Tensor:
-    """Return `others` (q, d) with `values` (p, d) at the indices, flat (q d)."""
+    """Return `others` (q, w) with `values` (p, w) at the indices, flat (q w)."""
     rows = others.clone()
     rows[output_index] = values
     return rows.flatten()
@@ -172,22 +170,21 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     key = "pvera" if samples else "vera"
     halves = 2 if samples else 1
     A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]
-    A = A.expand(-1, -1, block_count, -1)  # (d, halves, blocks, r)
-    B = shared.B.expand(block_count, -1, -1)  # (blocks, r, d)
+    A = A.expand(-1, -1, block_count, -1)  # (w, halves, blocks, r)
+    B = shared.B.expand(block_count, -1, -1)  # (blocks, r, w)
     pair = {"A": A.flatten(1).T, "B": _in_blocks(B, output_of, outputs)}
 
     modules: ModuleTensors = {}
-    for adapted in _adapted(layers, member):
-        adapter = adapted.adapter
-        target_index = adapted.target_index
+    for adapter, linear, projections in _adapted(layers, member):
+        target_index, output_index = adapter.matching(projections)
         d = adapter.d.reshape(-1, target_count, method.rank)[:halves]  # (halves, p, r)
         lambda_d = d.new_zeros(halves, block_count, method.rank)
         lambda_d[:, [block_of[i] for i in target_index]] = d[:, target_index]
         b = method.alpha * adapter.b[target_index]
         zeros = b.new_zeros(outputs, member.dim)
-        modules[adapted.linear] = {
+        modules[linear] = {
             f"{key}_lambda_d": lambda_d.flatten(),
-            f"{key}_lambda_b": _rows(b, adapted.output_index, zeros),
+            f"{key}_lambda_b": _rows(b, output_index, zeros),
         }
     config = {"peft_type": key.upper(), "r": block_count * method.rank, "save_projection": True}
     # PEFT refuses a second adapter with another key, so the key stands for the one A', B'.
@@ -223,33 +220,31 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
     first: Any = member.layers[0]
     alpha = first.scale * rank
     modules: ModuleTensors = {}
-    for adapted in _adapted(layers, member):
-        adapter = adapted.adapter
-        target_index = adapted.target_index
-        output_index = adapted.output_index
+    for adapter, linear, projections in _adapted(layers, member):
+        target_index, output_index = adapter.matching(projections)
         A, B = adapter.A[:, target_index], adapter.B[target_index]
         if is_dora:
             A, B = adapter.factors(target_index)
         tensors = {
             "lora_A.weight": A.flatten(1).T,
-            "lora_B.weight": _in_blocks(B, output_index, len(adapted.projections)),
+            "lora_B.weight": _in_blocks(B, output_index, len(projections)),
         }
         if is_dora:
-            weights, _ = adapter.layer.split(adapted.linear, adapted.projections)
+            weights, _ = adapter.layer.split(linear, projections)
             norms = weights.to(adapter.m).norm(dim=2)
             tensors["lora_magnitude_vector"] = _rows(adapter.m[target_index], output_index, norms)
-        modules[adapted.linear] = tensors
+        modules[linear] = tensors
     config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "use_dora": is_dora}
     return Export(config, modules, {})
 
 
 def _ia3(layers: Sequence[EncoderLayer], member: Member) -> Export:
     modules: ModuleTensors = {}
-    for adapted in _adapted(layers, member):
-        l_kv = adapted.adapter.l_kv
-        ones = l_kv.new_ones(len(adapted.projections), member.dim)
-        scales = _rows(l_kv[adapted.target_index], adapted.output_index, ones)
-        modules[adapted.linear] = {"ia3_l": scales.unsqueeze(1)}
+    for adapter, linear, projections in _adapted(layers, member):
+        target_index, output_index = adapter.matching(projections)
+        ones = adapter.l_kv.new_ones(len(projections), member.dim)
+        scales = _rows(adapter.l_kv[target_index], output_index, ones)
+        modules[linear] = {"ia3_l": scales.unsqueeze(1)}
     for layer, adapter in zip(layers, member.layers, strict=True):
         modules[layer.mlp_out] = {"ia3_l": adapter.get_parameter("l_ff").unsqueeze(0)}
     return Export({"peft_type": "IA3"}, modules, {})

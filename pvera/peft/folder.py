@@ -3,7 +3,7 @@
     adapter_config.json         PEFT's configuration of the method
     adapter_model.safetensors   tensors by module, such as
                                 base_model.model.blocks.0.attn.qkv.lora_A.weight
-    head.safetensors            weight (classes, d) and bias (classes), if they are not among those
+    head.safetensors            weight (classes, w) and bias (classes), if they are not among those
                                 tensors; its metadata name the `pool` of text that the head reads
 
 A module counts by its layer's number and by the projections that it computes. So names of all model
@@ -37,8 +37,8 @@ for _names in SEPARATE:
     PROJECTIONS |= zip(_names, "qkv", strict=True)
 #: Names of an MLP's last linear layer, inside its encoder layer.
 MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
-#: Names of heads in the adapter's file that read what `features.pooled` returns, with how the
-#: names of the adapted layers begin, which tells the classifier: timm's models,
+#: Names of heads in the adapter's file that read what `features.pooled` returns, each with a
+#: pattern of how the names of the adapted layers begin, which tells the classifier: timm's models,
 #: ViTForImageClassification, and the classifier of the released adapters. Others read a pooler
 #: or a mean.
 HEADS = {"head": r"blocks\.", "classifier": r"(vit|encoder\.encoder)\."}
@@ -98,7 +98,7 @@ class AdapterFolder:
     names: list[str] = field(default_factory=list)
     #: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", if the folder holds them.
     matrices: dict[str, Tensor] = field(default_factory=dict)
-    #: weight (classes, d) and bias (classes), or None.
+    #: weight (classes, w) and bias (classes), or None.
     head: dict[str, Tensor] | None = None
     #: The features of a text that the head reads (`features.POOLS`); None if the folder does not
     #: say.
@@ -223,7 +223,9 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _is_readable(option: str, value: Any) -> bool:
     if option in ALLOWED_VALUES:
         return value in ALLOWED_VALUES[option]
-    is_on = value is True or (isinstance(value, (dict, list)) and len(value) > 0)
+    # Of an unknown option, a number or a text passes: what it belongs to is switched on by a flag,
+    # or by a mapping or list that holds something.
+    is_on = value is True or (isinstance(value, (dict, list)) and bool(value))
     return option in KNOWN_OPTIONS or not is_on
 
 
@@ -249,9 +251,9 @@ def _head_inside(
     file: Path, others: dict[str, Tensor], adapted: Collection[str]
 ) -> dict[str, Tensor]:
     """Return the head in the adapter's file, whose tensors of no adapter are `others`."""
-    for module, encoder in HEADS.items():
+    for module, layer_pattern in HEADS.items():
         head = {key.removeprefix(f"{PREFIX}{module}."): tensor for key, tensor in others.items()}
-        reads_features = any(re.match(PREFIX + encoder, key) for key in adapted)
+        reads_features = any(re.match(PREFIX + layer_pattern, key) for key in adapted)
         if head.keys() == {"weight", "bias"} and reads_features:
             return head
     raise InputError(

@@ -4,6 +4,9 @@ PEFT has no α: here α = 1 and b = λ_b. If PEFT adapts queries, keys and value
 PVeRA share one pair. If it adapts timm's fused layer, each projection gets its rows of B' and λ_b,
 and those columns of B' that are not zero: an exported adapter has its targets and its rank again,
 except of DoRA.
+
+Letters in shapes are those of VeRA, whose d is a vector: w the width, R PEFT's rank, p the targets,
+r the rank of each; primes mark PEFT's matrices.
 """
 
 import re
@@ -54,88 +57,89 @@ def import_peft(
         InputError: The adapter is refused (docs/peft.md), or belongs to another backbone, or the
             folder holds no fitting head. The backbone is unchanged.
     """
-    adapter = read_folder(folder)
+    content = read_folder(folder)
     layers = encoder_layers(backbone)
     require_projections_called(layers)
-    _require_same_kind(adapter, backbone)
-    _require_same_projections(adapter, len(layers))
-    head, num_classes = _head(adapter, layers[0].dim, num_classes)
-    with as_input_error(f"{adapter.path / CONFIG} does not fit the tensors"):
-        method, tensors = IMPORTS[adapter.config["peft_type"]](adapter, layers)
-    model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
+    _require_same_kind(content, backbone)
+    _require_same_projections(content, len(layers))
+    head, num_classes = _head(content, layers[0].dim, num_classes)
+    with as_input_error(f"{content.path / CONFIG} does not fit the tensors"):
+        method, tensors = IMPORTS[content.config["peft_type"]](content, layers)
+    model = adapt(backbone, method, num_classes, seed, pool=pool or content.pool or "first")
     model.members[0].load_state_dict(tensors | head, strict=False)
     return model.eval()
 
 
-def _require_same_kind(adapter: AdapterFolder, backbone: nn.Module) -> None:
+def _require_same_kind(content: AdapterFolder, backbone: nn.Module) -> None:
     """Raise InputError for an adapter of a text encoder on one of images, or the reverse."""
     # CLIP's two encoders can have equal names of modules: then the class alone tells them apart.
-    mapping = adapter.config.get("auto_mapping")
+    mapping = content.config.get("auto_mapping")
     adapted_class = mapping.get("base_model_class") if isinstance(mapping, dict) else None
-    is_text = bool(_TEXT.search(f"{adapted_class} {' '.join(adapter.names)}"))
+    is_text = bool(_TEXT.search(f"{adapted_class} {' '.join(content.names)}"))
     if is_text != reads_text(backbone):
         owner = f" of {adapted_class}" if adapted_class else ""
         raise InputError(
-            f"{adapter.path} adapts {adapter.names[0]}{owner}: that is a module of another encoder "
+            f"{content.path} adapts {content.names[0]}{owner}: that is a module of another encoder "
             f"than {class_name(backbone)}"
         )
 
 
-def _require_same_projections(adapter: AdapterFolder, depth: int) -> None:
+def _require_same_projections(content: AdapterFolder, depth: int) -> None:
     """Raise InputError unless the adapter changes the same modules in each of the layers."""
-    expected = {(i, projections) for i in range(depth) for projections in adapter.projections}
-    if adapter.modules.keys() != expected:
+    expected = {(i, projections) for i in range(depth) for projections in content.projections}
+    if content.modules.keys() != expected:
         raise InputError(
-            f"{adapter.path} does not adapt the same projections in each of the backbone's {depth} "
+            f"{content.path} does not adapt the same projections in each of the backbone's {depth} "
             "layers"
         )
 
 
 def _head(
-    adapter: AdapterFolder, dim: int, num_classes: int | None
+    content: AdapterFolder, dim: int, num_classes: int | None
 ) -> tuple[dict[str, Tensor], int]:
     """Return the folder's head and its number of classes; of a new head, no tensors."""
-    if adapter.head is None:
+    if content.head is None:
         if num_classes is None:
             raise InputError(
-                f"{adapter.path} holds no head: give num_classes, and train the new head"
+                f"{content.path} holds no head: give num_classes, and train the new head"
             )
         return {}, num_classes
     if num_classes is None:
-        num_classes = len(adapter.head["bias"])
-    weight = adapter.shaped("head.weight", adapter.head["weight"], (num_classes, dim))
-    bias = adapter.shaped("head.bias", adapter.head["bias"], (num_classes,))
+        num_classes = len(content.head["bias"])
+    weight = content.shaped("head.weight", content.head["weight"], (num_classes, dim))
+    bias = content.shaped("head.bias", content.head["bias"], (num_classes,))
     return {"head.weight": weight, "head.bias": bias}, num_classes
 
 
 # One function per method
 
 
-def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
-    """Read VeRA and PVeRA. R is PEFT's rank, r that of each projection."""
-    key = adapter.config["peft_type"].lower()
-    rank = adapter.config["r"]
+def _vera(content: AdapterFolder, layers: list[EncoderLayer]) -> Import:
+    """Read VeRA and PVeRA."""
+    key = content.config["peft_type"].lower()
+    rank = content.config["r"]
     dim = layers[0].dim
     halves = 2 if key == "pvera" else 1
-    outputs = 3 if adapter.is_fused else 1
+    outputs = 3 if content.is_fused else 1
     shapes = {f"{key}_A": (halves * rank, dim), f"{key}_B": (outputs * dim, rank)}
-    A, B = _matrices(adapter, shapes)
-    lambda_d = adapter.by_projection(f"{key}_lambda_d", halves * rank)  # by letter
-    lambda_b = adapter.by_projection(f"{key}_lambda_b", dim, rows=True)
+    A, B = _matrices(content, shapes)
+    lambda_d = content.by_projection(f"{key}_lambda_d", halves * rank)  # by letter
+    lambda_b = content.by_projection(f"{key}_lambda_b", dim, rows=True)
 
-    A = A.unflatten(0, (halves, rank)).movedim(2, 0)  # (d, halves, R)
+    A = A.unflatten(0, (halves, rank)).movedim(2, 0)  # (w, halves, R)
     d = torch.stack(list(lambda_d.values()), 1)  # (layers, p, halves · R)
     d = d.unflatten(2, (halves, rank)).movedim(2, 1)  # (layers, halves, p, R)
-    b = torch.stack(list(lambda_b.values()), 1)  # (layers, p, d)
-    if adapter.is_fused:
-        return _fused_vera(adapter, A, B, d[:, :, 0], b)
+    b = torch.stack(list(lambda_b.values()), 1)  # (layers, p, w)
+    if content.is_fused:
+        # λ_d is the same for queries, keys and values: one of three equal copies.
+        return _fused_vera(content, A, B, d[:, :, 0], b)
     return _as_vera("".join(lambda_b), "shared", A.unsqueeze(2), B.T.unsqueeze(0), d, b)
 
 
-def _fused_vera(adapter: AdapterFolder, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:
-    """Divide A (d, halves, R), B (3 d, R), d (layers, halves, R) and b (layers, 3, d) by target."""
+def _fused_vera(content: AdapterFolder, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:
+    """Divide A (w, halves, R), B (3 w, R), d (layers, halves, R) and b (layers, 3, w) by target."""
     rows = B.unflatten(0, (3, -1))
-    columns = _columns(adapter, dict(zip("qkv", rows, strict=True)))
+    columns = _columns(content, dict(zip("qkv", rows, strict=True)))
     letters = ["qkv".index(letter) for letter in columns]
     index = torch.tensor(list(columns.values()))  # (p, r)
     if len(index.unique()) < index.numel():
@@ -146,7 +150,16 @@ def _fused_vera(adapter: AdapterFolder, A: Tensor, B: Tensor, d: Tensor, b: Tens
 
 
 def _as_vera(targets: str, pair: str, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:
-    """Return PVeRA of two halves, VeRA of one, whose tensors have no axis of halves."""
+    """Return PVeRA of two halves, VeRA of one, whose tensors have no axis of halves.
+
+    Args:
+        targets: The targets, letters of "qkv".
+        pair: As in `VeRA`.
+        A: (w, halves, p or 1, r).
+        B: (p or 1, r, w).
+        d: (layers, halves, p, r).
+        b: (layers, p, w).
+    """
     cls: Any = PVeRA
     if A.shape[1] == 1:
         cls, A, d = VeRA, A[:, 0], d[:, 0]
@@ -163,8 +176,8 @@ def _by_layer(**stacked: Tensor) -> dict[str, Tensor]:
     return tensors
 
 
-def _columns(adapter: AdapterFolder, B: dict[str, Tensor]) -> dict[str, list[int]]:
-    """Return the columns of B (..., d, R) that each target projection reads, equally many.
+def _columns(content: AdapterFolder, B: dict[str, Tensor]) -> dict[str, list[int]]:
+    """Return the columns of B (..., w, R) that each target projection reads, equally many.
 
     In an exported adapter of a fused layer, each target reads columns of its own, and the rest of B
     is zero. Any other adapter reads all columns for all projections.
@@ -174,19 +187,19 @@ def _columns(adapter: AdapterFolder, B: dict[str, Tensor]) -> dict[str, list[int
         columns[letter] = rows.flatten(0, -2).any(0).nonzero().flatten().tolist()
     targets = {letter: index for letter, index in columns.items() if index}
     counts = {len(index) for index in targets.values()}
-    if adapter.is_fused and len(counts) == 1:
+    if content.is_fused and len(counts) == 1:
         return targets
-    return dict.fromkeys(B, list(range(adapter.config["r"])))
+    return dict.fromkeys(B, list(range(content.config["r"])))
 
 
-def _matrices(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> list[Tensor]:
+def _matrices(content: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> list[Tensor]:
     """Return A' and B' of the folder, or the ones that PEFT makes from its seed."""
-    if adapter.matrices or adapter.config.get("save_projection", True):
+    if content.matrices or content.config.get("save_projection", True):
         return [
-            adapter.shaped(name, adapter.matrices.get(name), shape)
+            content.shaped(name, content.matrices.get(name), shape)
             for name, shape in shapes.items()
         ]
-    source = torch.Generator().manual_seed(adapter.config["projection_prng_key"])
+    source = torch.Generator().manual_seed(content.config["projection_prng_key"])
     matrices = []
     for shape in shapes.values():
         empty = torch.empty(shape, dtype=torch.float32, device="cpu")
@@ -194,44 +207,44 @@ def _matrices(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> lis
     return matrices
 
 
-def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
-    """Read LoRA and DoRA. R is PEFT's rank, r that of each projection."""
+def _low_rank(content: AdapterFolder, layers: list[EncoderLayer]) -> Import:
+    """Read LoRA and DoRA."""
     dim = layers[0].dim
-    rank = adapter.config["r"]
-    is_dora = bool(adapter.config.get("use_dora"))
-    A = adapter.by_projection("lora_A", rank, dim)  # by letter: (layers, R, d)
-    B = adapter.by_projection("lora_B", dim, rank, rows=True)  # (layers, d, R)
-    columns = _columns(adapter, B)
+    rank = content.config["r"]
+    is_dora = bool(content.config.get("use_dora"))
+    A = content.by_projection("lora_A", rank, dim)  # by letter: (layers, R, w)
+    B = content.by_projection("lora_B", dim, rank, rows=True)  # (layers, w, R)
+    columns = _columns(content, B)
     if is_dora:
-        m = adapter.by_projection("lora_magnitude_vector", dim, rows=True)  # (layers, d)
+        m = content.by_projection("lora_magnitude_vector", dim, rows=True)  # (layers, w)
         # A projection may have nothing but other magnitudes.
         columns = dict.fromkeys(B, list(range(rank)))
 
     all_A = torch.stack([A[letter][:, columns[letter]] for letter in columns], 1)
     all_B = torch.stack([B[letter][:, :, columns[letter]] for letter in columns], 1)
-    # (layers, d, p, r) and (layers, p, r, d)
+    # (layers, w, p, r) and (layers, p, r, w)
     tensors = _by_layer(A=all_A.movedim(3, 1), B=all_B.mT)
     if is_dora:
         tensors |= _by_layer(m=torch.stack([m[letter] for letter in columns], 1))
 
-    divisor = rank**0.5 if adapter.config.get("use_rslora") else rank
-    scale = adapter.config["lora_alpha"] / divisor
+    divisor = rank**0.5 if content.config.get("use_rslora") else rank
+    scale = content.config["lora_alpha"] / divisor
     r = all_B.shape[3]
     cls = DoRA if is_dora else LoRA
     return cls(rank=r, alpha=scale * r, targets="".join(columns)), tensors
 
 
-def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
-    if adapter.projections not in (["qkv", "mlp"], ["k", "v", "mlp"]):
+def _ia3(content: AdapterFolder, layers: list[EncoderLayer]) -> Import:
+    if content.projections not in (["qkv", "mlp"], ["k", "v", "mlp"]):
         raise InputError(
-            f"{adapter.path}: (IA)³ scales keys, values and the MLP's hidden activation, not "
-            f"{adapter.projections}"
+            f"{content.path}: (IA)³ scales keys, values and the MLP's hidden activation, not "
+            f"{content.projections}"
         )
-    scales = adapter.by_projection("ia3_l", layers[0].dim, 1, rows=True)  # (layers, d, 1)
+    scales = content.by_projection("ia3_l", layers[0].dim, 1, rows=True)  # (layers, w, 1)
     if "q" in scales and not torch.equal(scales["q"], torch.ones_like(scales["q"])):
-        raise InputError(f"{adapter.path} scales queries, which (IA)³ does not")
-    hidden = adapter.stack("ia3_l", "mlp", 1, layers[0].mlp_out.in_features)  # (layers, 1, 4d)
-    l_kv = torch.stack([scales["k"], scales["v"]], 1)  # (layers, 2, d, 1)
+        raise InputError(f"{content.path} scales queries, which (IA)³ does not")
+    hidden = content.stack("ia3_l", "mlp", 1, layers[0].mlp_out.in_features)  # (layers, 1, 4w)
+    l_kv = torch.stack([scales["k"], scales["v"]], 1)  # (layers, 2, w, 1)
     return IA3(), _by_layer(l_kv=l_kv[..., 0], l_ff=hidden[:, 0])
 
 

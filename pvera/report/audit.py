@@ -353,7 +353,7 @@ def adapter_sizes(paper: PaperNumbers) -> pd.DataFrame:
         A row per method: parameters, weighted by the shares of the grid table; times, the same
         as a multiple of PVeRA's.
     """
-    vit = backbones.shapes("dinov2_b")
+    vit = backbones.meta_model("dinov2_b")
     sizes = {}
     for key, members in paper.configurations().items():
         counts = [cost.trained_parameters(vit, method) for method, _ in members]
@@ -364,7 +364,7 @@ def adapter_sizes(paper: PaperNumbers) -> pd.DataFrame:
 
 def check_sizes(paper: PaperNumbers) -> Findings:
     """Yield the findings on trainable parameters in the ablation tables and the text, on ViT-B."""
-    vit = backbones.shapes("dinov2_b")
+    vit = backbones.meta_model("dinov2_b")
     for row in paper.rank.itertuples():
         counted = cost.trained_parameters(vit, PVeRA(rank=row.rank))
         yield equality_finding(f"Table 2, r = {row.rank}", row.parameters, counted)
@@ -382,7 +382,7 @@ def check_sizes(paper: PaperNumbers) -> Findings:
 
 def check_costs(paper: PaperNumbers) -> Findings:
     """Yield the findings on the operations (%) that PVeRA and VeRA add to ViT-B/14."""
-    vit = backbones.shapes("dinov2_b")
+    vit = backbones.meta_model("dinov2_b")
     for method in (PVeRA(), VeRA()):
         printed = float(paper.quote(f"flops_{method.key}"))
         counted = cost.count_cost(vit, method)

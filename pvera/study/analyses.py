@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from pvera import checkpoint, latents, metrics, uncertainty
-from pvera.adapters.base import derive
 from pvera.data import inputs, suite
 from pvera.data.image_splits import ImageData
 from pvera.errors import InputError
 from pvera.model import AdaptedModel
+from pvera.seeds import derive
 from pvera.study import results
 from pvera.study.jobs import Job, Run
 from pvera.study.prediction import batches, predict

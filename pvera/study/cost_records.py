@@ -72,7 +72,7 @@ def _grids(profile: Profile, method: str) -> list[dict[str, list]]:
 def measure(profile: Profile, backbone: str) -> dict[str, Any]:
     """Return the record of a backbone: the cost of each configuration."""
     counted = counted_config(profile, backbone)
-    encoder = backbones.shapes(backbone, profile.image_size)
+    encoder = backbones.meta_model(backbone, profile.image_size)
     costs = [
         asdict(cost.count_cost(encoder, described_method(entry))) for entry in counted["methods"]
     ]

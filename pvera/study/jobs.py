@@ -15,10 +15,10 @@ import timm
 import torch
 
 from pvera import __version__, checkpoint, metrics
-from pvera.adapters.base import derive
 from pvera.data import inputs, tasks
 from pvera.data.inputs import Data
 from pvera.model import AdaptedModel, adapt
+from pvera.seeds import derive
 from pvera.study import prediction, results
 from pvera.study.profiles import Schedule
 from pvera.study.protocol import Protocol

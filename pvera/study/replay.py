@@ -63,7 +63,7 @@ class Replay:
         self.inputs = inputs.clone()
         self.labels = labels.clone()
         for m in self.active:
-            for adapter in self.model.members[m].stochastic_layers:
+            for adapter in self.model.members[m].stochastic_adapters:
                 graph.register_generator_state(adapter.source.generator(labels.device))
         with torch.cuda.graph(graph, stream=self.stream):
             self.losses = self.take_step(self.inputs, self.labels, betas)

@@ -20,9 +20,10 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from tqdm import trange
 
-from pvera.adapters.base import Method, generator
+from pvera.adapters.base import Method
 from pvera.data.inputs import Data
 from pvera.model import AdaptedModel
+from pvera.seeds import generator
 from pvera.study.optimization import Step, adapter_parameters, make_optimizer, step
 from pvera.study.prediction import DataOrFeatures, Features, validate
 from pvera.study.profiles import Schedule

@@ -115,7 +115,7 @@ def test_a_size_of_ones_own(timm_name, size, patch, monkeypatch):
     sized = backbones.load(name, pretrained=False, image_size=size)
     assert sized.image_size == size != backbones.load(name, pretrained=False).image_size
     assert sized.model(torch.zeros(1, 3, size, size)).isfinite().all()
-    for load in (backbones.load, backbones.shapes):
+    for load in (backbones.load, backbones.meta_model):
         for wrong in (1, size + 1):
             with pytest.raises(
                 InputError,
@@ -164,7 +164,7 @@ def test_unsuitable_weights(tmp_path):
 
 
 def test_dinov3_gets_the_class_token_under_its_short_name():
-    vit = backbones.shapes("dinov3_s")
+    vit = backbones.meta_model("dinov3_s")
     assert vit.global_pool == "token"
     assert (
         timm.create_model("vit_small_patch16_dinov3.lvd1689m", device="meta").global_pool == "avg"
@@ -296,6 +296,16 @@ def with_change(**attributes):
     cls = type("Changed", (MyViT,), attributes)
     pvera.register_encoder(cls, **MAP)
     return own(cls)
+
+
+def test_a_registered_class_of_timms_is_checked(register):
+    cls = type("Derived", (type(make_vit()),), {})
+    register(cls, projections=["attn.qkv"])
+    vit = make_vit()
+    vit.__class__ = cls
+    pvera.adapt(vit, METHODS["pvera"], 5).unload()
+    vit.head = nn.Linear(vit.embed_dim, 10)
+    assert "Derived returns 10 numbers for an image" in refused_encoder(vit)
 
 
 def of_layer(forward):

@@ -343,6 +343,14 @@ def test_damaged_files(path, tmp_path):
     for metadata in (None, {"pvera": "[1, 2]"}):
         save_file({"weight": torch.zeros(2)}, path, metadata=metadata)
         refused(path, "not an adapter file", make_vit())
+    path.write_bytes(whole)
+    with safe_open(path, "pt") as file:
+        names = file.keys()
+        tensors = {name: file.get_tensor(name) for name in names}
+        metadata = file.metadata()
+    del tensors["frozen_features"]
+    save_file(tensors, path, metadata=metadata)
+    refused(path, "not an adapter file", make_vit())
     refused(tmp_path / "none.safetensors", "none.safetensors: no such file", make_vit())
     refused(tmp_path, "no such file", make_vit())
 

@@ -134,6 +134,30 @@ def test_an_adapter_that_has_no_merge_is_not_merged(point, images):
         torch.testing.assert_close(model(images), expected)
 
 
+class Unhooked(Adapter):
+    """An adapter that takes no part in a pass, though it could project."""
+
+    hook_points = frozenset()
+
+    def project(self, x, y, projections):
+        raise AssertionError("it is not called")
+
+    merge_projection = project
+
+
+class UnhookedMethod(Method):
+    title = "Unhooked"
+
+    def adapter(self, layer, index, shared, seed):
+        return Unhooked()
+
+
+def test_a_merge_holds_what_the_hooks_computed(images):
+    model = adapted(UnhookedMethod()).eval()
+    expected = model(images)
+    assert torch.equal(model.merge_()(images), expected)
+
+
 @pytest.mark.parametrize("point", ["parallel", "parallel_scaled"])
 def test_a_parallel_branch_needs_a_norm_before_the_mlp(point):
     with pytest.raises(InputError, match="Shift needs a LayerNorm before the MLP"):
@@ -255,7 +279,7 @@ def test_backbone_stays_in_evaluation_mode(images, key):
     torch.nn.Sequential(model).train()  # also if a parent module calls train
     assert model.training and not any(module.training for module in model.backbone.modules())
     if key == "pvera":
-        with with_settings(model.members[0].stochastic_layers, sampling=False):
+        with with_settings(model.members[0].stochastic_adapters, sampling=False):
             assert torch.equal(model(images), mean)
     else:
         assert torch.equal(model(images), mean)

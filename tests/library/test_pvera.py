@@ -195,7 +195,10 @@ def test_noise_is_standard_normal_and_uncorrelated():
         # first, halved.
         (lambda member: None, (5151373772390472493, 284546072201018067)),
         # Of "7/sample/3/0" and "7/sample/3/1".
-        (lambda member: member.seed_noise(7), (3616317664316104457, 8561410219770384731)),
+        (
+            lambda member: member.seed_noise(7, on_all_ranks=True),
+            (3616317664316104457, 8561410219770384731),
+        ),
     ],
     ids=["training", "sampling"],
 )

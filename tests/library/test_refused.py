@@ -193,6 +193,12 @@ def with_numbers(model, name, number):
     return model
 
 
+def without_active_members():
+    model = adapted()
+    model.active = []
+    return model
+
+
 SCORES, IMAGES = np.full((3, 4, 2), 0.5), make_images()
 #: Calls, and what their refusal says.
 CALLS = [
@@ -208,6 +214,9 @@ CALLS = [
     ),
     (lambda: uncertainty.estimate(SCORES[:1], np.zeros(4, int)), "k = 2 or more"),
     (lambda: uncertainty.estimate(5 * SCORES, np.zeros(4, int)), "sum to one"),
+    (lambda: uncertainty.estimate(SCORES, np.full(4, -1)), "labels -1 to -1"),
+    (lambda: uncertainty.estimate(SCORES, np.zeros(1, int)), "labels (1,) are not"),
+    (lambda: without_active_members()(IMAGES), "no member is active: set `active`"),
 ]
 
 
@@ -257,6 +266,7 @@ def test_long_messages_are_cut_but_not_dropped(message, said):
     with pytest.raises(InputError) as caught, as_input_error("pets", "try again"):
         raise ValueError(message)
     assert str(caught.value) == f"pets: {said}; try again"
+    assert isinstance(caught.value.__cause__, ValueError)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tiny import CLASSES, adapted, make_vit, perturb
 
 import pvera
 from pvera import LoRA, PVeRA, VeRA
+from pvera.adapters.stochastic import STATE_SIZE, _restore_state
 
 INPUT = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25)]
 LATENT = VeRA(rank=8, dropout=0.25, dropout_on="latent")
@@ -127,3 +128,22 @@ def test_evaluation_drops_nothing(method, images):
     assert not torch.equal(model(images), model(images))
     assert torch.equal(model.eval()(images), adapted(replace(method, dropout=0.0)).eval()(images))
     assert model.kl_divergence() == 0
+
+
+class ShortGenerator:
+    """A generator with a state of 16 bytes, which takes any, as CUDA's may."""
+
+    def get_state(self):
+        return torch.zeros(16, dtype=torch.uint8)
+
+    def set_state(self, state):
+        self.state = state
+
+
+def test_a_generator_takes_no_state_of_another_kind_of_device():
+    short = ShortGenerator()
+    assert not _restore_state(short, torch.Generator().get_state())
+    saved = torch.ones(STATE_SIZE, dtype=torch.uint8)
+    saved[16:] = 0
+    assert _restore_state(short, saved) and len(short.state) == 16
+    assert not _restore_state(torch.Generator(), saved)

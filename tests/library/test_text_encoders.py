@@ -41,7 +41,7 @@ def test_more_padding_changes_neither_output_nor_kl(name, sampled):
     model = adapted(name)
     results = []
     for padding in (0, 7):
-        at_mean = with_settings(model.members[0].stochastic_layers, sampling=False)
+        at_mean = with_settings(model.members[0].stochastic_adapters, sampling=False)
         with model.sampling(seed=1) if sampled else at_mean:
             results.append((model(make_text(padding=padding)), model.kl_divergence()))
     close(*results)

@@ -144,7 +144,7 @@ def one_graph(key):
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for training in (False, True):
         model.train(training)
-        with with_settings(model.members[0].stochastic_layers, sampling=False):
+        with with_settings(model.members[0].stochastic_adapters, sampling=False):
             torch.testing.assert_close(
                 step(model, forward=compiled), step(model), rtol=1e-4, atol=1e-5
             )

@@ -14,11 +14,11 @@ from trained import IMAGES, make_adapters, make_profile
 
 import pvera
 from pvera import backbones, latents, metrics, uncertainty
-from pvera.adapters.base import derive
 from pvera.data import suite
 from pvera.data.image_splits import ImageData, load_split
 from pvera.errors import InputError
 from pvera.report.analysis_results import load_sampled_adapters
+from pvera.seeds import derive
 from pvera.study import analyses, plan, prediction, predictor_comparison, results
 from pvera.study.plan import list_jobs
 

@@ -120,7 +120,7 @@ def test_a_step_copies_no_number_from_the_cpu_so_that_a_cuda_graph_can_record_it
     """And none to it: on the meta device that fails."""
     with torch.device("meta"):
         images, labels = torch.randn(4, 3, 32, 32), torch.zeros(4, dtype=torch.long)
-    adapted = pvera.AdaptedModel(vit.to("meta"), [method] * 2, CLASSES, shapes_only=True)
+    adapted = pvera.AdaptedModel(vit.to("meta"), [method] * 2, CLASSES, on_meta=True)
     with adapted as model, Calls() as calls:
         for beta in ([0.0, 0.0], [0.0, 1e-3]):
             optimization.step(model, model, images, labels, beta, [Mock(), Mock()], CORRECTED)
