@@ -12,16 +12,15 @@ of a profile that are newer than all results that they show, and than the progra
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from options import ROOT, Parser
 from tqdm import tqdm
 
 from pvera.errors import InputError, run_script
 from pvera.files import write_atomically
-
-if TYPE_CHECKING:
-    from nbclient import NotebookClient
 
 
 def main() -> None:
@@ -54,10 +53,6 @@ def execute(root: Path, profile: str | None = None) -> None:
         if is_current(root, profile):
             return
 
-    # Both take seconds to import, and often there is nothing to execute.
-    import nbformat
-    from nbclient import NotebookClient
-
     quiet = ["--log-level=ERROR"]
     client = NotebookClient(nbformat.v4.new_notebook(), record_timing=False, extra_arguments=quiet)
     environment = os.environ | {"PVERA_PROFILE": profile or ""}
@@ -81,18 +76,17 @@ def is_current(root: Path, profile: str) -> bool:
 
     inputs = [*notebooks, *(ROOT / "pvera").rglob("*.py")]
     inputs += root.glob("experiments/profiles/*.yaml")
-    inputs += (results / profile).rglob("*.json")
+    # Folders too: one is as new as the last file that was deleted from it.
+    found = (results / profile).rglob("*")
+    inputs += (path for path in found if tables not in (path, path.parent))
     for shared in ("paper/cost/*", "published/*", "performance/*"):
         inputs += results.glob(shared)
     newest_input = max(path.stat().st_mtime for path in inputs)
     return newest_input < min(path.stat().st_mtime for path in executed)
 
 
-def execute_notebook(client: "NotebookClient", path: Path) -> None:
+def execute_notebook(client: NotebookClient, path: Path) -> None:
     """Execute the cells of a notebook, which becomes `client.nb` with its outputs."""
-    import nbformat
-    from nbclient.exceptions import CellExecutionError
-
     client.nb = nbformat.read(path, as_version=4)
     client.reset_execution_trackers()
     try:

@@ -61,6 +61,13 @@ def test_a_copy_is_executed_again_when_its_results_or_its_tables_change(root):
     execute(root)
     assert printed(root) == "demo 2\n"
 
+    runs = root / "results/demo/benchmark"
+    for change in (runs.mkdir, (runs / "other.json").touch, (runs / "other.json").unlink):
+        change()
+        before = executed.stat().st_mtime_ns
+        execute(root)
+        assert executed.stat().st_mtime_ns > before, change
+
     for shared in (
         "experiments/profiles/demo.yaml",
         "results/paper/cost/tiny.json",
