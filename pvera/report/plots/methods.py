@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.cost import GIGA
+from pvera.report.contrasts import LATENT_DROPOUT
 from pvera.report.plots.base import (
     COLUMN,
     PAGE,
@@ -19,17 +20,17 @@ from pvera.report.plots.base import (
     PlainStyle,
     Style,
     add_legend,
+    axes_grid,
     dot,
     forest,
     legend_entry,
-    panels,
 )
 
 MEGA = 10**6
 #: The style of VeRA with latent dropout.
 DROPOUT_STYLE = PlainStyle("VeRA, latent dropout", "#000000", "h")
 #: The methods that the figure of parameters is about -> the side on which their names stand.
-NAMED = {"vera": "left", "latent_dropout": "left", "pvera": "right"}
+NAMED = {"vera": "left", LATENT_DROPOUT: "left", "pvera": "right"}
 
 
 # Accuracy against cost (Figure 3)
@@ -73,7 +74,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
     Args:
         points: A frame of `tables.cost.paper_accuracy_and_cost` or `run_accuracy_and_cost`.
     """
-    figure, axes = panels(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
+    figure, axes = axes_grid(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
     for ax, panel in zip(axes, COSTS, strict=True):
         scale, unit = panel.unit(points)
         for method, row in points.iterrows():
@@ -104,7 +105,7 @@ def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
     Args:
         points: Title of a panel -> `tables.cost.parameters_and_accuracy`.
     """
-    figure, axes = panels(len(points), len(points), PAGE, 2.2)
+    figure, axes = axes_grid(len(points), len(points), PAGE, 2.2)
     others: dict[str, Style] = {}
     for ax, (title, frame) in zip(axes, points.items(), strict=True):
         for name, row in frame.iterrows():
@@ -148,9 +149,8 @@ def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, style: Style) -> No
 
     Args:
         ax: The axes.
-        costs: One, or those in training, where PVeRA samples, with the mean (a
-            stroke), and of the merged model (hollow), NaN for a method that cannot
-            be merged.
+        costs: One, or those in training, where PVeRA samples, with the mean (a stroke), and of the
+            merged model (hollow), NaN for a method that cannot be merged.
         accuracy: The height of the line.
         style: The style of the method.
     """
@@ -190,7 +190,7 @@ def calibration(errors: Mapping[str, pd.DataFrame]) -> Figure:
         errors: The frames of `calibration.calibration_errors`.
     """
     methods = max(len(frame) for frame in errors.values())
-    figure, axes = panels(len(errors), 2, COLUMN, 0.17 * methods, 0.8, sharey=True)
+    figure, axes = axes_grid(len(errors), 2, COLUMN, 0.17 * methods, 0.8, sharey=True)
     for ax, (name, frame) in zip(axes, errors.items(), strict=True):
         forest(ax, frame).set_title(name)
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
