@@ -10,8 +10,6 @@ results/.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import TypeVar
 
 import pandas as pd
 from options import RESULTS, ROOT, Parser
@@ -33,18 +31,11 @@ PAGES = [ROOT / "README.md", ROOT / "docs/findings.md", ROOT / "PROTOCOL.md"]
 TABLE_FOLDER = RESULTS / "tables"
 MARK = re.compile(r"(<!-- program: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NOT_RUN = "not run"
-#: What labels the rows of a table: a method, a contrast, or two components.
-Key = TypeVar("Key")
 
 #: Contrast whose claim is judged -> its label.
 JUDGED = {key: contrast.label for key, contrast in CONTRASTS.items() if contrast.claim}
-#: Two components that the front page compares -> the label of their difference.
-COMPARISONS = {
-    ("pvera", "vera"): "PVeRA − VeRA",
-    ("no_noise", "vera"): "PVeRA without noise − VeRA",
-    ("latent_dropout", "vera"): "VeRA with latent dropout − VeRA",
-    ("pvera", "latent_dropout"): "PVeRA − VeRA with latent dropout",
-}
+#: Contrasts of the front page.
+SHOWN = ("pvera_over_vera", "matrices", "dropout_over_vera", "pvera_over_dropout")
 
 
 def main() -> None:
@@ -60,15 +51,10 @@ def filled(page: str) -> str:
 
 
 def content_of(name: str) -> str:
-    """Return the text between the marks of `name`; results that are missing are named."""
-    try:
-        if name in PAGE_TABLES:
-            text = PAGE_TABLES[name]()
-        else:
-            text = (ROOT / name).read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        text = f"*No results yet: `{Path(error.filename).relative_to(ROOT)}`.*"
-    return text.strip()
+    """Return the text between the marks of `name`."""
+    if name in PAGE_TABLES:
+        return PAGE_TABLES[name]().strip()
+    return (ROOT / name).read_text(encoding="utf-8").strip()
 
 
 # What several tables need
@@ -97,13 +83,13 @@ def read_table(name: str) -> pd.DataFrame:
 
 
 def table_by_profile(
-    corner: str, labels: Mapping[Key, str], cell: Callable[[Profile, Key], str]
+    corner: str, labels: Mapping[str, str], cell: Callable[[Profile, str], str]
 ) -> str:
     """Return a table with a column for each profile.
 
     Args:
         corner: Title of the first column.
-        labels: What a row shows -> its label.
+        labels: Method or contrast -> the label of its row.
         cell: From a profile and a key of `labels` to the text.
     """
     profiles = compared_profiles()
@@ -123,18 +109,18 @@ def decorated(text: str, is_best: bool = False, is_tie: bool = False) -> str:
 
 def methods_table() -> str:
     """Return the accuracies of all methods, with their parameters in the first profile."""
-    header = ["Method", "Parameters on ViT-Ti/8", "Merges"]
+    profiles = compared_profiles()
+    first = profiles[0]
+    # A profile's title ends in its backbone.
+    header = ["Method", f"Parameters on {heading(first).rpartition(', ')[2]}", "Merges"]
     accuracies = []
-    for profile in compared_profiles():
+    for profile in profiles:
         components = read_table(f"components_{profile.name}")
         shown = components[components.index.isin(COMPARED)]
         accuracies.append(accuracy_cells(profile, shown))
         datasets, seeds = shown["dataset"].nunique(), _range(shown["runs"])
         header.append(f"{heading(profile)}: {datasets} data sets, {seeds} seeds")
 
-    if not accuracies:
-        return "*No results yet.*"
-    first = compared_profiles()[0]
     rows = []
     for name in accuracies[0]:
         costs = _parameters_and_merges(first, trained_method(first, name))
@@ -205,9 +191,10 @@ def difference_text(difference: pd.Series) -> str:
     return f"{signed(difference['mean'], 1)} {bounds}"
 
 
-def comparison_cell(profile: Profile, components: tuple[str, str]) -> str:
-    """Return the first of two components minus the second."""
-    return difference_text(difference_row(profile, *components))
+def comparison_cell(profile: Profile, key: str) -> str:
+    """Return the difference of a contrast with its interval over seeds."""
+    contrast = CONTRASTS[key]
+    return difference_text(difference_row(profile, contrast.first, contrast.second))
 
 
 def lead_cell(profile: Profile, method: str) -> str:
@@ -222,9 +209,11 @@ def calibration_cell(profile: Profile, method: str) -> str:
     if method not in rows.index:
         return NOT_RUN
     row = rows.loc[method]
-    is_best = row["ace_mean"] == rows["ace_mean"].min()
+    text = fixed(100 * row["ace_mean"], 1)
+    # Errors that print alike share the mark of the best.
+    is_best = text == fixed(100 * rows["ace_mean"].min(), 1)
     is_tie = method != "pvera" and row["ace_ratio_low"] <= 1 <= row["ace_ratio_high"]
-    return decorated(fixed(100 * row["ace_mean"], 1), is_best, is_tie)
+    return decorated(text, is_best, is_tie)
 
 
 # Contrasts, by the tables of claims
@@ -235,16 +224,16 @@ def claim_row(profile: Profile, key: str) -> pd.Series:
     return read_table(f"claims_components_{profile.name}").loc[CONTRASTS[key].claim]
 
 
-def effect_text(claim: pd.Series, scopes: Sequence[str] = ("seeds",)) -> str:
+def effect_and_intervals(claim: pd.Series, prefixes: Sequence[str] = ("seeds",)) -> str:
     """Return the effect of a judged claim in points, with its interval in each scope.
 
     Args:
-        claim: Row of a table of claims.
-        scopes: Of "seeds" and "tasks", over which an interval is.
+        claim: Row of the CSV file of a table of claims, see `verdicts.Judgement`.
+        prefixes: Those of the scopes, see `verdicts.SCOPES`.
     """
     if pd.isna(claim["difference"]):
         return claim["reading"]
-    bounds = [interval(None, claim[f"{scope}_low"], claim[f"{scope}_high"]) for scope in scopes]
+    bounds = [interval(None, claim[f"{scope}_low"], claim[f"{scope}_high"]) for scope in prefixes]
     return " ".join([signed(claim["difference"], 1), *bounds])
 
 
@@ -252,7 +241,7 @@ def contrast_cell(profile: Profile, key: str) -> str:
     """Return the effect of a contrast, bold where the interval over data sets leaves out zero."""
     claim = claim_row(profile, key)
     is_bold = claim["tasks_verdict"] in (SUPPORTED, CONTRADICTED)
-    return decorated(effect_text(claim, ("seeds", "tasks")), is_bold)
+    return decorated(effect_and_intervals(claim, ("seeds", "tasks")), is_bold)
 
 
 def protocols_table() -> str:
@@ -263,9 +252,10 @@ def protocols_table() -> str:
     for profile in compared_profiles():
         if (TABLE_FOLDER / f"claims_protocol_{profile.name}.csv").exists():
             header.append(heading(profile))
-            corrected_row.append(effect_text(claim_row(profile, "pvera_over_vera")))
+            corrected_row.append(effect_and_intervals(claim_row(profile, "pvera_over_vera")))
             # The official protocol has this claim alone.
-            official_row.append(effect_text(read_table(f"claims_protocol_{profile.name}").iloc[0]))
+            official = read_table(f"claims_protocol_{profile.name}").iloc[0]
+            official_row.append(effect_and_intervals(official))
     return markdown_table(header, [corrected_row, official_row])
 
 
@@ -273,7 +263,10 @@ def protocols_table() -> str:
 
 
 def contradictions_table() -> str:
-    """Return the kinds of the audit's checks that some of the paper's printed numbers fail."""
+    """Return the kinds of the audit's checks that some of the paper's printed numbers fail.
+
+    Its last row counts all checks.
+    """
     counts = audit.summary(pd.read_csv(RESULTS / "published/audit.csv"))
     failing = counts[counts[audit.CONTRADICTS] > 0]
     rows = [
@@ -298,8 +291,9 @@ def trainings_table() -> str:
 
 
 def table_rows(name: str, label: str = "") -> str:
-    """Return the rows of a table that begin with a label, without its caption and notes."""
-    lines = (TABLE_FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    """Return the rows that begin with a label, of a table of the report's first profile."""
+    first = read_report(ROOT)["profiles"][0]
+    lines = (TABLE_FOLDER / f"{name}_{first}.md").read_text(encoding="utf-8").splitlines()
     # The header has no label, and a line of dashes follows.
     shown = ("|  |", "| :-", f"| {label}")
     return "\n".join(line for line in lines if line.startswith(shown))
@@ -309,7 +303,9 @@ POINTS = "Points of accuracy"
 #: Name of a mark -> the function that returns its table.
 PAGE_TABLES = {
     "methods": methods_table,
-    "comparisons": lambda: table_by_profile(POINTS, COMPARISONS, comparison_cell),
+    "comparisons": lambda: table_by_profile(
+        POINTS, {key: CONTRASTS[key].label for key in SHOWN}, comparison_cell
+    ),
     "contrasts": lambda: table_by_profile(POINTS, JUDGED, contrast_cell),
     "leads": lambda: table_by_profile(
         POINTS, {name: f"PVeRA − {title(name)}" for name in OTHERS}, lead_cell
@@ -317,10 +313,10 @@ PAGE_TABLES = {
     "calibration": lambda: table_by_profile(
         "ACE (%)", {name: title(name) for name in PAPER_METHODS}, calibration_cell
     ),
-    "rivals": lambda: table_rows("rivals_vtab_tiny"),
+    "rivals": lambda: table_rows("rivals"),
     "official": protocols_table,
-    "rank": lambda: table_rows("rank_vtab_tiny", "Loss, here"),
-    "position": lambda: table_rows("position_vtab_tiny", "Loss, here"),
+    "rank": lambda: table_rows("rank", "Loss, here"),
+    "position": lambda: table_rows("position", "Loss, here"),
     "contradictions": contradictions_table,
     "trainings": trainings_table,
 }

@@ -59,8 +59,7 @@ def load_analyses(root: Path, profile: str, experiment: str) -> list[AnalysisRes
     """Load records and arrays of an analysis of adapters, sorted by path.
 
     Returns:
-        The records, each with its arrays; empty where the analysis has not been
-        run.
+        The records, each with its arrays; empty where the analysis has not been run.
 
     Raises:
         InputError: Results are damaged, or cannot stand in one analysis.
@@ -73,6 +72,7 @@ def estimates_by_count(arrays: dict[str, np.ndarray]) -> dict[int, uncertainty.E
     """Return number of samples -> estimates, from the arrays of an analysis of uncertainty."""
     labels = arrays["labels"].astype(np.int64)
     by_count = {}
+    # These "draws" are numbers of samples, (counts,).
     for i, k in enumerate(arrays["draws"].tolist()):
         fields = {}
         for name, stored in uncertainty.STORED.items():

@@ -20,7 +20,7 @@ from pvera import backbones, cost
 from pvera.adapters import PVeRA, VeRA
 from pvera.data.glue import GLUE
 from pvera.data.tasks import CATEGORIES, TASKS
-from pvera.report.paper_numbers import DETAILED_TABLES, PAPER_BACKBONES, SEEDS, PaperNumbers
+from pvera.report.paper_numbers import DETAILED_TABLES, PAPER_BACKBONES, PAPER_SEEDS, PaperNumbers
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import markdown_table
 from pvera.report.tables.benchmark import averages
@@ -64,9 +64,9 @@ def judge_number(printed: float, value: float, half: float, slack: float) -> str
     """Return the verdict on a printed number.
 
     Args:
-        printed: The number, precise to ± `half`.
+        printed: The number.
         value: The recomputed number.
-        half: Half a unit of the last printed digit.
+        half: Half a unit of the last printed digit; 0 where both are printed, and must be equal.
         slack: How far rounding can move `value`.
     """
     distance = abs(printed - value) - EPSILON
@@ -112,7 +112,7 @@ def check_cells(paper: PaperNumbers) -> Findings:
     for row in pairs.itertuples():
         verdict = judge_number(row.accuracy, row.accuracy_detailed, 0, 2 * HALF)
         # Rounding is no excuse where no count of correct answers prints as both.
-        answers = SEEDS * TASKS[row.dataset].test_images
+        answers = PAPER_SEEDS * TASKS[row.dataset].test_images
         both = np.array([row.accuracy, row.accuracy_detailed])
         least, most = plausible_counts(both, answers)
         if least.max() > most.min():
@@ -156,28 +156,26 @@ def check_averages(paper: PaperNumbers) -> Findings:
 
 
 def check_order(paper: PaperNumbers) -> Findings:
-    """Yield the findings on sentences that compare methods."""
-    yield from check_averages_in_order(paper)
-    yield from check_linear(paper)
-    yield check_wins(paper)
-
-
-def check_averages_in_order(paper: PaperNumbers) -> Findings:
-    """Yield the findings on who is best and second best, and on the lead of PVeRA.
-
-    The paper says: PVeRA is the best on each backbone, by most on ViT-S and by least on ViT-L.
-    """
+    """Yield the findings on sentences that compare methods: first, whether PVeRA is the best."""
     # Backbones as rows, the other methods as columns.
     others = detailed_averages(paper)["average"].unstack()
     pvera = others.pop("pvera")
-    lead = pvera - others.max(axis=1)
+
+    leads = pvera - others.max(axis=1)
 
     for backbone, name in PAPER_BACKBONES.items():
         second = listed(others.loc[backbone].nlargest(1), "{:.2f}")
         recomputed = f"PVeRA {pvera[backbone]:.2f}, best other {second}"
-        verdict = judge_lead(lead[backbone], 2 * HALF)
+        verdict = judge_lead(leads[backbone], 2 * HALF)
         yield Finding(f"text, highest average, {name}", "PVeRA", recomputed, verdict)
+    yield from check_second(paper, others)
+    yield from check_leads(paper, leads)
+    yield from check_linear(paper)
+    yield check_wins(paper)
 
+
+def check_second(paper: PaperNumbers, others: pd.DataFrame) -> Findings:
+    """Yield whether the methods that the text calls second have the highest other averages."""
     for quote, backbone in (("second_s", "dinov2_s"), ("second_l", "dinov2_l")):
         quoted = paper.quote(quote)
         ranked = others.loc[backbone].sort_values(ascending=False)
@@ -187,9 +185,13 @@ def check_averages_in_order(paper: PaperNumbers) -> Findings:
         place = f"text, second best, {PAPER_BACKBONES[backbone]}"
         yield Finding(place, quoted, listed(ranked.head(3), "{:.2f}"), verdict)
 
-    recomputed = ", ".join(f"{name} {lead[key]:.2f}" for key, name in PAPER_BACKBONES.items())
+
+def check_leads(paper: PaperNumbers, leads: pd.Series) -> Findings:
+    """Yield whether PVeRA leads by most on ViT-S and by least on ViT-L."""
+    recomputed = ", ".join(f"{name} {leads[key]:.2f}" for key, name in PAPER_BACKBONES.items())
     for quote, backbone, sign in (("gap_s", "dinov2_s", 1), ("gap_l", "dinov2_l", -1)):
-        least = (sign * (lead[backbone] - lead.drop(backbone))).min()
+        least = (sign * (leads[backbone] - leads.drop(backbone))).min()
+        # Two leads of two averages each: four roundings.
         place = f"text, lead of PVeRA, {PAPER_BACKBONES[backbone]}"
         yield Finding(place, paper.quote(quote), recomputed, judge_lead(least, 4 * HALF))
 
@@ -239,14 +241,14 @@ def plausible_counts(percent: Any, n: Any) -> tuple[Any, Any]:
     return np.maximum(0, least), np.minimum(n, most)
 
 
-def stars(paper: PaperNumbers) -> pd.DataFrame:
+def star_tests(paper: PaperNumbers) -> pd.DataFrame:
     """Test each accuracy that can have a star, in the detailed tables and the language table.
 
     Returns:
-        A row per accuracy: table, method and dataset say where it is printed. accuracy, star:
-        what is printed; reference: PVeRA's accuracy. n: answers, NaN where no binomial test
-        applies. low, high: the range of p-values of the counts that print as these accuracies.
-        earned: whether it gets a star; None where rounding leaves that open.
+        A row per accuracy: table, method and dataset say where it is printed. accuracy, star: what
+        is printed; reference: PVeRA's accuracy. n: answers, NaN where no binomial test applies.
+        low, high: the range of p-values of the counts that print as these accuracies. earned:
+        whether it gets a star; None where rounding leaves that open.
     """
     rows = _with_answers(paper)
     is_pvera = rows["method"] == "pvera"
@@ -273,13 +275,13 @@ def _with_answers(paper: PaperNumbers) -> pd.DataFrame:
     images = {name: task.test_images for name, task in TASKS.items()}
     # CoLA's measure is a correlation, and a binomial test needs a share of correct answers.
     images |= {task.title: task.dev for task in GLUE.values() if task.metric == "accuracy"}
-    return rows.assign(n=SEEDS * rows["dataset"].map(images))
+    return rows.assign(n=PAPER_SEEDS * rows["dataset"].map(images))
 
 
 def check_stars(paper: PaperNumbers) -> Findings:
     """Yield the findings on the stars of the detailed tables and of the language table."""
     expected = {None: "star or none", True: "star", False: "no star"}
-    for row in stars(paper).itertuples():
+    for row in star_tests(paper).itertuples():
         place = place_of(row.table, row)
         printed = f"{row.accuracy:.1f}{'*' if row.star else ''} (PVeRA {row.reference:.1f})"
         if np.isnan(row.n):
@@ -300,14 +302,20 @@ def check_stars(paper: PaperNumbers) -> Findings:
 def check_spreads(paper: PaperNumbers) -> Findings:
     """Yield whether three accuracies in [0, 100] can have each mean and standard deviation."""
     for row in paper.detailed.itertuples():
-        total = SEEDS * row.accuracy
-        # The largest spread has as many values at 100 as the total allows, and the rest in one.
-        extremes = [min(100, max(0, total - 100 * seed)) for seed in range(SEEDS)]
-        largest = float(np.std(extremes, ddof=1))
-        verdict = judge_agreement(row.std <= largest + 2 * HALF)
+        # Near 0 and 100 the largest spread depends much on the mean, which is rounded too.
+        means = (row.accuracy - HALF, row.accuracy, row.accuracy + HALF)
+        largest = max(map(largest_spread, means))
+        verdict = judge_agreement(row.std <= largest + HALF + EPSILON)
         printed = f"{row.accuracy:.1f} ± {row.std:.1f}"
         place = place_of(DETAILED_TITLES[row.backbone], row)
-        yield Finding(place, printed, f"at most {largest:.1f}", verdict)
+        yield Finding(place, printed, f"at most {largest_spread(row.accuracy):.1f}", verdict)
+
+
+def largest_spread(mean: float) -> float:
+    """Return the largest standard deviation of the seeds' accuracies in [0, 100] with this mean."""
+    # As many of them are 100 as their total allows, one has what is left, and the others are 0.
+    extremes = np.clip(PAPER_SEEDS * mean - 100 * np.arange(PAPER_SEEDS), 0, 100)
+    return float(extremes.std(ddof=1))
 
 
 # The grid table
@@ -350,8 +358,8 @@ def adapter_sizes(paper: PaperNumbers) -> pd.DataFrame:
     """Return the mean number of trainable parameters of each method on ViT-B.
 
     Returns:
-        A row per method: parameters, weighted by the shares of the grid table; times, the same
-        as a multiple of PVeRA's.
+        A row per method: parameters, weighted by the shares of the grid table; times, the same as a
+        multiple of PVeRA's.
     """
     vit = backbones.meta_model("dinov2_b")
     sizes = {}
@@ -421,15 +429,15 @@ def audit(paper: PaperNumbers) -> pd.DataFrame:
 
 
 def summary(findings: pd.DataFrame) -> pd.DataFrame:
-    """Count the findings of each check (rows) by verdict (columns)."""
+    """Count the findings of each check (rows, the last one "all") by verdict (columns)."""
     table = pd.crosstab(findings["check"], findings["verdict"], margins=True, margins_name="all")
     checks = [*findings["check"].unique(), "all"]
     table = table.reindex(index=checks, columns=VERDICTS, fill_value=0)
     return table.rename_axis(index="check", columns=None)
 
 
-def table(data: pd.DataFrame) -> str:
-    """Return a table in Markdown, without its index, with titles instead of keys."""
+def findings_markdown(data: pd.DataFrame) -> str:
+    """Return findings, or their numbers, as a table in Markdown, with titles instead of keys."""
     texts = data.astype(object).map(lambda cell: escape(title(cell)))
     header = [title(column) for column in data]
     return markdown_table(header, texts.to_numpy(), "l" * len(header))

@@ -6,6 +6,7 @@ import pandas as pd
 
 from pvera.report.scores import Result, chosen_member, record_of
 from pvera.report.text import title
+from pvera.study.records import IDENTITY
 from pvera.study.stopping import LIMIT
 
 #: More data sets than these are counted, not named.
@@ -19,10 +20,12 @@ def caption_source(results: Iterable[Result]) -> str:
         results: Of trainings or of analyses on one backbone.
 
     Returns:
-        Sentences: profile, protocol, seeds, data sets and limits; then how many
-        runs are missing or diverged.
+        Sentences: profile, protocol, seeds, data sets and limits; then how many runs are missing or
+        diverged.
     """
-    records = [record_of(result) for result in results]
+    # Components may share trainings, which then come twice.
+    by_identity = {tuple(map(record.get, IDENTITY)): record for record in map(record_of, results)}
+    records = list(by_identity.values())
     first = records[0]
     seeds = sorted({record["seed"] for record in records})
     facts = [
@@ -32,15 +35,11 @@ def caption_source(results: Iterable[Result]) -> str:
         *_limit_phrases(records),
     ]
 
-    # An analysis has no members and no scores.
-    is_training = "members" in first
     missing = diverged = expected = 0
-    if is_training:
-        # Components may share trainings, which then come twice.
-        identity = ["experiment", "method", "dataset", "seed"]
-        runs = pd.DataFrame(records, columns=identity).drop_duplicates()
-        expected = _expected_runs(runs)
-        missing = expected - len(runs)
+    # An analysis has no members and no scores.
+    if "members" in first:
+        expected = _expected_runs(records)
+        missing = expected - len(records)
         diverged = sum(not record["test"] for record in records)
     sentences = [
         "; ".join(facts),
@@ -89,7 +88,8 @@ def _data_phrases(records: list[dict]) -> list[str]:
     return phrases
 
 
-def _expected_runs(runs: pd.DataFrame) -> int:
+def _expected_runs(records: list[dict]) -> int:
     """Return the number of runs if each method had all its seeds on all its data sets."""
+    runs = pd.DataFrame(records, columns=["experiment", "method", "dataset", "seed"])
     found = runs.groupby(["experiment", "method"])[["dataset", "seed"]].nunique()
     return (found["dataset"] * found["seed"]).sum()

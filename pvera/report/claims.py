@@ -14,16 +14,21 @@ import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.report.analysis_results import load_analyses, load_sampled_adapters
-from pvera.report.contrasts import CONTRASTS
+from pvera.report.contrasts import CONTRASTS, LATENT_DROPOUT
 from pvera.report.scores import score_frame
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.table import Table
-from pvera.report.tables import ablations, components, language, latents
-from pvera.report.tables import out_of_distribution as ood
-from pvera.report.tables import uncertainty as samples
+from pvera.report.tables import (
+    ablations,
+    components,
+    language,
+    latents,
+    out_of_distribution,
+    uncertainty,
+)
 from pvera.report.tables.components import Components
 from pvera.report.text import NOTHING, interval
-from pvera.report.verdicts import PAIRED, RULE, Claim, Judgement, Measure, judge
+from pvera.report.verdicts import SCOPES, Claim, Judgement, Measure, Verdict, judge
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,13 @@ class Topic:
     read: Callable[[ResultFiles], Mapping[Setting, Any]]
     #: From the results of a setting to a frame: a row per data set (or model) and seed, a column
     #: for each thing that claims compare.
-    scores: Callable[[Any], pd.DataFrame]
+    make_scores: Callable[[Any], pd.DataFrame]
     #: The claims.
     claims: tuple[Claim, ...]
 
     def judge(self, results: Any) -> list[Judgement]:
         """Judge the claims on the results of one setting."""
-        scores = self.scores(results)
+        scores = self.make_scores(results)
         return [judge(claim, scores) for claim in self.claims]
 
 
@@ -77,7 +82,7 @@ TOPICS = {
     "components": Topic(
         place="Table 1 and beyond",
         read=components.read_components,
-        scores=Components.scores,
+        make_scores=Components.scores,
         claims=(
             contrast_claim("pvera_over_vera"),
             contrast_claim("noise"),
@@ -91,13 +96,13 @@ TOPICS = {
     "calibration": Topic(
         place="Section 4.3, Figure 4",
         read=components.read_components,
-        scores=partial(Components.scores, metric="ace"),
+        make_scores=partial(Components.scores, metric="ace"),
         claims=(
             Claim("PVeRA is better calibrated than VeRA", "pvera", ("vera",), ACE),
             Claim(
                 "PVeRA is better calibrated than VeRA with latent dropout",
                 "pvera",
-                ("latent_dropout",),
+                (LATENT_DROPOUT,),
                 ACE,
             ),
         ),
@@ -105,7 +110,7 @@ TOPICS = {
     "protocol": Topic(
         place="Table 1, official code",
         read=lambda files: files.read("official"),
-        scores=lambda runs: 100 * score_frame(runs),
+        make_scores=lambda runs: 100 * score_frame(runs),
         claims=(
             Claim(
                 "PVeRA is more accurate than VeRA under the official protocol",
@@ -118,13 +123,13 @@ TOPICS = {
     "rank_and_position": Topic(
         place="Table 3",
         read=lambda files: files.read("position"),
-        scores=ablations.position_losses,
+        make_scores=ablations.position_losses,
         claims=(Claim("QV has the lowest loss", "QV", ("Q", "K", "V", "QK", "QKV"), NATS),),
     ),
     "uncertainty": Topic(
         place="Section 4.3, Figure 5",
         read=read_samples,
-        scores=samples.error_detection,
+        make_scores=uncertainty.error_detection,
         claims=(
             Claim(
                 "16 samples find incorrect predictions better than the score of one pass",
@@ -137,7 +142,7 @@ TOPICS = {
     "intervals": Topic(
         place="Appendix C",
         read=read_samples,
-        scores=samples.log_mean_widths,
+        make_scores=uncertainty.log_mean_widths,
         claims=(
             Claim(
                 "Over all images, incorrect predictions have the wider intervals, 16 samples "
@@ -152,13 +157,13 @@ TOPICS = {
     ),
     "out_of_distribution": Topic(
         place="Section 4.4, Figure 6",
-        read=lambda files: files.read("out_of_distribution", ood.load_values),
-        scores=ood.detection_aurocs,
+        read=lambda files: files.read("out_of_distribution", out_of_distribution.load_values),
+        make_scores=out_of_distribution.detection_aurocs,
         claims=(
             Claim(
                 "PVeRA's values are lower in distribution (norm)",
                 "pvera",
-                (ood.CHANCE,),
+                (out_of_distribution.CHANCE,),
                 ABOVE_CHANCE,
                 units="models",
             ),
@@ -175,7 +180,7 @@ TOPICS = {
     "latents": Topic(
         place="Section 4.4, Figure 7",
         read=lambda files: files.read("focus", load_analyses),
-        scores=latents.focus_aurocs,
+        make_scores=latents.focus_aurocs,
         claims=(
             Claim(
                 "PVeRA's latents focus more on the object in an image than VeRA's",
@@ -188,7 +193,7 @@ TOPICS = {
     "language": Topic(
         place="Appendix D, Table 5",
         read=language.read_scores,
-        scores=language.learned_tasks,
+        make_scores=language.learned_tasks,
         claims=(
             Claim(
                 "PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
@@ -205,6 +210,13 @@ TOPICS = {
 def claim_tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
     """Judge the claims of a notebook; return a table for each setting with results."""
     topic = TOPICS[notebook]
+    notes = "docs/synthetic.md says how intervals and verdicts are made."
+    if any(len(claim.others) > 1 for claim in topic.claims):
+        notes += (
+            " Of several comparisons, the closest one is shown with its own interval; the verdict "
+            "is on all of them, so another interval may decide."
+        )
+
     tables = {}
     for setting, results in topic.read(files).items():
         judgements = topic.judge(results)
@@ -217,21 +229,37 @@ def claim_tables(files: ResultFiles, notebook: str) -> dict[Setting, Table]:
             "The claims, judged.",
             pd.DataFrame(rows, [claim.text for claim in topic.claims]),
             data=pd.DataFrame([judgement.csv_row() for judgement in judgements]),
-            notes="docs/synthetic.md says how intervals and verdicts are made.",
+            notes=notes,
         )
     return tables
 
 
 def verdict_texts(judgement: Judgement) -> dict[str, str]:
-    """Return the verdicts with their intervals, by the titles of their scopes."""
+    """Return the verdicts with their intervals, by scope."""
     texts = {}
-    verdicts = {"Fixed tasks": judgement.fixed_tasks, "Random tasks": judgement.random_tasks}
-    for scope, verdict in verdicts.items():
+    for scope in SCOPES:
+        verdict = judgement.verdicts.get(scope, Verdict())
         texts[scope] = verdict.word or NOTHING
         if not np.isnan(verdict.low):
             digits = judgement.claim.measure.digits
             texts[scope] += " " + interval(None, verdict.low, verdict.high, digits)
     return texts
+
+
+#: The caption of the page of claims.
+PAIRED = "Differences are paired by data set and seed, with 95 % intervals."
+#: Its notes, which tell what `TOPICS` says of margins and of several comparisons (a test compares).
+RULE = (
+    "Fixed tasks: over seeds, on these data sets. Random tasks: if these data sets were a random "
+    "sample of tasks, where those of the same images count as one. An effect above zero speaks for "
+    "the claim: it is supported where the interval lies above zero, and contradicted where it lies "
+    "below. Where the interval contains zero, the claim is inconclusive; but for the claims that "
+    "PVeRA is more accurate than VeRA with latent dropout, by learning σ, or by the KL term, the "
+    "two are equivalent if it lies within ±1 point. Where several comparisons decide, such as the "
+    "highest of eight, the interval is that of the closest one; the claim is supported where all "
+    "intervals lie above zero, and contradicted where one lies below zero after correction for "
+    "their number. Test images stay; docs/design.md says what others would add."
+)
 
 
 def overview(files: ResultFiles, profiles: Sequence[str]) -> Table:

@@ -30,8 +30,7 @@ class Contrast:
     claim: str = ""
 
 
-#: With z = μ and β = 0, PVeRA is VeRA with other random matrices and an A that is smaller by √2, as
-#: its variance, 2 / columns, counts the columns of both halves.
+#: Key -> contrast. Those with a claim are judged; figures and tables of differences show all.
 CONTRASTS = {
     "pvera_over_vera": Contrast(
         "pvera", "vera", "PVeRA − VeRA", "PVeRA is more accurate than VeRA"
@@ -67,7 +66,9 @@ CONTRASTS = {
     "kl": Contrast(
         "pvera", "no_kl", "with KL term − without", "The KL term makes PVeRA more accurate"
     ),
-    "matrices": Contrast("no_noise", "vera", "z = μ − VeRA"),
+    # With z = μ and β = 0, PVeRA is VeRA with other random matrices and an A that is smaller by √2,
+    # as its variance, 2 / columns, counts the columns of both halves.
+    "matrices": Contrast("no_noise", "vera", "PVeRA without noise − VeRA"),
     "fixed_noise": Contrast("fixed_sigma", "no_noise", "σ = 1 − no noise (β = 0)"),
 }
 
@@ -88,14 +89,14 @@ def paired_differences(scores: pd.DataFrame, first: str, second: str) -> pd.Data
         A row per data set, a column per seed; NaN where one of a pair is missing.
 
     Raises:
-        Untestable: There is no pair, or both are the same trainings: where β is 0
-            already, PVeRA is "no_kl".
+        Untestable: There is no pair, or both are the same trainings: where β is 0 already, PVeRA is
+            "no_kl".
     """
     for name in (first, second):
         if name not in scores:
             raise Untestable(f"no runs of {title(name)}")
-    are_equal = scores[first].equals(scores[second])
-    if are_equal and {first, second} == {"pvera", "no_kl"}:
+    # Other components have trainings of their own, whose scores may be equal by chance.
+    if {first, second} == {"pvera", "no_kl"} and scores[first].equals(scores[second]):
         raise Untestable("both are the same trainings")
 
     differences = scores[first] - scores[second]
@@ -106,6 +107,7 @@ def paired_differences(scores: pd.DataFrame, first: str, second: str) -> pd.Data
 
 def pool_same_images(differences: pd.DataFrame) -> pd.DataFrame:
     """Return differences (data sets, seeds) with one mean for data sets of the same images."""
+    # Models are no data sets: they stay apart.
     if "dataset" not in differences.index.names:
         return differences
     datasets = differences.index.get_level_values("dataset")

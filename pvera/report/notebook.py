@@ -50,6 +50,7 @@ class Page:
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
         results = root / "results"
 
+        # Without a profile the name is empty, and each path below is that of the committed files.
         name = os.environ.get("PVERA_PROFILE", "")
         report = {"profiles": [name], "claims": [name]} if name else read_report(root)
         files = ResultFiles(results, read_profiles(root, report["profiles"]))

@@ -18,14 +18,14 @@ from pvera.study.protocol import OFFICIAL_CODE
 TEXT = dict.fromkeys(
     ("mark", "said", "sentence", "source", "targets", "printed", "recomputed"), str
 )
-#: The data sets of VTAB-1k, in the paper's order.
-DATASETS = [name for name, task in TASKS.items() if task.suite == "vtab"]
+#: The paper's data sets, those of VTAB-1k, in its order.
+PAPER_DATASETS = [name for name, task in TASKS.items() if task.suite == "vtab"]
 #: The backbones of the paper.
 PAPER_BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "ViT-L/14"}
-#: Backbone -> its detailed table.
+#: Backbone -> its detailed table, in the paper's order.
 DETAILED_TABLES = {"dinov2_b": "Table 6", "dinov2_s": "Table 7", "dinov2_l": "Table 8"}
 #: Seeds behind each accuracy of the detailed tables.
-SEEDS = 3
+PAPER_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,18 @@ class PaperNumbers:
     #: Findings that a person read: check, place, printed, recomputed, verdict, note.
     by_hand: pd.DataFrame
 
-    def accuracies(self, backbone: str = "", column: str = "accuracy") -> pd.DataFrame:
+    def accuracies(self, backbone: str = "") -> pd.DataFrame:
         """Return a detailed table, or the main table.
 
         Args:
             backbone: The backbone of a detailed table; without one, the main table is meant.
-            column: The column with the values.
 
         Returns:
             Rows methods, columns data sets, both in the paper's order.
         """
         table = self.detailed[self.detailed["backbone"] == backbone] if backbone else self.main
-        table = table.pivot(index="method", columns="dataset", values=column)
-        table = table.reindex(index=list(PAPER_METHODS), columns=DATASETS)
+        table = table.pivot(index="method", columns="dataset", values="accuracy")
+        table = table.reindex(index=list(PAPER_METHODS), columns=PAPER_DATASETS)
         return table.rename_axis(index=None, columns=None)
 
     def configurations(self) -> dict[str, list[tuple[Method, float]]]:

@@ -60,8 +60,8 @@ def score_frame(
         metric: A key of the record's "test", or a function of the record.
 
     Returns:
-        Rows `ROWS`: by category, then data sets in the paper's order, each with
-        every seed. Columns methods in their usual order.
+        Rows `ROWS`: by category, then data sets in the paper's order, each with every seed. Columns
+        methods in their usual order.
     """
     scores = {}
     for record in records:

@@ -1,7 +1,7 @@
 """Settings: pairs of a profile and a backbone; each has its own tables and figures.
 
-analysis/report.yaml names the profiles of the committed report. A user's own profile is a report
-of one.
+analysis/report.yaml names the profiles of the committed report. A user's own profile is a report of
+one.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,8 @@ class ResultFiles:
 
         Args:
             experiment: Name of an experiment or an analysis, or its folder.
-            load: From root, profile and folders to a list of `scores.Result`.
+            load: From root, profile and folders to a list of `scores.Result`. One that takes a
+                single folder reads analyses, which have their own name.
             text: Read the profiles on texts, instead of those on images.
 
         Returns:

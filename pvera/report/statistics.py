@@ -43,8 +43,9 @@ class Interval(NamedTuple):
     low: float
     #: Upper end for the one mean.
     high: float
-    #: Both ends for the smallest true mean, which decides on all comparisons.
-    bounds_of_smallest: tuple[float, float]
+    #: Both ends for the smallest true mean, which decide on all comparisons; of a single comparison
+    #: they are low and high.
+    deciding: tuple[float, float]
 
 
 class Effect(NamedTuple):
@@ -61,7 +62,7 @@ class Effect(NamedTuple):
     over_units: Interval
     #: Interval for these units and other seeds.
     over_seeds: Interval
-    #: See `minimum_detectable_effect`; NaN for several comparisons.
+    #: See `minimum_detectable_effect`; NaN for several comparisons, since it is that of one t-test.
     minimum_detectable_effect: float
     #: Number of units.
     units: int
@@ -73,31 +74,25 @@ class Effect(NamedTuple):
 HalfWidth = Callable[[np.ndarray, float], float]
 
 
-def smallest_effect(comparisons: Mapping[str, pd.DataFrame]) -> Effect:
-    """Return the `effect_of` the comparison with the smallest mean; all are positive where it is.
-
-    Args:
-        comparisons: As in `effect_of`.
-    """
-    means = _means(_without_empty_units(comparisons))
-    return effect_of(comparisons, min(means, key=means.__getitem__))
-
-
-def effect_of(comparisons: Mapping[str, pd.DataFrame], name: str) -> Effect:
+def effect_of(comparisons: Mapping[str, pd.DataFrame], name: str | None = None) -> Effect:
     """Return the mean of the comparison `name`, with its intervals among all comparisons.
 
     Args:
         comparisons: Name -> differences, a row per unit and a column per seed, NaN where one of a
             pair is missing. A unit without any pair does not count.
-        name: The comparison.
+        name: The comparison; by default that with the smallest mean: all are positive where it is.
 
     Returns:
         The effect; bounds are NaN where a comparison has fewer than two units, or seeds.
     """
-    complete = _without_empty_units(comparisons)
-    means = _means(complete)
+    complete = {key: frame.dropna(how="all").to_numpy() for key, frame in comparisons.items()}
+    # Over units, of their means over seeds.
+    means = {key: float(np.nanmean(d, axis=1).mean()) for key, d in complete.items()}
+    if name is None:
+        name = min(means, key=means.__getitem__)
+
     differences = complete[name]
-    detectable = minimum_detectable_effect(differences) if len(complete) == 1 else float("nan")
+    detectable = minimum_detectable_effect(differences) if len(complete) == 1 else np.nan
     return Effect(
         name,
         means[name],
@@ -107,15 +102,6 @@ def effect_of(comparisons: Mapping[str, pd.DataFrame], name: str) -> Effect:
         units=len(differences),
         seeds=int((~np.isnan(differences)).any(axis=0).sum()),
     )
-
-
-def _without_empty_units(comparisons: Mapping[str, pd.DataFrame]) -> dict[str, np.ndarray]:
-    return {name: frame.dropna(how="all").to_numpy() for name, frame in comparisons.items()}
-
-
-def _means(comparisons: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return the mean over units of their means over seeds, by name of the comparison."""
-    return {name: float(np.nanmean(d, axis=1).mean()) for name, d in comparisons.items()}
 
 
 def _interval(
@@ -134,8 +120,8 @@ def _interval(
     lows = [means[key] - half_width(d, LEVEL) for key, d in comparisons.items()]
     highs = [means[key] + half_width(d, corrected) for key, d in comparisons.items()]
     half = half_width(comparisons[name], LEVEL)
-    bounds_of_smallest = float(np.min(lows)), float(np.min(highs))
-    return Interval(means[name] - half, means[name] + half, bounds_of_smallest)
+    deciding = float(np.min(lows)), float(np.min(highs))
+    return Interval(means[name] - half, means[name] + half, deciding)
 
 
 def half_width_over_seeds(differences: np.ndarray, level: float = LEVEL) -> float:
@@ -175,7 +161,7 @@ def half_width_over_units(differences: np.ndarray, level: float = LEVEL) -> floa
     """
     means = np.nanmean(differences, axis=1)
     if len(means) < 2:
-        return float("nan")
+        return np.nan
 
     # Student's t over the units' means.
     standard_error = means.std(ddof=1) / np.sqrt(len(means))
@@ -186,7 +172,7 @@ def half_width_over_units(differences: np.ndarray, level: float = LEVEL) -> floa
 
 
 def mean_interval(
-    values: pd.DataFrame, half_width: Callable[[np.ndarray], float] = half_width_over_units
+    values: pd.DataFrame, half_width: HalfWidth = half_width_over_units
 ) -> dict[str, float]:
     """Return a mean over units of their means over seeds, with its interval.
 
@@ -199,7 +185,7 @@ def mean_interval(
     """
     values = values.dropna(how="all")
     mean = values.mean(axis=1).mean()
-    half = half_width(values.to_numpy())
+    half = half_width(values.to_numpy(), LEVEL)
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
@@ -230,7 +216,7 @@ def minimum_detectable_effect(differences: np.ndarray) -> float:
     """
     units = len(differences)
     if units < 2:
-        return float("nan")
+        return np.nan
 
     solution = TTestPower().solve_power(nobs=units, alpha=LEVEL, power=POWER)
     standardised = float(np.squeeze(solution))

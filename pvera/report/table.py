@@ -20,9 +20,11 @@ UPRIGHT = 8
 class Column:
     """How a column of a frame is shown."""
 
-    #: The title of the column, or a group of columns and the title within it.
+    #: The title of the column, or a group of columns and the title within it. The key of a method,
+    #: data set or backbone is printed as its title.
     title: str | tuple[str, str]
-    #: The decimals of its numbers, or a function from a row to its text.
+    #: The decimals of its numbers, or a function from a row to its text, which may show several
+    #: columns, such as the ends of an interval.
     format: int | Callable[[pd.Series], str]
     #: Whether positive numbers have a sign.
     signed: bool = False
@@ -55,7 +57,9 @@ class Table:
     #: sets, or texts.
     panels: pd.DataFrame | Mapping[str, pd.DataFrame]
     _: KW_ONLY
-    #: The columns that are shown, of the frames that have them. Without it, frames hold Markdown.
+    #: Column of the frames -> how it is shown; without any, frames hold Markdown. They stand in
+    #: this order, in the frames that have the key; where `Column.format` is a function, the key
+    #: says no more than that.
     columns: Mapping[str, Column] = field(default_factory=dict)
     #: The rows of the CSV file, by default those of the one frame.
     data: pd.DataFrame | None = None
@@ -72,13 +76,13 @@ class Table:
         panels = self.panels
         if isinstance(panels, pd.DataFrame):
             panels = {"": panels}
-        # Panels have letters if there are several.
-        for letter, (heading, frame) in zip(ascii_lowercase, panels.items(), strict=False):
+        for i, (heading, frame) in enumerate(panels.items()):
             cells = format_frame(frame, self.columns) if self.columns else frame
             cells = cells.rename(index=title, columns=title).rename_axis(index=None)
             cells = cells.rename_axis([None] * cells.columns.nlevels, axis=1)
-            number = f"({letter}) " if len(panels) > 1 else ""
-            printed[number + heading] = cells
+            # Panels have letters if there are several.
+            letter = f"({ascii_lowercase[i]}) " if len(panels) > 1 else ""
+            printed[letter + heading] = cells
         return printed
 
     def markdown(self, source: bool = True) -> str:
@@ -109,6 +113,7 @@ class Table:
             )
             if len(frame.columns) > UPRIGHT:
                 lowest = frame.columns.nlevels - 1
+                # pandas writes this as \rotatebox{90}{title}.
                 style.map_index(lambda _: "rotatebox:{90}--rwrap;", axis=1, level=lowest)
 
             # A heading begins with "(a) " if there are several panels.
@@ -191,8 +196,7 @@ def pivot_text(
         cell: From a row of `data` to its text.
 
     Returns:
-        The table, its rows and columns in order of appearance; `NOTHING` where
-        `data` has no row.
+        The table, its rows and columns in order of appearance; `NOTHING` where `data` has no row.
     """
     written = data.assign(text=[cell(row) for _, row in data.iterrows()])
     cells = written.pivot(index=rows, columns=columns, values="text")

@@ -2,22 +2,33 @@
 
 The words:
 
-- Fixed tasks: these data sets and no others; the interval is over seeds.
-- Random tasks: these data sets as a random sample of tasks; the interval is over them.
 - Seeds: the columns of differences; trainings that differ in their random numbers alone.
 - Units: the rows of differences; data sets, or models of one data set each.
+- Fixed tasks: these data sets and no others; the interval is over seeds.
+- Random tasks: these data sets as a random sample of tasks; the interval is over units.
+- Scope: fixed tasks, or random tasks.
 - Margin: effects within ± this count as zero; a claim without one is never "equivalent".
+
+The names of one thing; committed CSV files keep theirs:
+
+| `Judgement` | `statistics.Effect` | on pages | in CSV files |
+| --- | --- | --- | --- |
+| `verdicts[FIXED]` | `over_seeds` | Fixed tasks | seeds_verdict, seeds_low, seeds_high |
+| `verdicts[RANDOM]` | `over_units` | Random tasks | tasks_verdict, tasks_low, tasks_high |
+| `difference` | `mean` | | difference |
+| `effect_text` | | Effect | reading |
+| `sample_size` | `units`, `seeds` | Scale | scale |
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pvera.report.contrasts import Untestable, paired_differences, pool_same_images
-from pvera.report.statistics import Effect, Interval, effect_of, smallest_effect
+from pvera.report.statistics import Effect, Interval, effect_of
 from pvera.report.text import fixed, signed, title
 
 SUPPORTED = "supported"
@@ -26,19 +37,13 @@ EQUIVALENT = "equivalent"
 INCONCLUSIVE = "inconclusive"
 UNTESTABLE = "not tested"
 
-#: The caption of the page of claims, and its notes.
-PAIRED = "Differences are paired by data set and seed, with 95 % intervals."
-RULE = (
-    "Fixed tasks: over seeds, on these data sets. Random tasks: if these data sets were a random "
-    "sample of tasks, where those of the same images count as one. An effect above zero speaks for "
-    "the claim: it is supported where the interval lies above zero, and contradicted where it lies "
-    "below. Where the interval contains zero, the claim is inconclusive; but for the claims that "
-    "PVeRA is more accurate than VeRA with latent dropout, by learning σ, or by the KL term, the "
-    "two are equivalent if it lies within ±1 point. Where several comparisons decide, such as the "
-    "highest of eight, the interval is that of the closest one; the claim is supported where all "
-    "intervals lie above zero, and contradicted where one lies below zero after correction for "
-    "their number. Test images stay; docs/design.md says what others would add."
-)
+FIXED = "Fixed tasks"
+RANDOM = "Random tasks"
+#: Scope -> how the names of its columns in CSV files begin.
+SCOPES = {FIXED: "seeds", RANDOM: "tasks"}
+#: Units of a claim -> its scopes. Models are one of each data set, and seeds are one row of all
+#: images.
+SCOPES_OF = {"data sets": (FIXED, RANDOM), "models": (RANDOM,), "seeds": (FIXED,)}
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,8 @@ class Claim:
     others: tuple[str, ...]
     #: How the effect is written.
     measure: Measure = Measure()
-    #: The rows, and so the verdicts: "data sets", on fixed and on random tasks; "models", one of
-    #: each data set, on random tasks alone; "seeds" of all images, on fixed tasks alone.
-    units: Literal["data sets", "models", "seeds"] = "data sets"
+    #: What the rows are, a key of `SCOPES_OF`.
+    units: str = "data sets"
     #: Two variants are equivalent where the interval contains zero and lies within ± this; without
     #: a margin they never are.
     margin: float = 0
@@ -83,7 +87,11 @@ class Claim:
 
 
 class Verdict(NamedTuple):
-    """A verdict and the interval of the effect; without a word where there is no interval."""
+    """A verdict and the interval of the effect; without a word where there is no interval.
+
+    The interval is that of the one comparison that is shown. Where a claim has several, all of them
+    decide: the word follows `statistics.Interval.deciding`, which may lie elsewhere.
+    """
 
     word: str = ""
     low: float = np.nan
@@ -97,14 +105,12 @@ class Judgement:
     claim: Claim
     #: The effect in words, or why the claim is not tested.
     effect_text: str
+    #: By scope, those that the claim has.
+    verdicts: Mapping[str, Verdict]
     #: Numbers of units and seeds, in words.
     sample_size: str = ""
     #: The effect.
     difference: float = np.nan
-    #: By the interval over seeds.
-    fixed_tasks: Verdict = Verdict()
-    #: By the interval over data sets, or models, as a sample.
-    random_tasks: Verdict = Verdict()
     #: On random tasks, see `statistics.minimum_detectable_effect`.
     minimum_detectable_effect: float = np.nan
 
@@ -116,15 +122,16 @@ class Judgement:
             "scale": self.sample_size,
             "difference": self.difference,
         }
-        for scope, verdict in {"seeds": self.fixed_tasks, "tasks": self.random_tasks}.items():
-            row[f"{scope}_verdict"] = verdict.word
-            row[f"{scope}_low"] = verdict.low
-            row[f"{scope}_high"] = verdict.high
+        for scope, prefix in SCOPES.items():
+            verdict = self.verdicts.get(scope, Verdict())
+            row[f"{prefix}_verdict"] = verdict.word
+            row[f"{prefix}_low"] = verdict.low
+            row[f"{prefix}_high"] = verdict.high
         return row | {"minimum_detectable_effect": self.minimum_detectable_effect}
 
 
 def judge(claim: Claim, scores: pd.DataFrame) -> Judgement:
-    """Judge a claim; without enough scores it is not tested.
+    """Judge a claim; without enough scores it is not tested, as its first scope then says.
 
     Args:
         claim: The claim.
@@ -133,7 +140,8 @@ def judge(claim: Claim, scores: pd.DataFrame) -> Judgement:
     try:
         return _judge(claim, scores)
     except Untestable as reason:
-        return Judgement(claim, str(reason), fixed_tasks=Verdict(UNTESTABLE))
+        scope, *_ = SCOPES_OF[claim.units]
+        return Judgement(claim, str(reason), {scope: Verdict(UNTESTABLE)})
 
 
 def _judge(claim: Claim, scores: pd.DataFrame) -> Judgement:
@@ -142,22 +150,21 @@ def _judge(claim: Claim, scores: pd.DataFrame) -> Judgement:
     differences = {
         other: sign * paired_differences(scores, claim.first, other) for other in claim.others
     }
-    effect = smallest_effect(differences)
+    effect = effect_of(differences)
     # Of the same comparison, even if pooling makes another one the smallest.
     pooled = {other: pool_same_images(frame) for other, frame in differences.items()}
     sample = effect_of(pooled, effect.name)
 
-    fixed_tasks = Verdict() if claim.units == "models" else _verdict(claim, effect.over_seeds)
-    random_tasks = _verdict(claim, sample.over_units)
-    if not (fixed_tasks.word or random_tasks.word):
-        raise Untestable(f"fewer than two {claim.units}: no interval")
+    intervals = {FIXED: effect.over_seeds, RANDOM: sample.over_units}
+    verdicts = {scope: _verdict(claim, intervals[scope]) for scope in SCOPES_OF[claim.units]}
+    if not any(verdict.word for verdict in verdicts.values()):
+        raise Untestable("too few runs for an interval")
     return Judgement(
         claim,
         _effect_text(claim, effect),
+        verdicts,
         _sample_size(claim, effect),
         claim.measure.convert(effect.mean),
-        fixed_tasks,
-        random_tasks,
         claim.measure.convert(sample.minimum_detectable_effect),
     )
 
@@ -175,10 +182,10 @@ def _effect_text(claim: Claim, effect: Effect) -> str:
 
 
 def _sample_size(claim: Claim, effect: Effect) -> str:
+    """Write the numbers of units and seeds: "1 data set, 3 seeds"."""
     seeds = _count(effect.seeds, "seeds")
-    if claim.units == "seeds":
-        return seeds
-    return f"{_count(effect.units, claim.units)}, {seeds}"
+    # The one row of all images is no number of units.
+    return seeds if claim.units == "seeds" else f"{_count(effect.units, claim.units)}, {seeds}"
 
 
 def _count(number: int, units: str) -> str:
@@ -187,11 +194,10 @@ def _count(number: int, units: str) -> str:
 
 def _verdict(claim: Claim, interval: Interval) -> Verdict:
     """Return the verdict by an interval; one without a word if there are no bounds."""
-    bounds = interval.bounds_of_smallest
-    if np.isnan(bounds).any():
+    if np.isnan(interval.deciding).any():
         return Verdict()
     convert = claim.measure.convert
-    word = verdict_word(bounds, claim.margin)
+    word = verdict_word(interval.deciding, claim.margin)
     return Verdict(word, convert(interval.low), convert(interval.high))
 
 

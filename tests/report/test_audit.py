@@ -1,5 +1,6 @@
 """The audit of the paper's numbers, and their comparison with ours."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,15 @@ def test_the_stars_of_table_8_follow_if_dora_and_lora_exchange_theirs():
         finding.place for finding in audit.check_stars(paper) if finding.verdict == CONTRADICTS
     ]
     assert not any("Table 8" in place for place in contradicted)
+
+
+@pytest.mark.parametrize("std, verdict", [(0.3, FOLLOWS), (0.4, CONTRADICTS)])
+def test_rounding_of_a_small_mean_moves_its_largest_spread(std, verdict):
+    """A printed 0.1 stands for 0.15 too, as the mean of 0.45, 0 and 0, whose spread is 0.26."""
+    paper = paper_numbers.load_paper(FOLDER)
+    row = paper.detailed.head(1).assign(accuracy=0.1, std=std)
+    (finding,) = audit.check_spreads(dataclasses.replace(paper, detailed=row))
+    assert (finding.verdict, finding.recomputed) == (verdict, "at most 0.2")
 
 
 # Compared with ours

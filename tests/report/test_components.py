@@ -91,6 +91,11 @@ def test_saturated_is_judged_by_the_worst_of_the_three(root, monkeypatch):
         monkeypatch.setattr(screening, "SATURATED", limit)
         assert left_out(root) == {"sprites": "chance"} | others
 
+    # Whether one is saturated is known without labels.
+    for kept in root.glob("mine/benchmark/*/*/linear/*.npz"):
+        kept.unlink()
+    assert left_out(root) == dict.fromkeys(DATASETS, "saturated")
+
 
 def test_differences(root):
     text = components.differences_table(load(root)).markdown()
@@ -201,6 +206,21 @@ def test_data_sets_of_the_same_images_are_one_unit_of_a_sample():
     assert (row["tasks_low"], row["tasks_high"]) == pytest.approx((low, high))
     assert row["difference"] == pytest.approx(gaps.to_numpy().mean())
     assert row["seeds_low"] < row["difference"] < row["seeds_high"]
+
+
+def test_the_notes_on_claims_tell_which_have_a_margin_or_several_comparisons():
+    every = [claim for topic in claims.TOPICS.values() for claim in topic.claims]
+    keys = ("pvera_over_dropout", "learned_sigma", "kl")
+    named = [contrasts.CONTRASTS[key].claim for key in keys]
+    assert {claim.text: claim.margin for claim in every if claim.margin} == dict.fromkeys(named, 1)
+    assert max(len(claim.others) for claim in every) + 1 == 8
+    assert "within ±1 point" in claims.RULE and "highest of eight" in claims.RULE
+
+
+def test_a_claim_about_models_is_not_tested_on_random_tasks():
+    claim = verdicts.Claim("better", "pvera", ("vera",), units="models")
+    row = verdicts.judge(claim, pd.DataFrame({"pvera": [1.0]})).csv_row()
+    assert (row["seeds_verdict"], row["tasks_verdict"]) == ("", verdicts.UNTESTABLE)
 
 
 # Tables of samples

@@ -14,7 +14,7 @@ from pvera.report import claims, contrasts, paper_numbers, verdicts
 from pvera.report.contrasts import Untestable
 from pvera.report.scores import largest_class, score_frame
 from pvera.report.settings import ResultFiles
-from pvera.report.statistics import mean_intervals, smallest_effect
+from pvera.report.statistics import effect_of, mean_intervals
 from pvera.report.tables import (
     ablations,
     components,
@@ -88,9 +88,7 @@ def test_intervals_over_data_sets_are_of_their_means():
 
 
 def test_a_unit_without_a_pair_does_not_count():
-    effect = smallest_effect(
-        {"": pd.DataFrame([[1.0, 3.0, NAN], [NAN, NAN, NAN], [5.0, NAN, NAN]])}
-    )
+    effect = effect_of({"": pd.DataFrame([[1.0, 3.0, NAN], [NAN, NAN, NAN], [5.0, NAN, NAN]])})
     assert (effect.mean, effect.units, effect.seeds) == (3.5, 2, 2)
 
 

@@ -18,12 +18,12 @@ from pvera.report.plots import uncertainty
 from pvera.report.statistics import (
     LEVEL,
     binomial_p_value,
+    effect_of,
     half_width_over_seeds,
     half_width_over_units,
     mean_interval,
     minimum_detectable_effect,
     rank_sum,
-    smallest_effect,
 )
 from pvera.report.text import title
 from pvera.report.verdicts import (
@@ -74,14 +74,14 @@ def test_interval_given_other_seeds_agrees_with_scipy(scores, seeds):
 
 def test_the_smallest_effect_decides_and_bonferroni_corrects_its_upper_bound():
     wide, narrow = pd.DataFrame([2.0, 6.0, 10.0]), pd.DataFrame([5.0, 5.1, 4.9])
-    effect = smallest_effect({"wide": wide, "narrow": narrow})
+    effect = effect_of({"wide": wide, "narrow": narrow})
     assert effect.name == "narrow" and effect.mean == pytest.approx(5)
     assert math.isnan(effect.minimum_detectable_effect)
     half = t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
     assert effect.over_units[:2] == pytest.approx((5 - half, 5 + half))
     # The lowest lower bound is that of the wide one, the lowest upper bound that of the narrow one.
     stricter = 5 + t.ppf(1 - 0.025 / 2, 2) * 0.1 / np.sqrt(3)
-    assert effect.over_units.bounds_of_smallest == pytest.approx(
+    assert effect.over_units.deciding == pytest.approx(
         (6 - t.ppf(0.975, 2) * 4 / np.sqrt(3), stricter)
     )
 
@@ -94,7 +94,7 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
     for _ in range(600):
         tasks = rng.normal(1, over_tasks, (6, 1))
         values = tasks + rng.normal(0, over_seeds, (6, 3))
-        effect = smallest_effect({"": pd.DataFrame(values)})
+        effect = effect_of({"": pd.DataFrame(values)})
         random = effect.over_units.low <= 1 <= effect.over_units.high
         fixed = effect.over_seeds.low <= tasks.mean() <= effect.over_seeds.high
         covered.append((random, fixed))
@@ -106,7 +106,7 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
 
 def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     """Six equal means of three seeds each that differ by 1."""
-    effect = smallest_effect({"": pd.DataFrame(np.tile([4.0, 5.0, 6.0], (6, 1)))})
+    effect = effect_of({"": pd.DataFrame(np.tile([4.0, 5.0, 6.0], (6, 1)))})
     # Six standard deviations of two degrees of freedom each.
     half = t.ppf(0.975, 12) * 1 / np.sqrt(3 * 6)
     assert effect.over_units[:2] == pytest.approx((5 - half, 5 + half))
@@ -195,7 +195,7 @@ def judged(differences, names=None, convert=float, **options):
         ([[5, 6], [-6, 1], [5, 7]], INCONCLUSIVE, "+3.0 points"),
         # No spread says nothing of the next data set.
         ([[-0.04], [-0.04]], INCONCLUSIVE, "0.0 points"),
-        ([[5]], UNTESTABLE, "fewer than two data sets: no interval"),
+        ([[5]], UNTESTABLE, "too few runs for an interval"),
         ([[NAN, NAN], [NAN, NAN]], UNTESTABLE, "no runs to compare"),
     ],
 )

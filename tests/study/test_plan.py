@@ -273,7 +273,7 @@ def test_beta_is_the_inverse_of_the_divisor_on_each_of_the_19_data_sets():
     expected = {name: 1 / 10**power for power, names in POWERS.items() for name in names.split()}
     assert (
         expected == OFFICIAL_BETA
-        and expected.keys() == set(paper_numbers.DATASETS)
+        and expected.keys() == set(paper_numbers.PAPER_DATASETS)
         and len(expected) == 19
     )
 

@@ -62,7 +62,7 @@ PVERA = METHODS["pvera"]
 DATASET = PlainStyle("", PVERA.colour, PVERA.marker)
 
 
-def panels(
+def axes_grid(
     n: int, columns: int, width: float, height: float, extra: float = 0.5, **options: Any
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with n axes in rows, and the axes.
@@ -93,11 +93,9 @@ def forest(
 
     Args:
         ax: The axes.
-        frame: Columns mean, a marker; low and high, the ends of a line; seed<k>, a
-            dot each. It may lack all but mean. Its index holds methods, or labels
-            that `style_of` knows.
-        style_of: From a label to its style, without a title where the label stays as
-            it is.
+        frame: Columns mean, a marker; low and high, the ends of a line; seed<k>, a dot each. It may
+            lack all but mean. Its index holds methods, or labels that `style_of` knows.
+        style_of: From a label to its style, without a title where the label stays as it is.
 
     Returns:
         The axes.

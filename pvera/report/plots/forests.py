@@ -9,16 +9,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
+from pvera.errors import InputError
 from pvera.report.plots.base import (
     DATASET,
     PAGE,
     PVERA,
     PlainStyle,
     add_legend,
+    axes_grid,
     forest,
     legend_entry,
     note,
-    panels,
 )
 from pvera.report.tables.components import MEAN
 from pvera.report.text import signed, title
@@ -36,11 +37,16 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     95 % intervals: thick over seeds and, of three data sets or more, thin over data sets.
 
     Args:
-        settings: Title of a setting -> its `components.contrast_frames`; the
-            contrasts are drawn that every setting has.
+        settings: Title of a setting -> its `components.contrast_frames`; the contrasts are drawn
+            that every setting has.
+
+    Raises:
+        InputError: There are none.
     """
     first, *others = settings.values()
     names = [name for name in first if all(name in frames for frames in others)]
+    if not names:
+        raise InputError("there is no contrast of which every setting has runs")
     figure, blocks = _blocks(settings, names)
     for (heading, frames), block in zip(settings.items(), blocks, strict=True):
         for i, name in enumerate(names):
@@ -69,7 +75,7 @@ def _blocks(
     rows = -(-len(names) // columns)
     # A panel is as high as its forest has lines.
     lines = np.repeat([len(frames[names[0]]) for frames in settings.values()], rows)
-    figure, axes = panels(
+    figure, axes = axes_grid(
         len(lines) * columns,
         columns,
         PAGE,
@@ -95,8 +101,8 @@ def _contrast_legend() -> list[Line2D]:
 def _contrast(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw the data sets of one contrast, and their mean in the last row."""
     last = len(frame) - 1
-    if "low_tasks" in frame:
-        sample = frame.loc[MEAN, ["low_tasks", "high_tasks"]]
+    if "tasks_low" in frame:
+        sample = frame.loc[MEAN, ["tasks_low", "tasks_high"]]
         ax.plot(sample, [last, last], color="black", linewidth=0.5)
     forest(ax, frame.rename(index=title), lambda label: STROKE if label == MEAN else DATASET)
     ax.axvline(0, color="0.3", linewidth=0.6, zorder=1)

@@ -28,8 +28,8 @@ OTHER = "#BBBBBB"
 def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: str) -> Figure:
     """Draw violins of the values on a model's own data set (in colour) and on others.
 
-    A row per method, a column per model. Brackets show the significance that the
-    values are lower on the model's own.
+    A row per method, a column per model. Brackets show the significance that the values are lower
+    on the model's own.
 
     Args:
         values: A row per image, of `tables.out_of_distribution.image_values`.
@@ -123,8 +123,8 @@ def maps(analyses: Sequence[AnalysisResult]) -> Figure:
 def _latent_rows(method: str, mean: np.ndarray, samples: np.ndarray) -> list[PictureRows]:
     """Return the rows of a method.
 
-    Samples have the scale of their mean, as in the paper's Figure 7; samples minus
-    the mean have one that is centred at zero.
+    Samples have the scale of their mean, as in the paper's Figure 7; samples minus the mean have
+    one that is centred at zero.
 
     Args:
         method: The key of the method.

@@ -7,10 +7,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.cost import GIGA
+from pvera.report.contrasts import LATENT_DROPOUT
 from pvera.report.plots.base import (
     COLUMN,
     PAGE,
@@ -19,22 +21,22 @@ from pvera.report.plots.base import (
     PlainStyle,
     Style,
     add_legend,
+    axes_grid,
     dot,
     forest,
     legend_entry,
-    panels,
 )
 
 MEGA = 10**6
 #: Variants in the figure of parameters.
 VARIANT_STYLES = {
-    "latent_dropout": PlainStyle("VeRA, latent dropout", "#000000", "h"),
+    LATENT_DROPOUT: PlainStyle("VeRA, latent dropout", "#000000", "h"),
     "no_noise": PlainStyle("PVeRA, no noise", "#8c3a00", "o"),
 }
-#: What that figure is about -> how its name is aligned with its marker.
+#: What that figure is about -> the alignments of its name with its marker.
 NAMED = {
     "vera": ("right", "center"),
-    "latent_dropout": ("right", "center"),
+    LATENT_DROPOUT: ("right", "center"),
     "pvera": ("left", "bottom"),
     "no_noise": ("left", "top"),
 }
@@ -81,7 +83,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
     Args:
         points: A frame of `tables.cost.paper_accuracy_and_cost` or `run_accuracy_and_cost`.
     """
-    figure, axes = panels(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
+    figure, axes = axes_grid(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
     for ax, panel in zip(axes, COSTS, strict=True):
         scale, unit = panel.unit(points)
         for method, row in points.iterrows():
@@ -112,9 +114,9 @@ def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
     Args:
         points: Title of a panel -> `tables.cost.parameters_and_accuracy`.
     """
-    figure, axes = panels(len(points), len(points), PAGE, 2.2)
+    figure, axes = axes_grid(len(points), len(points), PAGE, 2.2)
     styles = METHODS | VARIANT_STYLES
-    others: dict[str, Style] = {}
+    entries: dict[str, Line2D] = {}
     for ax, (title, frame) in zip(axes, points.items(), strict=True):
         for name, row in frame.iterrows():
             style = styles[name]
@@ -122,34 +124,22 @@ def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
             ax.plot([x, x], [row["low"], row["high"]], color=style.colour, linewidth=0.8)
             dot(ax, x, row["mean"], style)
             if name in NAMED:
-                _name_beside(ax, x, row["mean"], style, NAMED[name])
+                ha, va = NAMED[name]
+                offset = (-4 if ha == "right" else 4, 0)
+                lines = style.title.replace(", ", ",\n")
+                label = ax.annotate(lines, (x, row["mean"]), offset, textcoords="offset points")
+                label.set(ha=ha, va=va, color=style.colour)
             else:
-                others[name] = style
+                entries[name] = legend_entry(style.title, style.marker, colour=style.colour)
         _logarithmic(ax, frame["parameters"])
         ax.grid()
         ax.set_title(title.partition(" (")[0])
     axes[0].set_ylabel("Test accuracy (%)")
     figure.supxlabel("Trainable parameters of the adapter")
 
-    entries = [
-        legend_entry(style.title, style.marker, colour=style.colour) for style in others.values()
-    ]
-    add_legend(figure, [*entries, legend_entry("95 % interval over seeds", line="-")], columns=7)
+    entries["interval"] = legend_entry("95 % interval over seeds", line="-")
+    add_legend(figure, entries.values(), columns=7)
     return figure
-
-
-def _name_beside(ax: Axes, x: float, y: float, style: Style, alignment: tuple[str, str]) -> None:
-    """Write the name of a method on one side of its marker."""
-    horizontal, vertical = alignment
-    ax.annotate(
-        style.title.replace(", ", ",\n"),
-        (x, y),
-        (-4 if horizontal == "right" else 4, 0),
-        textcoords="offset points",
-        ha=horizontal,
-        va=vertical,
-        color=style.colour,
-    )
 
 
 def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, style: Style) -> None:
@@ -157,9 +147,8 @@ def _cost_line(ax: Axes, costs: np.ndarray, accuracy: float, style: Style) -> No
 
     Args:
         ax: The axes.
-        costs: One, or those in training, where PVeRA samples, with the mean (a
-            stroke), and of the merged model (hollow), NaN for a method that cannot
-            be merged.
+        costs: One, or those in training, where PVeRA samples, with the mean (a stroke), and of the
+            merged model (hollow), NaN for a method that cannot be merged.
         accuracy: The height of the line.
         style: The style of the method.
     """
@@ -199,7 +188,7 @@ def calibration(errors: Mapping[str, pd.DataFrame]) -> Figure:
         errors: The frames of `calibration.calibration_errors`.
     """
     methods = max(len(frame) for frame in errors.values())
-    figure, axes = panels(len(errors), 2, COLUMN, 0.17 * methods, 0.8, sharey=True)
+    figure, axes = axes_grid(len(errors), 2, COLUMN, 0.17 * methods, 0.8, sharey=True)
     for ax, (name, frame) in zip(axes, errors.items(), strict=True):
         forest(ax, frame).set_title(name)
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))

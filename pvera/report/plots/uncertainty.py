@@ -1,7 +1,6 @@
 """Figures of the samples of PVeRA (Section 4.3, Appendix C).
 
-They show predictive standard deviations, interval widths, and images with their
-intervals.
+They show predictive standard deviations, interval widths, and images with their intervals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +17,10 @@ from pvera.report.plots.base import (
     COLUMN,
     DATASET,
     add_legend,
+    axes_grid,
     forest,
     legend_entry,
     note,
-    panels,
     picture,
 )
 from pvera.report.plots.violins import STARS, bracket, stars, violins
@@ -47,7 +46,7 @@ def correct_and_incorrect(
         definition: When an image counts as correct.
     """
     tests = comparison[comparison["group"] == ALL].set_index("samples")
-    figure, axes = panels(len(tests), len(tests), COLUMN, 2.5, 0, sharey=True)
+    figure, axes = axes_grid(len(tests), len(tests), COLUMN, 2.5, 0, sharey=True)
     for ax, (k, test) in zip(axes, tests.iterrows(), strict=True):
         groups = split_by_correct(images[images["samples"] == k])
         violins(ax, groups, ("Correct", "Incorrect"), (CORRECT, INCORRECT))
@@ -84,7 +83,7 @@ def auroc_by_dataset(settings: Mapping[str, pd.DataFrame]) -> Figure:
     """
     lines = max(len(aurocs) for aurocs in settings.values())
     width, height = COLUMN * len(settings), 0.16 * lines + 0.3
-    figure, axes = panels(len(settings), len(settings), width, height, 0.3, sharex=True)
+    figure, axes = axes_grid(len(settings), len(settings), width, height, 0.3, sharex=True)
     for ax, (heading, aurocs) in zip(axes, settings.items(), strict=True):
         # The easiest data set is on top.
         labels = [f"{title(name)}, {error:.0f} %" for name, error in aurocs["error"].items()]
@@ -127,7 +126,7 @@ def draw_examples(images: Sequence[Example]) -> Figure:
     Args:
         images: The images of `tables.uncertainty.first_seed_examples`.
     """
-    figure, axes = panels(len(images), 6, 1.1 * min(6, len(images)), 1.6, 0.4)
+    figure, axes = axes_grid(len(images), 6, 1.1 * min(6, len(images)), 1.6, 0.4)
     by_correct = sorted(images, key=lambda example: not example.correct)
     for ax, example in zip(axes, by_correct, strict=True):
         framed(ax, example)

@@ -1,7 +1,7 @@
 """The ablations of PVeRA's rank and position (Tables 2 and 3): best validation losses, in pairs.
 
-All values train on the same data sets with the same seeds, so differences are taken
-within a data set and seed. Their intervals are those of a mean over data sets.
+All values train on the same data sets with the same seeds, so differences are taken within a data
+set and seed. Their intervals are those of a mean over data sets.
 """
 
 from collections.abc import Hashable, Iterable
@@ -40,13 +40,13 @@ def best_losses(records: Records, hyperparameter: str) -> pd.DataFrame:
     """Return the best validation losses of one experiment, the lowest over learning rates.
 
     Returns:
-        Rows (category, dataset, seed), columns values; NaN where a run is missing
-        or diverged.
+        Rows (category, dataset, seed), columns values; NaN where a run is missing or diverged.
     """
     by_value: dict[Any, list[dict]] = {}
     for record in records:
         by_value.setdefault(value_of(record, hyperparameter), []).append(record)
-    order = PAPER_VALUES["targets"].index if hyperparameter == "targets" else None
+    # Ranks from low to high, target projections in the paper's order, then others.
+    order = [*PAPER_VALUES["targets"], *by_value].index if hyperparameter == "targets" else None
     return score_columns(
         {value: by_value[value] for value in sorted(by_value, key=order)}, lowest_loss
     )
@@ -56,12 +56,13 @@ def differences_to(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
     """Return how far the `best_losses` of each value lie above those of `reference`.
 
     Returns:
-        Rows values, columns mean, low and high, of the pairs that have every value:
-        the 95 % interval over data sets, NaN for `reference` itself.
+        Rows values, columns mean, low and high, of the pairs that have every value: the 95 %
+        interval over data sets, NaN for `reference` itself.
     """
     # Pairs of data set and seed, (pairs, values).
     whole = values.dropna()
     differences = mean_intervals(whole.sub(whole.get(reference, np.nan), axis=0))
+    # Differences that are all equal, as those to itself, say nothing of other data sets.
     is_point = differences["low"] == differences["high"]
     differences.loc[is_point, ["low", "high"]] = np.nan
     return differences
@@ -70,8 +71,7 @@ def differences_to(values: pd.DataFrame, reference: Hashable) -> pd.DataFrame:
 def counterparts(ours: Iterable, hyperparameter: str) -> dict:
     """Map the paper's values to ours: equal values, else by position in grids of one length.
 
-    Small backbones have scaled ranks, so their grids share positions instead of
-    values.
+    Small backbones have scaled ranks, so their grids share positions instead of values.
     """
     ours, theirs = list(ours), PAPER_VALUES[hyperparameter]
     if set(ours) <= set(theirs):

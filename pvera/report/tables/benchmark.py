@@ -1,10 +1,10 @@
 """Tables of the benchmark, and the same numbers in the paper.
 
-They are accuracies (Table 1), standard deviations and stars (Tables 6 to 8), and
-grid choices (Table 4).
+They are accuracies (Table 1), standard deviations and stars (Tables 6 to 8), and grid choices
+(Table 4).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data.tasks import CATEGORIES, TASKS
 from pvera.errors import InputError
 from pvera.report.captions import caption_source
-from pvera.report.paper_numbers import DATASETS, PAPER_BACKBONES, PaperNumbers
+from pvera.report.paper_numbers import PAPER_BACKBONES, PAPER_DATASETS, PaperNumbers
 from pvera.report.scores import Records, mean_over_seeds, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import Column, Table, format_frame, pivot_text
@@ -39,8 +39,7 @@ def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
         category: Data set -> its category.
 
     Returns:
-        Rows methods, columns "average" and the categories; NaN where a run is
-        missing.
+        Rows methods, columns "average" and the categories; NaN where a run is missing.
     """
     groups = {"average": list(table)}
     for dataset in table:
@@ -67,10 +66,9 @@ def compare_with_pvera(
         metric: The score of which mean and standard deviation (%) are, as in `score_frame`.
 
     Returns:
-        Columns dataset, category, method, seeds, mean, std, p_value,
-        significantly_lower. The test (`binomial_p_value`) is of accuracies and
-        pools the seeds that both methods have; p_value is NaN for PVeRA itself and
-        without common seeds.
+        Columns dataset, category, method, seeds, mean, std, p_value, significantly_lower. The test
+        (`binomial_p_value`) is of accuracies and pools the seeds that both methods have; p_value is
+        NaN for PVeRA itself and without common seeds.
     """
     scores = 100 * score_frame(records, metric)
     by_dataset = scores.groupby(level=["dataset", "category"], sort=False)
@@ -94,7 +92,9 @@ def _p_values(records: Records) -> pd.Series:
     pairs = answers[~is_pvera].merge(pvera, on=["dataset", "seed"], suffixes=("", "_pvera"))
     counts = ["correct", "images", "correct_pvera"]
     pooled = pairs.groupby(["dataset", "category", "method"])[counts].sum()
-    p_values = binomial_p_value(*(pooled[name] for name in counts))
+    p_values = binomial_p_value(
+        pooled["correct"], n=pooled["images"], reference_correct=pooled["correct_pvera"]
+    )
     return pd.Series(p_values, pooled.index, name="p_value")
 
 
@@ -102,10 +102,9 @@ def grid_choices(records: Records) -> pd.DataFrame:
     """Count how often each value of a grid was chosen.
 
     Returns:
-        A row per method, hyperparameter and value of its grid. chosen: runs that
-        chose the value. runs: those that chose among the values; one that inherits
-        the value of another's search does not count. fixed: the grid has a single
-        value. share: chosen of runs.
+        A row per method, hyperparameter and value of its grid. chosen: runs that chose the value.
+        runs: those that chose among the values; one that inherits the value of another's search
+        does not count. fixed: the grid has a single value. share: chosen of runs.
     """
     searched = [key for record in records for member in record["members"] for key in member["grid"]]
     # Those of the paper first.
@@ -163,7 +162,8 @@ def main_table(records: Records) -> Table:
     titles = {name: f"Avg. {name}" for name in category.values()} | {"average": "Average"}
     columns = {}
     for name in values:
-        # Data sets stand under their category, averages under a heading of their own.
+        # Data sets stand under their category, averages under a heading of their own. A data set's
+        # key becomes its title where the table is printed.
         group = category.get(name, "averages").capitalize()
         columns[name] = Column((group, titles.get(name, name)), 1, best="max")
     caption = "Test accuracy (%) of each method, mean over seeds."
@@ -210,8 +210,8 @@ def grid_table(records: Records, searches: Records = ()) -> Table:
 
     Args:
         records: The runs of the benchmark.
-        searches: Runs that chose each method's own hyperparameter before, if any;
-            those on other data sets do not count.
+        searches: Runs that chose each method's own hyperparameter before, if any; those on other
+            data sets do not count.
     """
     datasets = {record["dataset"] for record in records}
     searches = [search for search in searches if search["dataset"] in datasets]
@@ -236,9 +236,9 @@ def grid_table(records: Records, searches: Records = ()) -> Table:
 def main_paper_table(records: Records, paper: PaperNumbers) -> Table:
     """Build the main table here, in the paper, and their difference.
 
-    Runs on a published backbone and VTAB-1k's own data are compared cell by cell.
-    Others are compared with ViT-B/14 by averages and ranks alone, on the data sets
-    that the two share, or on all where they share none.
+    Runs on a published backbone and VTAB-1k's own data are compared cell by cell. Others are
+    compared with ViT-B/14 by averages and ranks alone, on the data sets that the two share, or on
+    all where they share none.
 
     Raises:
         InputError: There is no run of the paper's methods.
@@ -250,16 +250,17 @@ def main_paper_table(records: Records, paper: PaperNumbers) -> Table:
 
     scores = score_frame(records)
     datasets = scores.index.unique("dataset")
-    shared = [name for name in DATASETS if name in datasets]
+    shared = [name for name in PAPER_DATASETS if name in datasets]
     by_cell = bool(shared) and _has_papers_setting(records)
+    compared = shared or PAPER_DATASETS  # in the paper's averages and ranks
     backbone = records[0]["backbone"] if by_cell else "dinov2_b"
 
     # Ours may have data sets that the paper lacks.
-    category = {name: TASKS[name].category for name in DATASETS}
+    category = {name: TASKS[name].category for name in PAPER_DATASETS}
     category |= {dataset: name for name, dataset, _ in scores.index}
     ours = mean_accuracies(scores)[shared if by_cell else datasets]
     theirs = paper.accuracies("" if backbone == "dinov2_b" else backbone)
-    theirs = theirs.loc[list(scores), shared or DATASETS]
+    theirs = theirs.loc[list(scores), compared]
     in_paper = _averages_and_rank(theirs, category, by_cell)
     here = _averages_and_rank(ours, category, by_cell).reindex(columns=in_paper.columns)
 
@@ -268,7 +269,7 @@ def main_paper_table(records: Records, paper: PaperNumbers) -> Table:
     stacked = {name: frame.stack(future_stack=True) for name, frame in frames.items()}
     data = pd.DataFrame(stacked).rename_axis(["method", "column"]).reset_index()
     caption = "Test accuracy (%) here and in the paper."
-    notes = _comparison_notes(backbone, shared, by_cell)
+    notes = _comparison_notes(backbone, len(compared), bool(shared), by_cell)
     panels = _comparison_panels(here, in_paper)
     source = caption_source(records)
     return Table("main_paper", caption, panels, data=data, source=source, notes=notes)
@@ -309,10 +310,9 @@ def _comparison_panels(here: pd.DataFrame, in_paper: pd.DataFrame) -> dict[str, 
     }
 
 
-def _comparison_notes(backbone: str, shared: Sequence[str], by_cell: bool) -> str:
-    """Return the notes of `main_paper_table`."""
-    count = len(shared or DATASETS)
-    same = ", the same as here" if shared else ""
+def _comparison_notes(backbone: str, count: int, are_shared: bool, by_cell: bool) -> str:
+    """Return the notes of `main_paper_table`, whose paper's numbers are over `count` data sets."""
+    same = ", the same as here" if are_shared else ""
     notes = (
         "Mean rank: over data sets, 1 is best. Bold: best. Underlined: second best. The paper's "
         "averages are computed from its cells. The paper's numbers are those of "

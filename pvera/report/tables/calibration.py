@@ -1,7 +1,7 @@
 """Calibration of the methods (Section 4.3, Figure 4).
 
-Errors are averaged by the geometric mean over data sets, as in the paper, and over
-seeds. Their intervals are those of a mean of logarithms.
+Errors are averaged by the geometric mean over data sets, as in the paper, and over seeds. Their
+intervals are those of a mean of logarithms.
 """
 
 import numpy as np
@@ -35,9 +35,8 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
         errors: Shares, a frame of `score_frame` whose data sets have every method.
 
     Returns:
-        Rows methods. mean, low, high: the mean with its 95 % interval over data
-        sets. seed<k>: of one seed. ratio, ratio_low, ratio_high: the mean to
-        PVeRA's, paired; NaN without PVeRA.
+        Rows methods. mean, low, high: the mean with its 95 % interval over data sets. seed<k>: of
+        one seed. ratio, ratio_low, ratio_high: the mean to PVeRA's, paired; NaN without PVeRA.
     """
     # An error of exactly zero makes the mean zero.
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -35,7 +35,10 @@ MEAN = "Mean"
 
 @dataclass(frozen=True)
 class Components:
-    """The trainings of one setting: the other methods, then VeRA, the variants, and PVeRA."""
+    """The trainings of one setting: the other methods, then VeRA, the variants, and PVeRA.
+
+    They are without the data sets that `screening.left_out_datasets` names.
+    """
 
     #: Component -> its records; each component has some.
     runs: Mapping[str, list[dict]]
@@ -111,9 +114,9 @@ def contrast_frames(
         keys: Keys of `CONTRASTS`; those without runs are left out.
 
     Returns:
-        Label -> rows data sets, then `MEAN`; columns mean, low, high and seed<k>.
-        low, high: the interval over seeds, of `MEAN` alone; low_tasks, high_tasks:
-        the one over data sets, if they are three or more.
+        Label -> rows data sets, then `MEAN`; columns mean, low, high and seed<k>. low, high: the
+        interval over seeds, of `MEAN` alone; tasks_low, tasks_high: the one over data sets, if they
+        are three or more.
     """
     accuracies = components.scores()
     frames = {}
@@ -132,7 +135,7 @@ def _forest_frame(differences: pd.DataFrame) -> pd.DataFrame:
     units = pool_same_images(differences).dropna(how="all")
     if len(units) > 2:  # the interval over two data sets would span the figure
         sample = mean_interval(units)
-        mean |= {"low_tasks": sample["low"], "high_tasks": sample["high"]}
+        mean |= {"tasks_low": sample["low"], "tasks_high": sample["high"]}
 
     datasets = differences.droplevel("category").add_prefix("seed")
     datasets["mean"] = differences.mean(axis=1).to_numpy()
@@ -158,8 +161,9 @@ def accuracies_table(components: Components) -> Table:
     )
     for heading, means in {"Average": statistics["mean"], "ACE": aces}.items():
         cells[heading] = [fixed(mean, 1) for mean in means.mean(skipna=False)]
-    seeds = [{record["seed"] for record in records} for records in components.runs.values()]
-    cells["Seeds"] = [str(len(found)) for found in seeds]
+    cells["Seeds"] = [
+        str(len({record["seed"] for record in records})) for records in components.runs.values()
+    ]
 
     caption = (
         "Test accuracy (%) of the methods and of variants of VeRA and PVeRA, mean ± sample "
@@ -177,8 +181,7 @@ def differences_table(components: Components) -> Table:
     """
     accuracies = components.scores().droplevel("category")
     pairs = [("pvera", name) for name in components.titles if name != "pvera"]
-    contrasts = CONTRASTS.values()
-    pairs += [(each.first, each.second) for each in contrasts if each.first != "pvera"]
+    pairs += [(each.first, each.second) for each in CONTRASTS.values() if each.first != "pvera"]
     rows = {}
     for first, second in pairs:
         with suppress(Untestable):

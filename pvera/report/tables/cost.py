@@ -35,7 +35,7 @@ def cost_table(costs: pd.DataFrame) -> Table:
     """
     panels = {}
     for (profile, backbone), part in costs.groupby(["profile", "backbone"], sort=False):
-        panels[_heading(profile, backbone, part.iloc[0])] = _panel(part)
+        panels[_heading(profile, backbone, part.iloc[0])] = _with_shares(part)
     caption = (
         "Parameters and multiply-adds of one image, without the head, which all methods share."
     )
@@ -66,7 +66,7 @@ def _heading(profile: str, backbone: str, first: pd.Series) -> str:
     return f"{title(backbone)}, grids of {profile}: {parameters} parameters, {operations} GMAC"
 
 
-def _panel(costs: pd.DataFrame) -> pd.DataFrame:
+def _with_shares(costs: pd.DataFrame) -> pd.DataFrame:
     """Return the costs on one backbone with their shares of it, labelled by configuration."""
     backbone = costs["backbone_multiply_adds"]
     added = {f"{name}_added": 100 * (costs[name] / backbone - 1) for name in PASSES}
@@ -89,18 +89,18 @@ def paper_accuracy_and_cost(costs: pd.DataFrame, paper: PaperNumbers) -> pd.Data
     """Return the paper's averages (%) on ViT-B/14 and the counted costs of its configurations.
 
     Returns:
-        Rows methods, columns accuracy and `MEASURES`. merged is NaN for methods
-        that cannot be merged. Where the paper searched a grid, costs are means
-        weighted by the shares of its choices, as in Figure 3.
+        Rows methods, columns accuracy and `MEASURES`. merged is NaN for methods that cannot be
+        merged. Where the paper searched a grid, costs are means weighted by the shares of its
+        choices, as in Figure 3.
     """
     accuracy = paper.accuracies("dinov2_b").mean(axis=1)
     return _with_mean_costs(costs, PAPER_PROFILE, "dinov2_b", accuracy, paper.configurations())
 
 
 def run_accuracy_and_cost(costs: pd.DataFrame, records: Records) -> pd.DataFrame:
-    """Return the same table of runs on one backbone: means over the members that they chose.
+    """Return accuracy (%) and `MEASURES` of runs on one backbone, as `paper_accuracy_and_cost`.
 
-    Methods without a run are left out.
+    Costs are means over the members that the runs chose. Methods without a run are left out.
     """
     accuracy = mean_accuracies(score_frame(records))["average"]
     chosen: dict[str, list[tuple[Method, float]]] = {}
@@ -123,8 +123,8 @@ def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.D
         components: The runs of one setting.
 
     Returns:
-        Rows: the methods, then `VARIANTS`; columns mean, low and high, the accuracy (%)
-        with its interval over seeds, and parameters, the mean over the runs' choices.
+        Rows: the methods, then `VARIANTS`; columns mean, low and high, the accuracy (%) with its
+        interval over seeds, and parameters, the mean over the runs' choices.
     """
     accuracy = components.scores()
     shown = [name for name in [*PAPER_METHODS, *VARIANTS] if name in accuracy]
@@ -164,13 +164,12 @@ def _with_mean_costs(
     for name in METHODS:
         if name not in chosen:
             continue
-        methods = [method for method, _ in chosen[name]]
-        weights = [weight for _, weight in chosen[name]]
+        methods, weights = zip(*chosen[name], strict=True)
         for method in methods:
             if method not in by_configuration.index:
                 raise InputError(f"{method} has no counted cost; run experiments/cost.py")
         # (configurations, measures), which become one mean each.
-        counts = by_configuration.loc[methods, list(MEASURES)].astype(float)
+        counts = by_configuration.loc[list(methods), list(MEASURES)].astype(float)
         means = np.average(counts, 0, weights)
         rows[name] = {"accuracy": accuracy[name], **dict(zip(MEASURES, means, strict=True))}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")

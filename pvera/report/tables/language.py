@@ -29,7 +29,7 @@ def language_table(root: Path, records: Records, paper: pd.DataFrame) -> Table:
     keys = {task.title: name for name, task in glue.GLUE.items()}
     paper = paper.assign(dataset=paper["task"].map(keys))
     data = _data(root, records, paper)
-    panels = {"Here": _panel(data, records)}
+    panels = {"Here": _marked_scores(data, records)}
 
     # The paper's panel shows the same methods and tasks as ours.
     shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(paper["dataset"])]
@@ -65,7 +65,7 @@ def _data(root: Path, records: Records, paper: pd.DataFrame) -> pd.DataFrame:
     return data.join(printed, on=["dataset", "method"])
 
 
-def _panel(data: pd.DataFrame, records: Records) -> pd.DataFrame:
+def _marked_scores(data: pd.DataFrame, records: Records) -> pd.DataFrame:
     """Return our scores in Markdown: a row for the majority class, then one per method."""
     # The worst seed of each method, on each task.
     lowest = 100 * score_frame(records, reported_score).groupby(level="dataset").min()

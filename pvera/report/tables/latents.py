@@ -1,7 +1,6 @@
 """Latents over the patches of an image (Section 4.4).
 
-They are compared with samples from their distribution, and by how well they find
-the object.
+They are compared with samples from their distribution, and by how well they find the object.
 """
 
 from collections.abc import Sequence
@@ -9,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS
 from pvera.report.analysis_results import AnalysisResult
 from pvera.report.captions import caption_source
 from pvera.report.table import Column, Table
@@ -25,6 +23,7 @@ def latents_table(analyses: Sequence[AnalysisResult]) -> Table:
     for record, arrays in analyses:
         row = {name: record[name] for name in ("method", "dataset", "seed")}
         row["explained"] = float(arrays["explained"])
+        # These "draws" are the samples themselves, (samples, images, height, width).
         rows.append(row | _agreement(arrays["mu"], arrays["draws"]))
     data = pd.DataFrame(rows)
 
@@ -62,9 +61,8 @@ def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
         samples: (samples, images, height, width).
 
     Returns:
-        spread: root mean square of sample minus mean, in standard deviations of the
-        mean. correlation: within an image, averaged over images and samples. NaN
-        without samples.
+        spread: root mean square of sample minus mean, in standard deviations of the mean.
+        correlation: within an image, averaged over images and samples. NaN without samples.
     """
     if not len(samples):
         return {"spread": np.nan, "correlation": np.nan}
@@ -105,7 +103,7 @@ def focus_table(analyses: Sequence[AnalysisResult]) -> Table:
     means = data.groupby(level="dataset").mean()
     # Data sets count equally.
     means.loc["Mean"] = means.mean()
-    columns = {name: Column(METHODS[name].title, 3) for name in ("pvera", "vera")}
+    columns = {name: Column(title(name), 3) for name in ("pvera", "vera")}
     columns[FROZEN] = Column("x A, frozen backbone", 3)
     caption = (
         "AUROC with which the length of μ_q in the last layer finds the patches of the object in "

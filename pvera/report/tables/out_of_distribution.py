@@ -40,10 +40,9 @@ def compare_in_and_out(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
     """Compare the values in and out of distribution.
 
     Returns:
-        One row per adapter, other data set (tested) and kind. mean_in, mean_out:
-        mean values. p_value: of the one-sided rank-sum test that the values in
-        distribution are lower. cliffs_delta: its effect size. auroc: of detection
-        by high values.
+        One row per adapter, other data set (tested) and kind. mean_in, mean_out: mean values.
+        p_value: of the one-sided rank-sum test that the values in distribution are lower.
+        cliffs_delta: its effect size. auroc: of detection by high values.
     """
     rows = []
     for record, arrays in analyses:
@@ -73,8 +72,7 @@ def compare_in_and_out(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
 def shown_adapters(analyses: Sequence[AnalysisResult]) -> list[AnalysisResult]:
     """Return the adapters of the first seed on the first data set of each category.
 
-    The paper shows three. Other seeds have other random matrices, and so other
-    values.
+    The paper shows three. Other seeds have other random matrices, and so other values.
     """
     seed = min(record["seed"] for record, _ in analyses)
     first: dict[str, str] = {}
@@ -120,7 +118,7 @@ def out_of_distribution_table(analyses: Sequence[AnalysisResult]) -> Table:
     data = compare_in_and_out(analyses)
     panels = {}
     for (method, kind), part in data.groupby(["method", "kind"], sort=False):
-        panels[f"{title(method)}, {MEAN_AND_NORM[kind]}"] = _panel(part).rename(title)
+        panels[f"{title(method)}, {MEAN_AND_NORM[kind]}"] = _means_by_model(part).rename(title)
     caption = (
         "Sum of the query's and the value's latent mean in the last layer, for test images of "
         "the data set that a model was trained on (in), and of the others (out; mean over them)."
@@ -142,7 +140,7 @@ def out_of_distribution_table(analyses: Sequence[AnalysisResult]) -> Table:
     )
 
 
-def _panel(part: pd.DataFrame) -> pd.DataFrame:
+def _means_by_model(part: pd.DataFrame) -> pd.DataFrame:
     """Return a row per model of the comparisons of one method and kind."""
     # Mean over the other data sets and seeds.
     by_model = part.assign(lower=part["p_value"] < LEVEL).groupby("model", sort=False)
@@ -158,8 +156,8 @@ def _panel(part: pd.DataFrame) -> pd.DataFrame:
 def detection_aurocs(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
     """Return the AUROC with which high norms detect other data sets, mean over these.
 
-    The paper finds PVeRA's values significantly lower and VeRA's not, which does
-    not show that the two differ (Gelman and Stern 2006); claims compare them.
+    The paper finds PVeRA's values significantly lower and VeRA's not, which does not show that the
+    two differ (Gelman and Stern 2006); claims compare them.
 
     Returns:
         Rows (model, seed), columns methods and `CHANCE`.

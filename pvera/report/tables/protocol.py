@@ -1,10 +1,9 @@
 """The effect of each difference between the protocols, measured one switch at a time, in pairs.
 
-A pair is two runs of the same data set, method and seed that differ in one switch
-and nothing else. Its difference is the switched run minus the corrected one.
-`own_draws` changes nothing but the random numbers of a run without a grid, so its
-differences measure chance. `joint_stop` has no effect on such a run, so both runs
-of its pairs search the full grid (`protocol.ProtocolEntry`).
+A pair is two runs of the same data set, method and seed that differ in one switch and nothing else.
+Its difference is the switched run minus the corrected one. `own_draws` changes nothing but the
+random numbers of a run without a grid, so its differences measure noise. `joint_stop` has no effect
+on such a run, so both runs of its pairs search the full grid (`protocol.ProtocolEntry`).
 """
 
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from pvera.errors import InputError
 from pvera.report.captions import caption_source
 from pvera.report.scores import chosen_member
 from pvera.report.settings import ResultFiles, Setting
+from pvera.report.statistics import LEVEL
 from pvera.report.table import Table, pivot_text
 from pvera.report.text import NOTHING, fixed, signed, title
 from pvera.study.protocol import PROTOCOLS
@@ -84,8 +84,8 @@ def switch_differences(records: RecordsBySwitch) -> pd.DataFrame:
     """Return the differences of pairs.
 
     Returns:
-        One row per pair: switch, method, dataset, seed, and the difference in each
-        of `METRICS`, NaN where one of the two runs diverged.
+        One row per pair: switch, method, dataset, seed, and the difference in each of `METRICS`,
+        NaN where one of the two runs diverged.
     """
     values = {switch: _values(runs) for switch, runs in records.items()}
     pairs = {}
@@ -117,14 +117,13 @@ def mean_effects(pairs: pd.DataFrame) -> pd.DataFrame:
         pairs: The `switch_differences`.
 
     Returns:
-        pairs: the number of data sets and seeds. mean, low, high: the mean over
-        them, after averaging over methods, and a 95 % t-interval over both sources
-        of variation. noise: the bound within which the mean of as many independent
-        runs of the same methods stays in 95 of 100 cases when their random numbers
-        alone change; NaN without such runs. comparable: whether both runs of a pair
-        measure the metric on one scale; the loss of two softmaxes is on another.
-        beyond: whether a comparable effect exceeds the noise and its interval, if
-        there is one, leaves out zero.
+        pairs: the number of data sets and seeds. mean, low, high: the mean over them, after
+        averaging over methods, and a 95 % t-interval over both sources of variation. noise: the
+        page's range of chance, the bound within which the mean of as many independent runs of the
+        same methods stays in 95 of 100 cases when their random numbers alone change; NaN without
+        such runs. comparable: whether both runs of a pair measure the metric on one scale; the loss
+        of two softmaxes is on another. beyond: whether a comparable effect exceeds the noise and
+        its interval, if there is one, leaves out zero.
     """
     # Differences that random numbers alone make, (pairs of `NOISE`, metrics).
     noise = pairs[pairs["switch"] == NOISE]
@@ -149,15 +148,15 @@ def _mean_effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFra
     low, high = t_interval(values) if len(values) > 1 else (np.nan, np.nan)
 
     methods = set(part["method"])
-    chance_bound = np.nan
-    chance = noise[metric].dropna()
-    if len(chance) and len(values) and set(noise["method"]) == methods:
+    noise_bound = np.nan
+    noise_differences = noise[metric].dropna()
+    if len(noise_differences) and len(values) and set(noise["method"]) == methods:
         # The mean has the variance of one difference, over all runs that it averages.
-        variance = (chance**2).mean() / (len(values) * len(methods))
-        chance_bound = t.ppf(0.975, len(chance)) * np.sqrt(variance)
+        variance = (noise_differences**2).mean() / (len(values) * len(methods))
+        noise_bound = t.ppf(1 - LEVEL / 2, len(noise_differences)) * np.sqrt(variance)
 
     comparable = metric != "validation_loss" or not PROTOCOLS[switch].protocol.softmax_in_loss
-    beyond = comparable and switch != NOISE and abs(mean) > chance_bound and not low <= 0 <= high
+    beyond = comparable and switch != NOISE and abs(mean) > noise_bound and not low <= 0 <= high
     return {
         "switch": switch,
         "metric": metric,
@@ -166,7 +165,7 @@ def _mean_effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFra
         "mean": mean,
         "low": low,
         "high": high,
-        "noise": chance_bound,
+        "noise": noise_bound,
         "comparable": comparable,
         "beyond": bool(beyond),
     }

@@ -26,28 +26,23 @@ def screen_datasets(root: Path, records: Records) -> pd.DataFrame:
         records: The runs of the benchmark.
 
     Returns:
-        Rows data sets; columns test accuracies (%) of `SCREENING` with the first seed,
-        "largest class", its share (%), and "left out": "chance", "saturated" or "".
-        Without a row where one of them is not trained; empty without predictions.
+        Rows data sets; columns test accuracies (%) of `SCREENING` with the first seed, "largest
+        class", its share (%), and "left out": "chance", "saturated" or ""; their names are those of
+        the committed CSV file. Without a row where one of them is not trained. Without predictions
+        the largest class is NaN, and only a saturated data set is left out.
     """
     first_seed = min(record["seed"] for record in records)
-    records = [
-        record
-        for record in records
-        if record["method"] in SCREENING and record["seed"] == first_seed
-    ]
+    records = [record for record in records if record["seed"] == first_seed]
     # Labels are stored with the predictions, which a clone may lack.
     with_labels = [
         record
         for record in records
         if results.path_of(root, record).with_suffix(results.ARRAYS).exists()
     ]
-    if not with_labels:
-        return pd.DataFrame(columns=["left out"])
 
     accuracies = 100 * score_frame(records).droplevel(["category", "seed"])
     accuracies = accuracies.reindex(columns=SCREENING).dropna()
-    shares = 100 * pd.Series(largest_class(root, with_labels), name="largest class")
+    shares = 100 * pd.Series(largest_class(root, with_labels), dtype=float, name="largest class")
     scores = accuracies.join(shares)
     chance = accuracies.max(axis=1) < scores["largest class"] + CHANCE_MARGIN
     saturated = accuracies.min(axis=1) > SATURATED
@@ -56,7 +51,10 @@ def screen_datasets(root: Path, records: Records) -> pd.DataFrame:
 
 
 def left_out_datasets(root: Path, records: Records) -> set[str]:
-    """Return the data sets that `screen_datasets` leaves out."""
+    """Return the data sets that `screen_datasets` leaves out.
+
+    Whether one is at chance is known only where predictions of the benchmark are stored.
+    """
     reasons = screen_datasets(root, records)["left out"]
     return set(reasons[reasons != ""].index)
 

@@ -12,7 +12,7 @@ def ratio_table(record: Path) -> Table:
     """Build the table of a file that experiments/benchmark_speed.py wrote."""
     rows = pd.read_csv(record)
     machine = rows.iloc[0]
-    # Parts that are measured in bytes stand in committed records alone.
+    # The script measures times; committed records also have the parts memory and size, in bytes.
     caption = (
         f"{machine.device}, threads: {machine.threads}, torch {machine.torch}, timm {machine.timm}."
     )

@@ -1,8 +1,8 @@
 """Monte Carlo uncertainty and intervals of PVeRA, for correct and incorrect predictions.
 
-Section 4.3 and Appendix C. The tables pool all test images of all adapters, as the
-paper does, and then show each data set alone: hard data sets have both more errors
-and higher standard deviations, so pooling mixes the two.
+Section 4.3 and Appendix C. The tables pool all test images of all adapters, as the paper does, and
+then show each data set alone: hard data sets have both more errors and higher standard deviations,
+so pooling mixes the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,8 @@ SAMPLES = 16
 #: For captions of tables that pool adapters.
 ONCE_PER_SEED = "An image counts once per seed, so the values are not independent."
 
-#: Column -> its name in CSV files.
+#: Column -> its name in CSV files: committed ones keep their first names, as do their files
+#: ("rivals") and the columns published_right and published_wrong.
 CSV_NAMES = {
     "samples": "draws",
     "incorrect_percent": "wrong_percent",
@@ -60,8 +61,8 @@ def predictive_sds(adapters: Adapters) -> pd.DataFrame:
     """Return the predictive standard deviation of each image.
 
     Returns:
-        A row per image, adapter and number of samples: dataset, seed,
-        value, and correct: whether most samples are.
+        A row per image, adapter and number of samples: dataset, seed, value, and correct: whether
+        most samples are.
     """
     return _image_values(adapters, "sd", "most_are_correct")
 
@@ -70,9 +71,8 @@ def interval_widths(adapters: Adapters) -> pd.DataFrame:
     """Return the width of the 95 % interval of each image's mean score.
 
     Returns:
-        A row per image, adapter and number of samples: dataset, seed,
-        value, and correct: whether the class that most samples predict is the
-        label.
+        A row per image, adapter and number of samples: dataset, seed, value, and correct: whether
+        the class that most samples predict is the label.
     """
     return _image_values(adapters, "width", "predicts_label")
 
@@ -110,8 +110,8 @@ def compare_correct_and_incorrect(images: pd.DataFrame) -> pd.DataFrame:
         images: A frame of `predictive_sds` or `interval_widths`.
 
     Returns:
-        A row per number of samples and group, all data sets or one: the mean values
-        of correct and of incorrect images, and the rank-sum test between them.
+        A row per number of samples and group, all data sets or one: the mean values of correct and
+        of incorrect images, and the rank-sum test between them.
     """
     rows = []
     for k in SHOWN_COUNTS:
@@ -150,7 +150,8 @@ COMPARISON = {
 }
 
 
-def _panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def _by_count(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the rows of `compare_correct_and_incorrect`, a panel per number of samples."""
     return {f"{k} samples": part.set_index("group") for k, part in data.groupby("samples")}
 
 
@@ -170,7 +171,7 @@ def predictive_sds_table(adapters: Adapters) -> Table:
     return Table(
         "uncertainty",
         caption,
-        _panels(data),
+        _by_count(data),
         columns=COMPARISON,
         data=data.drop(columns="by_seed").rename(columns=CSV_NAMES),
         source=caption_source(adapters),
@@ -196,7 +197,7 @@ def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
         "ViT-B/14 on its 19 data sets, with a number of samples that it does not state, so they "
         f"are no test of ours. {ONCE_PER_SEED}"
     )
-    panels = {"Here and in the paper": panel} | _panels(data)
+    panels = {"Here and in the paper": panel} | _by_count(data)
     numbers = (
         data.drop(columns="by_seed")
         .rename(columns=CSV_NAMES)
@@ -219,13 +220,12 @@ def interval_widths_table(adapters: Adapters, paper: PaperNumbers) -> Table:
 def error_detection(adapters: Adapters) -> pd.DataFrame:
     """Compute the AUROC with which `SAMPLES` samples, and one pass, find incorrect predictions.
 
-    Each is judged on its own predictions: the class that most samples predict, or
-    that of one pass with the mean.
+    Each is judged on its own predictions: the class that most samples predict, or that of one pass
+    with the mean.
 
     Returns:
-        Rows (dataset, seed), one per adapter. error: incorrect predictions of the
-        samples (%). sd: AUROC of their predictive standard deviation. single: of one
-        minus the score of one pass.
+        Rows (dataset, seed), one per adapter. error: incorrect predictions of the samples (%). sd:
+        AUROC of their predictive standard deviation. single: of one minus the score of one pass.
     """
     rows = []
     for adapter in adapters:
@@ -262,9 +262,9 @@ def auroc_by_dataset(adapters: Adapters) -> pd.DataFrame:
     """Return how well the predictive standard deviation of `SAMPLES` samples finds errors.
 
     Returns:
-        Rows data sets, by error rate. error: incorrect predictions (%), the class
-        that most samples predict. seeds: how many there are. mean, low, high: AUROC
-        of errors, mean over seeds with its 95 % interval.
+        Rows data sets, by error rate. error: incorrect predictions (%), the class that most samples
+        predict. seeds: how many there are. mean, low, high: AUROC of errors, mean over seeds with
+        its 95 % interval.
     """
     rows = {}
     for name, part in error_detection(adapters).groupby("dataset"):
