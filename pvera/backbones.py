@@ -1,6 +1,5 @@
 """Frozen backbones: ViT-Ti/8 of this package, DINOv2, and any ViT of timm that can be adapted."""
 
-import hashlib
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -16,12 +15,12 @@ from timm.models import (
     register_model,
 )
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
-from torch import Tensor, nn
+from torch import nn
 
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError, as_input_error
 from pvera.features import input_shape
-from pvera.files import sha256
+from pvera.files import sha256, tensors_sha256
 
 TINY = "vit_tiny_patch8_32"
 #: DINOv2's architecture for 32x32 images: pre-norm, fused qkv, class token, position embedding and
@@ -30,16 +29,20 @@ TINY_ARCHITECTURE: dict[str, Any] = dict(
     img_size=32, patch_size=8, embed_dim=96, depth=4, num_heads=3, init_values=1.0
 )
 
-#: Short names of timm models, with options. timm's DINOv2 reads 518 pixels; with 224 it has the
-#: paper's 257 tokens. timm's DINOv3 pools by the mean; the paper's head reads the class token.
+#: timm's DINOv2 reads 518 pixels; with 224 it has the paper's 257 tokens.
+_DINOV2 = {"img_size": 224}
+#: timm's DINOv3 pools by the mean; the paper's head reads the class token.
+_DINOV3 = {"img_size": 224, "global_pool": "token"}
+
+#: Short names of timm models, with options.
 NAMES: dict[str, tuple[str, dict]] = {
     "tiny": (TINY, {}),
-    "dinov2_s": ("vit_small_patch14_dinov2.lvd142m", {"img_size": 224}),
-    "dinov2_b": ("vit_base_patch14_dinov2.lvd142m", {"img_size": 224}),
-    "dinov2_l": ("vit_large_patch14_dinov2.lvd142m", {"img_size": 224}),
-    "dinov3_s": ("vit_small_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
-    "dinov3_b": ("vit_base_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
-    "dinov3_l": ("vit_large_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
+    "dinov2_s": ("vit_small_patch14_dinov2.lvd142m", _DINOV2),
+    "dinov2_b": ("vit_base_patch14_dinov2.lvd142m", _DINOV2),
+    "dinov2_l": ("vit_large_patch14_dinov2.lvd142m", _DINOV2),
+    "dinov3_s": ("vit_small_patch16_dinov3.lvd1689m", _DINOV3),
+    "dinov3_b": ("vit_base_patch16_dinov3.lvd1689m", _DINOV3),
+    "dinov3_l": ("vit_large_patch16_dinov3.lvd1689m", _DINOV3),
 }
 
 #: Short name -> how tables and captions write it.
@@ -97,7 +100,7 @@ class Backbone:
     #: Its normalisation, per channel, of pixels in [0, 1].
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    #: See the function `weights_sha256`.
+    #: Of names and numbers in the model's state (`tensors_sha256`).
     weights_sha256: str
     #: Of the file that held the weights; None for random weights.
     file_sha256: str | None = None
@@ -120,7 +123,8 @@ def architecture(name: str, image_size: int | None = None) -> tuple[str, dict]:
         )
     if image_size is None:
         return timm_name, options
-    # The size of the patches; without image_size, this function returns above.
+    # The size of the patches. `meta_model` asks this function for the name's own size: it returns
+    # above then.
     info: Any = meta_model(name).feature_info
     patch = info[-1]["reduction"]
     if image_size % patch:
@@ -158,7 +162,7 @@ def load(
         image_size=image_size or input_shape(model)[1],
         mean=tuple(config["mean"]),
         std=tuple(config["std"]),
-        weights_sha256=weights_sha256(model.state_dict()),
+        weights_sha256=tensors_sha256(model.state_dict()),
         file_sha256=sha256(file) if file else None,
     )
 
@@ -194,15 +198,6 @@ def meta_model(name: str, image_size: int | None = None) -> nn.Module:
         model = timm.create_model(timm_name, num_classes=0, **options)
     encoder_layers(model)
     return model.to("meta").eval().requires_grad_(False)
-
-
-def weights_sha256(state: dict[str, Tensor]) -> str:
-    """Return the SHA-256 of name, type, shape and bytes of all tensors, in the order of names."""
-    digest = hashlib.sha256()
-    for key, tensor in sorted(state.items()):
-        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def weights_file(config: dict) -> Path | None:

@@ -24,11 +24,10 @@ from torch import Tensor, nn
 
 from pvera.adapters import METHODS, Method
 from pvera.adapters.base import require_finite
-from pvera.backbones import weights_sha256
 from pvera.encoders import class_name, encoder_layers, require_whole_weights, uncompiled_name
 from pvera.errors import InputError, as_input_error
 from pvera.features import example_features, input_shape
-from pvera.files import write_atomically
+from pvera.files import tensors_sha256, write_atomically
 from pvera.grid import Member
 from pvera.model import AdaptedModel, adapt, require_adapted, require_unadapted
 from pvera.seeds import fixed_defaults
@@ -102,14 +101,15 @@ def dumps(model: AdaptedModel) -> bytes:
 def _matrices_from_seed(member: Member) -> dict[str, Tensor]:
     """Return the random matrices that follow from the member's seed, in fp32."""
     shared = member.method.shared(member.dim, member.seed)
-    buffers = {} if shared is None else dict(shared.named_buffers())
-    return {f"shared.{name}": tensor for name, tensor in buffers.items()}
+    return {} if shared is None else dict(shared.named_buffers("shared"))
 
 
 def _are_equal(seeded: dict[str, Tensor], matrices: dict[str, Tensor]) -> bool:
     """Return whether the `matrices` are the `seeded` ones, up to rounding to their precision."""
     return all(
-        name in seeded and torch.equal(seeded[name].to(matrix), matrix)
+        # A head of your own, such as one with a BatchNorm, is not saved.
+        name.startswith("head.")
+        or (name in seeded and torch.equal(seeded[name].to(matrix), matrix))
         for name, matrix in matrices.items()
     )
 
@@ -254,6 +254,6 @@ def _backbone_sha256(backbone: nn.Module) -> str:
 
 def _sha256(tensors: Mapping[str, Tensor]) -> str:
     """Return the hash of tensors by name, in fp32, whatever their precision or codes."""
-    return weights_sha256(
+    return tensors_sha256(
         {name: tensor.detach().dequantize().float() for name, tensor in tensors.items()}
     )

@@ -57,20 +57,23 @@ def count_cost(encoder: nn.Module, method: Method, num_classes: int = 1) -> Cost
     image = next(model.backbone.parameters()).new_zeros(1, *input_shape(encoder))
     parameters = member.count()
     head = multiply_adds(member.head, image.new_zeros(1, member.dim))
+    # In this order: each step leaves the model in the mode of the next.
     with model.eval().without_kl():
         inference = multiply_adds(model, image) - head
     sampled = None
     if member.is_stochastic:
+        # Training mode samples.
         sampled = multiply_adds(model.train(), image) - head
     merged = None
     if member.mergeable:
         merged = multiply_adds(model.merge_(), image) - head
+    backbone = multiply_adds(model.unload(), image)
     return Cost(
         backbone_parameters=sum(p.numel() for p in encoder.parameters()),
         adapter_parameters=parameters["adapter"],
         frozen_parameters=sum(b.numel() for b in member.buffers()),
         head_parameters=parameters["head"],
-        backbone_multiply_adds=multiply_adds(model.unload(), image),
+        backbone_multiply_adds=backbone,
         head_multiply_adds=head,
         inference=inference,
         sampled=sampled,

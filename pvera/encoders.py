@@ -21,9 +21,9 @@ class EncoderLayer:
     """One encoder layer and the modules that adapters change."""
 
     block: nn.Module
-    #: The frozen linear layers of queries, keys and values, each with the projections that it
+    #: The frozen linear layers of queries, keys and values, each with the letters of what it
     #: computes: [(attn.qkv, "qkv")] if fused, else [(query, "q"), (key, "k"), (value, "v")].
-    projections: list[tuple[nn.Linear, str]]
+    qkv_linears: list[tuple[nn.Linear, str]]
     #: The module whose output the attention adds to the residual stream.
     attention: nn.Module
     #: The LayerNorm before the MLP; None if it follows the MLP (BERT, timm's `rpn` models).
@@ -39,12 +39,17 @@ class EncoderLayer:
     @property
     def dim(self) -> int:
         """Width d of the layer."""
-        return self.projections[0][0].in_features
+        return self.qkv_linears[0][0].in_features
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether one linear layer computes queries, keys and values."""
+        return len(self.qkv_linears) == 1
 
     @property
     def linears(self) -> list[nn.Linear]:
         """The frozen linear layers that adapters read or merge into."""
-        return [*(linear for linear, _ in self.projections), self.mlp_out]
+        return [*(linear for linear, _ in self.qkv_linears), self.mlp_out]
 
     def projection(self, letter: str) -> tuple[Tensor, Tensor]:
         """Return the frozen weight (d_out, d_in) and bias (d_out) of one projection.
@@ -55,18 +60,18 @@ class EncoderLayer:
         Raises:
             InputError: As `require_plain`.
         """
-        linear, projections = next(pair for pair in self.projections if letter in pair[1])
-        weights, biases = self.split(linear, projections)
-        index = projections.index(letter)
+        linear, letters = next(pair for pair in self.qkv_linears if letter in pair[1])
+        weights, biases = self.split(linear, letters)
+        index = letters.index(letter)
         return weights[index], biases[index]
 
-    def split(self, linear: nn.Linear, projections: str) -> tuple[Tensor, Tensor]:
-        """Return weights (q, d_out, d_in) and biases (q, d_out) of the q `projections`."""
+    def split(self, linear: nn.Linear, letters: str) -> tuple[Tensor, Tensor]:
+        """Return weights (q, d_out, d_in) and biases (q, d_out) of the q projections."""
         require_plain(linear)
         bias = self.separate_bias if self.separate_biases else linear.bias
         if bias is None:
             bias = linear.weight.new_zeros(linear.out_features)
-        shape = (len(projections), -1)
+        shape = (len(letters), -1)
         return linear.weight.unflatten(0, shape), bias.unflatten(0, shape)
 
     @property
@@ -145,7 +150,7 @@ class ModuleNames(NamedTuple):
 
     layers: str
     #: Alternatives in the order of preference: one fused layer, or three separate ones.
-    projections: Alternatives
+    qkv_linears: Alternatives
     attention: str
     mlp: str
     #: Alternatives in the order of preference: one layer.
@@ -175,7 +180,7 @@ def _separate(attention: str) -> Alternatives:
 _MLP_OUT = [("mlp.fc2",), ("mlp.down_proj",)]
 TIMM = ModuleNames(
     layers="blocks",
-    projections=[("attn.qkv",), *_separate("attn")],
+    qkv_linears=[("attn.qkv",), *_separate("attn")],
     attention="attn",
     mlp="mlp",
     mlp_out=[("mlp.fc2",)],
@@ -183,7 +188,7 @@ TIMM = ModuleNames(
 )
 _BERT = ModuleNames(
     layers="encoder.layer",
-    projections=_separate("attention.self"),
+    qkv_linears=_separate("attention.self"),
     attention="attention.output.dense",
     mlp="output.dense",
     mlp_out=[("output.dense",)],
@@ -192,7 +197,7 @@ _BERT = ModuleNames(
 )
 _DINOV2 = ModuleNames(
     layers="encoder.layer",
-    projections=_separate("attention"),
+    qkv_linears=_separate("attention"),
     attention="attention.o_proj",
     mlp="mlp",
     mlp_out=_MLP_OUT,
@@ -200,7 +205,7 @@ _DINOV2 = ModuleNames(
 )
 _CLIP = ModuleNames(
     layers="encoder.layers",
-    projections=_separate("self_attn"),
+    qkv_linears=_separate("self_attn"),
     attention="self_attn.out_proj",
     mlp="mlp",
     mlp_out=_MLP_OUT,
@@ -245,7 +250,7 @@ def register_encoder(
     """Name the parts of a vision transformer of your own class; `adapt` checks them.
 
     Args:
-        cls: The encoder's class. A class derived from it is registered by itself.
+        cls: The encoder's class. Classes derived from it must be registered too.
         layers: The list of layers, in the encoder. All other names are those of modules in a layer.
         projections: The linear layer whose output is queries, keys and values, one after the other,
             or three layers.
@@ -255,7 +260,14 @@ def register_encoder(
         mlp_norm: The norm before the MLP; None if it follows the MLP.
     """
     linears = (projections,) if isinstance(projections, str) else tuple(projections)
-    REGISTERED[cls] = ModuleNames(layers, [linears], attention, mlp, [(mlp_out,)], mlp_norm)
+    REGISTERED[cls] = ModuleNames(
+        layers=layers,
+        qkv_linears=[linears],
+        attention=attention,
+        mlp=mlp,
+        mlp_out=[(mlp_out,)],
+        mlp_norm=mlp_norm,
+    )
 
 
 def is_custom(encoder: nn.Module) -> bool:
@@ -294,11 +306,9 @@ def _find_layers(encoder: nn.Module, names: ModuleNames) -> list[EncoderLayer]:
 
 def _find_parts(block: Any, names: ModuleNames) -> EncoderLayer:
     """Return the parts of a layer. AttributeError if it lacks one."""
-    linears = _first(block, names.projections)
+    linears = _first(block, names.qkv_linears)
     letters = ["qkv"] if len(linears) == 1 else list("qkv")
-    attention_input = None
-    if names.attention_input is not None:
-        attention_input = block.get_submodule(names.attention_input)
+    input_name = names.attention_input
     has_norm = names.mlp_norm is not None
     if names is TIMM:
         # `norm2` follows the MLP in ResPostBlock, ResPostRelPosBlock and EvaBlockPostNorm.
@@ -307,12 +317,12 @@ def _find_parts(block: Any, names: ModuleNames) -> EncoderLayer:
 
     return EncoderLayer(
         block=block,
-        projections=list(zip(linears, letters, strict=True)),
+        qkv_linears=list(zip(linears, letters, strict=True)),
         attention=block.get_submodule(names.attention),
         mlp_norm=block.get_submodule(names.mlp_norm) if has_norm else None,
         mlp_out=_first(block, names.mlp_out)[0],
         mlp=block.get_submodule(names.mlp),
-        attention_input=attention_input,
+        attention_input=block.get_submodule(input_name) if input_name else None,
     )
 
 
@@ -328,11 +338,11 @@ def _require_linears(name: str, layers: list[EncoderLayer]) -> None:
     """Raise InputError unless linear layers of their own lead from one width to the same width."""
     if not layers:
         raise InputError(f"{name} has no layers; {HELP}")
-    width = getattr(layers[0].projections[0][0], "in_features", 0)
+    width = getattr(layers[0].qkv_linears[0][0], "in_features", 0)
     found = []
     for layer in layers:
-        projections = [(linear, len(letters)) for linear, letters in layer.projections]
-        for linear, widths in [*projections, (layer.mlp_out, 1)]:
+        qkv = [(linear, len(letters)) for linear, letters in layer.qkv_linears]
+        for linear, widths in [*qkv, (layer.mlp_out, 1)]:
             if not isinstance(linear, nn.Linear) or linear.out_features != widths * width:
                 found_here = " ".join(str(linear).split())
                 raise InputError(

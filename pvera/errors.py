@@ -26,7 +26,7 @@ def catch_os_errors(path: object) -> Iterator[None]:
 
 @contextmanager
 def as_input_error(what: str, advice: str = "") -> Iterator[None]:
-    """Raise any other error inside as an InputError: those of decoders are many.
+    """Raise any other error inside as an InputError: decoders raise errors of many types.
 
     Args:
         what: What went wrong.
@@ -60,7 +60,7 @@ def import_extra(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
-        if error.name is None or error.name.partition(".")[0] != package:
+        if (error.name or "").partition(".")[0] != package:
             raise
         raise InputError(f"{package} is not installed: pip install -e '.[{extra}]'") from None
 

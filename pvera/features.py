@@ -32,12 +32,11 @@ def input_shape(encoder: Any) -> tuple[int, ...]:
         InputError: The encoder does not say the size of its images.
     """
     if reads_text(encoder):
-        return (8,)
+        return (8,)  # any length serves: it is that of the text of `example_features`
     size = _image_size(encoder)
     height, width = (size, size) if isinstance(size, int) else size
-    convolutions = (m for m in encoder.modules() if isinstance(m, nn.Conv2d))
-    first = next(convolutions, None)
-    return 3 if first is None else first.in_channels, height, width
+    channels = (m.in_channels for m in encoder.modules() if isinstance(m, nn.Conv2d))
+    return next(channels, 3), height, width
 
 
 def _image_size(encoder: Any) -> Any:
@@ -186,14 +185,13 @@ def require_parts_called(encoder: nn.Module, layers: Sequence[EncoderLayer]) -> 
         return
     title = class_name(encoder)
     shape = input_shape(encoder)
-    message = f"{title} does not compute an image {shape}, the size that it names"
     names = {module: name for name, module in encoder.named_modules()}
     called: set[nn.Module] = set()
     handles = []
     for module in names:
         handles.append(module.register_forward_pre_hook(lambda part, _: called.add(part)))
     try:
-        with as_input_error(message):
+        with as_input_error(f"{title} does not compute an image {shape}, the size that it names"):
             features = example_features(encoder, shape)
     finally:
         for handle in handles:

@@ -10,6 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from pvera.errors import as_input_error, catch_os_errors
 
 
@@ -74,6 +77,15 @@ def sha256(path: str | Path) -> str:
     with open(path, "rb") as file:
         while block := file.read(2**20):
             content.update(block)
+    return content.hexdigest()
+
+
+def tensors_sha256(tensors: dict[str, Tensor]) -> str:
+    """Return the SHA-256 of name, type, shape and bytes of all tensors, in the order of names."""
+    content = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return content.hexdigest()
 
 

@@ -31,9 +31,6 @@ class Member(nn.Module):
         seed: Seed of the frozen matrices, the initial values and the noise.
     """
 
-    #: One adapter per layer; named layers as in the keys of saved files.
-    layers: Sequence[Adapter]
-
     @fixed_defaults()
     def __init__(self, method: Method, layers: Sequence[EncoderLayer], num_classes: int, seed: int):
         super().__init__()
@@ -54,16 +51,21 @@ class Member(nn.Module):
                     f"{method.title} needs a LayerNorm before the MLP, which this encoder does not "
                     "have"
                 )
-        self.layers = cast(Sequence[Adapter], nn.ModuleList(adapters))
+        self.layers = nn.ModuleList(adapters)  # see `adapters`; a name in the keys of saved files
         self.head = (
             seeded_linear(self.dim, num_classes, seed, "head") if num_classes else nn.Identity()
         )
 
         # The backbone's device and precision, at least fp32.
-        frozen = layers[0].projections[0][0].weight
+        frozen = layers[0].qkv_linears[0][0].weight
         self.to(frozen.device, torch.promote_types(frozen.dtype, torch.float32))
         # Of the start: a user may freeze parameters later, and save them nevertheless.
         self._trainable = {name for name, p in self.named_parameters() if p.requires_grad}
+
+    @property
+    def adapters(self) -> Sequence[Adapter]:
+        """The adapter of each encoder layer."""
+        return cast(Sequence[Adapter], self.layers)
 
     def trainable_tensors(self) -> dict[str, nn.Parameter]:
         """Return the trainable tensors by name, also while they are frozen."""
@@ -81,7 +83,7 @@ class Member(nn.Module):
 
     def kl_divergence(self) -> Tensor | float:
         """Return Σ_layers L_KL (Eq. 8, without β) of the last forward pass."""
-        return sum(adapter.kl_divergence() for adapter in self.layers)
+        return sum(adapter.kl_divergence() for adapter in self.adapters)
 
     def count(self) -> dict[str, int]:
         """Return the number of trained parameters in "adapter" and "head"."""
@@ -92,17 +94,17 @@ class Member(nn.Module):
     @property
     def stochastic_adapters(self) -> list[Any]:
         """The adapters that have a distribution, a `StochasticAdapter` each."""
-        return [adapter for adapter in self.layers if adapter.is_stochastic]
+        return [adapter for adapter in self.adapters if adapter.is_stochastic]
 
     @property
     def is_stochastic(self) -> bool:
         """Whether every layer has a distribution."""
-        return all(adapter.is_stochastic for adapter in self.layers)
+        return all(adapter.is_stochastic for adapter in self.adapters)
 
     @property
     def mergeable(self) -> bool:
         """Whether every layer can be merged."""
-        return all(adapter.mergeable for adapter in self.layers)
+        return all(adapter.mergeable for adapter in self.adapters)
 
     def require_original_head(self) -> None:
         """Raise InputError if the head of `num_classes` was replaced: nothing could load it."""
@@ -134,8 +136,6 @@ class Grid(nn.Module):
 
     #: Each member has adapters and a head of its own.
     members: Sequence[Member]
-    #: Indices of the members that a forward pass computes; all at first.
-    active: list[int]
     #: Index of the member that the frozen weights hold; None if they hold none.
     merged_member: int | None = None
     #: Whether the adapters were removed from the backbone.
@@ -143,16 +143,27 @@ class Grid(nn.Module):
     #: Whether the last MLP computes the class token alone. On four layers this saves a sixth of all
     #: multiply-adds. Logits are equal up to rounding; the backbone's other tokens get the class
     #: token's MLP output. It has no effect if the features depend on other tokens, or while the
-    #: model is merged.
+    #: model is merged: that pass is the backbone's own.
     last_mlp_on_class_token = False
 
     def __init__(self, members: Sequence[Member]):
         super().__init__()
-        points = {tuple(frozenset(a.hook_points) for a in member.layers) for member in members}
+        points = {tuple(frozenset(a.hook_points) for a in member.adapters) for member in members}
         if len(points) > 1:
             raise InputError("the members of a grid must adapt the same places of each layer")
         self.members = cast(Sequence[Member], nn.ModuleList(members))
         self.active = list(range(len(members)))
+
+    @property
+    def active(self) -> list[int]:
+        """Indices of the members that a forward pass computes; all at first."""
+        return self._active
+
+    @active.setter
+    def active(self, indices: list[int]) -> None:
+        if not set(indices).issubset(range(len(self.members))):
+            raise InputError(f"active={indices} names a member that is not there")
+        self._active = indices
 
     @property
     def merged(self) -> bool:
@@ -175,7 +186,8 @@ class Grid(nn.Module):
     def seed_noise(self, seed: int) -> "Grid":
         """Let the training noise ε (Eq. 6), or the dropout, follow from `seed`.
 
-        Each rank of torch.distributed has noise of its own.
+        Each rank of torch.distributed has noise of its own. The first rank's equals the samples of
+        `sampling` with the same number: give the two different ones for independent numbers.
         """
         for member in self.members:
             member.seed_noise(seed, on_all_ranks=False)
@@ -195,14 +207,14 @@ class Grid(nn.Module):
             RuntimeError: The model is merged or unloaded.
         """
         self.require_backbone()
-        self._require_unmerged("holds only the mean and cannot sample")
+        self.require_unmerged("holds only the mean and cannot sample")
         members = [self.members[m] for m in self.active]
         for member in members:
             if not member.is_stochastic:
                 raise InputError(f"{member.method.title} has no distribution to sample from")
 
-        # source=None: `seed_noise` replaces the source inside, and with_settings restores it.
-        with with_settings(self._stochastic_adapters(self.active), sampling=True, source=None):
+        # source=None makes with_settings restore the source, which `seed_noise` replaces inside.
+        with with_settings(self.stochastic_adapters_of(self.active), sampling=True, source=None):
             for member in members:
                 member.seed_noise(seed, on_all_ranks=True)
             yield
@@ -218,10 +230,11 @@ class Grid(nn.Module):
         """
         if members is None:
             members = range(len(self.members))
-        with with_settings(self._stochastic_adapters(members), with_kl=False):
+        with with_settings(self.stochastic_adapters_of(members), with_kl=False):
             yield
 
-    def _stochastic_adapters(self, members: Iterable[int]) -> list[StochasticAdapter]:
+    def stochastic_adapters_of(self, members: Iterable[int]) -> list[StochasticAdapter]:
+        """Return the adapters with a distribution of the members with these indices."""
         return [adapter for m in members for adapter in self.members[m].stochastic_adapters]
 
     def require_backbone(self) -> None:
@@ -229,6 +242,7 @@ class Grid(nn.Module):
         if self.unloaded:
             raise RuntimeError("this model was unloaded: adapt the backbone again")
 
-    def _require_unmerged(self, what: str) -> None:
+    def require_unmerged(self, what: str) -> None:
+        """Raise RuntimeError if a member is merged; `what` tells the consequence."""
         if self.merged:
             raise RuntimeError(f"a merged model {what}: call unmerge_() first")

@@ -26,7 +26,7 @@ def last_layer(model: AdaptedModel, images: Tensor, targets: str) -> tuple[Tenso
     """
     member = model.one_active_member("read")
     inputs: list[Tensor] = []
-    linear, _ = model.encoder_layers[-1].projections[0]
+    linear, _ = model.encoder_layers[-1].qkv_linears[0]
     handle = linear.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     try:
         with model.without_kl():
@@ -34,11 +34,11 @@ def last_layer(model: AdaptedModel, images: Tensor, targets: str) -> tuple[Tenso
     finally:
         handle.remove()
 
-    adapter: Any = member.layers[-1]
-    target_index = [adapter.targets.index(letter) for letter in targets]
+    adapter: Any = member.adapters[-1]
+    target_indices = [adapter.targets.index(letter) for letter in targets]
     if not hasattr(adapter, "distribution"):
-        return adapter.latent(inputs[0], target_index).float(), None
-    mu, log_sigma = adapter.distribution(inputs[0], target_index)
+        return adapter.latent(inputs[0], target_indices).float(), None
+    mu, log_sigma = adapter.distribution(inputs[0], target_indices)
     return mu.float(), torch.exp(log_sigma).float()
 
 
@@ -107,7 +107,7 @@ def maps(model: AdaptedModel, images: Tensor, samples: int, seed: int = 0) -> Ma
     sign = 1 if correlation >= 0 else -1
     projected_samples = np.empty((0, *mu.shape[:-1]))
     if sigma is not None and samples:
-        source = generator(seed, "latents")
-        noise = torch.randn(samples, *mu.shape, generator=source, dtype=torch.float32, device="cpu")
+        rng = generator(seed, "latents")
+        noise = torch.randn(samples, *mu.shape, generator=rng, dtype=torch.float32, device="cpu")
         projected_samples = sign * project(mu + _at_patches(model, sigma).cpu() * noise)
     return Maps(sign * projected, projected_samples, float(component.explained_variance_ratio_[0]))

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters import Adapter
 from pvera.adapters.base import require_finite
 from pvera.encoders import EncoderLayer, require_plain
 from pvera.errors import InputError
@@ -30,7 +30,7 @@ class MergedWeights:
             raise InputError(f"{member.method.title} is not linear and cannot be merged")
         require_finite(member.trainable_tensors(), "merge_()")
         try:
-            for layer, adapter in zip(layers, member.layers, strict=True):
+            for layer, adapter in zip(layers, member.adapters, strict=True):
                 self._merge_layer(layer, adapter)
             self._require_unshared(backbone)
         except BaseException:  # such as a GPU without memory for the originals
@@ -38,18 +38,18 @@ class MergedWeights:
             raise
 
     @torch.no_grad()
-    def _merge_layer(self, layer: EncoderLayer, adapter: Adapter) -> None:
+    def _merge_layer(self, layer: EncoderLayer, adapter: Any) -> None:
         if "project" in adapter.hook_points:
-            for linear, projections in layer.projections:
-                frozen, frozen_bias = layer.split(linear, projections)
+            for linear, letters in layer.qkv_linears:
+                frozen, frozen_bias = layer.split(linear, letters)
                 weight, bias = adapter.merge_projection(
-                    frozen.clone(), frozen_bias.clone(), projections
+                    frozen.clone(), frozen_bias.clone(), letters
                 )
                 self._replace(linear.weight, weight.flatten(0, 1))
                 if linear.bias is not None:
                     self._replace(linear.bias, bias.flatten())
                 for letter, separate in layer.separate_biases.items():
-                    self._replace(separate, bias[projections.index(letter)])
+                    self._replace(separate, bias[letters.index(letter)])
         if "hidden" in adapter.hook_points:
             require_plain(layer.mlp_out)
             self._replace(layer.mlp_out.weight, adapter.merge_hidden(layer.mlp_out.weight))

@@ -9,7 +9,9 @@
       ModelHooks     call each active member's adapters for its part of the batch (hooks.py)
       MergedWeights  the frozen weights that a merge changed, with their old values (merging.py)
 
-The adapters themselves are in pvera/adapters, a file per method.
+State lies where it is computed: `members`, `active`, `merged_member` and `unloaded` in Grid; the
+rest, such as `backbone` and `encoder_layers`, here. `backbone` is the encoder that `adapt` was
+given. The adapters themselves are in pvera/adapters, a file per method.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,7 +122,8 @@ class AdaptedModel(Grid, ToolSupport):
 
         members = [Member(m, layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
         super().__init__(members)
-        self.single = isinstance(method, Method)
+        # A sequence, even of one method, keeps the axis of members in logits and KL terms.
+        self.has_member_axis = not isinstance(method, Method)
         self.pool = pool
         self.encoder_layers = layers
         self.backbone = encoder.requires_grad_(False)
@@ -162,16 +165,15 @@ class AdaptedModel(Grid, ToolSupport):
             given = {name: tensor for name, tensor in text.items() if tensor is not None}
             inputs = given if pixel_values is None else pixel_values
 
-        # With labels, the KL term is for the loss alone. A compiled graph must not depend
-        # on `beta`.
-        trains_with_kl = self.training and self.beta
-        needs_kl = labels is None or trains_with_kl or torch.compiler.is_compiling()
+        # With labels, the caller gets the loss: the KL term is needed only where it is added.
+        # Without, the caller may ask for it. A compiled graph must not depend on `beta`.
+        needs_kl = labels is None or (self.training and self.beta) or torch.compiler.is_compiling()
         with nullcontext() if needs_kl else self.without_kl():
             logits = self.classify(self.features(inputs))
         return logits if labels is None else self._output(logits, labels)
 
     def _output(self, logits: Tensor, labels: Tensor) -> Output:
-        if not self.single:
+        if self.has_member_axis:
             raise InputError("labels= gives one loss: compute those of a grid from its logits")
         loss = nn.functional.cross_entropy(full_precision(logits), labels)
         if self.training and self.beta:
@@ -197,10 +199,10 @@ class AdaptedModel(Grid, ToolSupport):
             raise RuntimeError(f"member {merged} is merged: call unmerge_() to compute another one")
         if not torch.compiler.is_compiling():
             self._hooks.require_layers()
-            self._set_checkpointing_mode()
+            self.set_checkpointing_mode()
 
         # One pass serves all members if no adapter changes the backbone.
-        adapters_act = any(adapter.hook_points for adapter in self.members[0].layers)
+        adapters_act = any(adapter.hook_points for adapter in self.members[0].adapters)
         active = self.active if adapters_act else self.active[:1]
         if not isinstance(inputs, Tensor):
             return self._text_features(inputs, active)
@@ -209,15 +211,15 @@ class AdaptedModel(Grid, ToolSupport):
         features = pooled(self.backbone, self.backbone(images))
         return features.unflatten(0, (len(active), -1))
 
-    def _text_features(self, texts: Mapping[str, Tensor], members: list[int]) -> Tensor:
+    def _text_features(self, texts: Mapping[str, Tensor], indices: list[int]) -> Tensor:
         """Make a pass per member: DeBERTa's position embeddings have no batch to repeat."""
         token_mask = read_token_mask(texts, self.pool)
         active = self.active
         features = []
-        with with_settings(self._stochastic_adapters(active), token_mask=token_mask):
+        with with_settings(self.stochastic_adapters_of(active), token_mask=token_mask):
             try:
-                for member in members:
-                    self.active = [member]
+                for m in indices:
+                    self.active = [m]
                     output = self.backbone(**texts)
                     features.append(pooled(self.backbone, output, self.pool, token_mask))
             finally:
@@ -229,7 +231,7 @@ class AdaptedModel(Grid, ToolSupport):
         features = features.expand(len(self.active), -1, -1)
         members = [self.members[m] for m in self.active]
         logits = [member.classify(f) for member, f in zip(members, features, strict=True)]
-        return logits[0] if self.single else torch.stack(logits)
+        return torch.stack(logits) if self.has_member_axis else logits[0]
 
     def kl_divergence(self) -> Tensor:
         """Return Σ_layers L_KL (Eq. 8, without β) of the last forward pass.
@@ -243,16 +245,17 @@ class AdaptedModel(Grid, ToolSupport):
                 no KL term, or in training none with a gradient.
         """
         self.require_backbone()
-        self._require_unmerged("has no KL term")
-        device = self.encoder_layers[0].projections[0][0].weight.device
-        terms = [self.members[m].kl_divergence() for m in self.active]
-        tensors = [torch.as_tensor(term, device=device) for term in terms]
-        return tensors[0] if self.single else torch.stack(tensors)
+        self.require_unmerged("has no KL term")
+        device = self.encoder_layers[0].qkv_linears[0][0].weight.device
+        terms = [
+            torch.as_tensor(self.members[m].kl_divergence(), device=device) for m in self.active
+        ]
+        return torch.stack(terms) if self.has_member_axis else terms[0]
 
     def train(self, mode: bool = True) -> "AdaptedModel":
         """Set the mode of adapters and heads; the backbone stays in evaluation mode."""
         if mode:
-            self._require_unmerged("cannot be trained")
+            self.require_unmerged("cannot be trained")
         super().train(mode)
         self.backbone.eval()
         return self
@@ -267,7 +270,9 @@ class AdaptedModel(Grid, ToolSupport):
         merged = self.merged
         try:
             self.eval()
-            with suppress(InputError):  # a method or weights that cannot be merged
+            # What cannot be merged is computed as it is: several members, a method that is not
+            # linear, weights that cannot be changed, or NaN, which the logits then show.
+            with suppress(InputError):
                 self.merge_()
             with self.without_kl(), torch.inference_mode():
                 yield self
@@ -291,7 +296,7 @@ class AdaptedModel(Grid, ToolSupport):
         self.require_backbone()
         if self.merged_member == self.active[0]:
             return self
-        self._require_unmerged("holds another member")
+        self.require_unmerged("holds another member")
         self._merged_weights.merge(self.backbone, self.encoder_layers, member)
         self.merged_member = self.active[0]
         return self.eval()
@@ -322,11 +327,11 @@ class AdaptedModel(Grid, ToolSupport):
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
         """Return the state as any module does. RuntimeError for a merged model."""
-        self._require_unmerged("has no state of its own")
+        self.require_unmerged("has no state of its own")
         return super().state_dict(*args, **options)
 
     def _load_from_state_dict(self, *args: Any) -> None:
-        self._require_unmerged("takes no state")
+        self.require_unmerged("takes no state")
         super()._load_from_state_dict(*args)
 
 

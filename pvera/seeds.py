@@ -23,10 +23,10 @@ def generator(*key: object) -> torch.Generator:
 def seeded_linear(inputs: int, outputs: int, *key: object) -> nn.Linear:
     """Return a linear layer with PyTorch's default initialisation, which follows from `key`."""
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
-    source = generator(*key)
+    rng = generator(*key)
     bound = 1 / math.sqrt(inputs)
     for parameter in layer.parameters():  # the weight, then the bias
-        nn.init.uniform_(parameter, -bound, bound, generator=source)
+        nn.init.uniform_(parameter, -bound, bound, generator=rng)
     return layer
 
 

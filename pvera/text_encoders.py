@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from pvera.backbones import weights_sha256
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError, as_input_error, import_extra
+from pvera.files import tensors_sha256
 
 #: Short names of encoders on the hub, and of MiniLM, which is a package with its weights.
 NAMES = {
@@ -28,8 +28,8 @@ MAX_LENGTH = 128  # tokens, as in transformers' own GLUE script; longer texts ar
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity
-class Encoder:
-    """A frozen encoder in evaluation mode, with its tokenizer."""
+class TextBackbone:
+    """A frozen text encoder in evaluation mode, with its tokenizer; `Backbone` is one of images."""
 
     model: nn.Module
     tokenizer: Any
@@ -41,7 +41,7 @@ class Encoder:
     file_sha256: str | None = None
 
 
-def load(name: str, weights: str | Path | None = None) -> Encoder:
+def load(name: str, weights: str | Path | None = None) -> TextBackbone:
     """Load an encoder.
 
     Args:
@@ -60,7 +60,7 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     encoder_layers(model)
     model.eval().requires_grad_(False)
     length = min(MAX_LENGTH, tokenizer.model_max_length)
-    return Encoder(model, tokenizer, name, length, weights_sha256(model.state_dict()))
+    return TextBackbone(model, tokenizer, name, length, tensors_sha256(model.state_dict()))
 
 
 def _source(name: str, weights: str | Path | None) -> tuple[str, bool]:

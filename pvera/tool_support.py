@@ -34,7 +34,7 @@ class ToolSupport(nn.Module):
         """
         names = set()
         for m, member in enumerate(self.members):
-            for i, adapter in enumerate(member.layers):
+            for i, adapter in enumerate(member.adapters):
                 names |= {f"members.{m}.layers.{i}.{name}" for name in adapter.vectors}
         return names | {f"*.{name}" for name in names}
 
@@ -75,7 +75,8 @@ class ToolSupport(nn.Module):
 
         Args:
             gradient_checkpointing_kwargs: As transformers' Trainer gives them.
-            **options: Others of its options. timm's encoders have none: they recompute every layer.
+            **options: Others of its options. timm's encoders ignore them all, and recompute every
+                layer.
         """
         encoder = cast(Any, self.backbone)
         if hasattr(encoder, "set_grad_checkpointing"):
@@ -84,7 +85,7 @@ class ToolSupport(nn.Module):
             kwargs = gradient_checkpointing_kwargs or {"use_reentrant": False}
             encoder.gradient_checkpointing_enable(kwargs, **options)
 
-    def _set_checkpointing_mode(self) -> None:
+    def set_checkpointing_mode(self) -> None:
         """Set the mode of transformers' layers, which checkpoint in training mode alone."""
         for layer in self.encoder_layers:
             if getattr(layer.block, "gradient_checkpointing", False):

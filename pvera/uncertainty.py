@@ -36,13 +36,13 @@ def sample(
         RuntimeError: The model is merged.
     """
     require_adapted(model, "sample")
-    for member in model.active:
-        require_finite(model.members[member].trainable_tensors(), "sample()")
+    for m in model.active:
+        require_finite(model.members[m].trainable_tensors(), "sample()")
     with model.sampling(seed), model.without_kl():
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
 
 
-#: Stored types of `Estimates`; fp16's relative precision suits widths near zero.
+#: Types in which result files store `Estimates`; fp16's relative precision suits widths near 0.
 STORED: dict[str, type[np.generic]] = {
     "sd": np.float16,
     "accuracy": np.float16,

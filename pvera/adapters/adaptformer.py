@@ -53,7 +53,7 @@ class ParallelAdapter(Adapter):
 
     @property
     def hook_points(self) -> set[str]:
-        """Parallel to the layer scale, or before it."""
+        """Where s x̃ is added: after the layer scale, or before it."""
         return {"parallel_scaled" if self.inside_layer_scale else "parallel"}
 
     def parallel(self, x: Tensor, y: Tensor) -> Tensor:

@@ -17,8 +17,13 @@ changes:
     parallel_scaled(x, y)        The same x; y leaves the MLP: a layer scale scales the branch too.
 
 DeBERTa projects position embeddings x (1, t, d) as well: `project_position_embeddings` is `project`
-for them, unless an adapter overrides it. `merge_projection` merges `project` into the frozen
-weights, and `merge_hidden` merges `hidden`; the other hook points cannot be merged.
+for them, unless an adapter overrides it. Two hook points can be merged into frozen weights:
+
+    merge_projection(weight, bias, projections)
+                                 weight (q, d_out, d_in) and bias (q, d_out) are copies of those of
+                                 a frozen linear layer. Returns both, with `project` merged.
+    merge_hidden(weight)         weight (d, 4d) of the MLP's last layer. Returns a new one, with
+                                 `hidden` merged.
 
 Letters in shapes: n samples, t tokens, d the width (w in VeRA and PVeRA, whose d is a vector), q
 projections of one linear layer, p targets among them, r the rank.
@@ -114,11 +119,9 @@ class Adapter(nn.Module):
     targets: str
     #: The last passes through the layer, which the model sets.
     passes: PassHistory
-    # Types of what subclasses implement and others call by name: `project` here, merges in
-    # merging.py. The hooks find the other hook points by HOOK_POINTS.
+    #: A hook point of subclasses, typed because it is called by name below; others are found by
+    #: HOOK_POINTS.
     project: Callable[[Tensor, Tensor, str], Tensor]
-    merge_projection: Callable[[Tensor, Tensor, str], tuple[Tensor, Tensor]]
-    merge_hidden: Callable[[Tensor], Tensor]
 
     @property
     def hook_points(self) -> set[str]:
@@ -136,9 +139,9 @@ class Adapter(nn.Module):
         For targets "qv" and projections "qkv", they are [0, 1] and [0, 2].
         """
         common = [letter for letter in self.targets if letter in projections]
-        target_index = [self.targets.index(letter) for letter in common]
-        output_index = [projections.index(letter) for letter in common]
-        return target_index, output_index
+        target_indices = [self.targets.index(letter) for letter in common]
+        output_indices = [projections.index(letter) for letter in common]
+        return target_indices, output_indices
 
     def project_position_embeddings(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return `project` of position embeddings, which no part of the batch owns."""
@@ -161,21 +164,21 @@ def select(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
     return tensor.index_select(dim, torch.tensor(index, dtype=torch.long, device=tensor.device))
 
 
-def products(x: Tensor, A: Tensor) -> Tensor:
+def matmul(x: Tensor, A: Tensor) -> Tensor:
     """Return x A (n, t, ..., r) for x (n, t, d) and A (d, ..., r), in the precision of x."""
     # One product for all projections is faster than one for each.
     return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:])
 
 
 def change_at(
-    y: Tensor, output_index: list[int], change: Callable[[int, Tensor], Tensor]
+    y: Tensor, output_indices: list[int], change: Callable[[int, Tensor], Tensor]
 ) -> Tensor:
     """Change some of the projections in y.
 
     Args:
         y: (n, t, q, d), the q projections of one linear layer.
-        output_index: Indices of the changed ones.
-        change: change(i, y_i) returns the new value (n, t, d) of the projection output_index[i]. It
+        output_indices: Indices of the changed ones.
+        change: change(i, y_i) returns the new value (n, t, d) of projection output_indices[i]. It
             may have a higher precision: a scale near one would lose its last digits in half
             precision.
 
@@ -183,13 +186,13 @@ def change_at(
         The new y, in its precision.
     """
     outputs = list(y.unbind(2))  # q of (n, t, d)
-    for i, j in enumerate(output_index):
+    for i, j in enumerate(output_indices):
         outputs[j] = change(i, outputs[j]).to(y.dtype)
     return torch.stack(outputs, 2) if len(outputs) > 1 else outputs[0].unsqueeze(2)
 
 
-def add_products(
-    y: Tensor, z: Tensor, M: Tensor, output_index: list[int], scale: float = 1.0
+def add_matmul(
+    y: Tensor, z: Tensor, M: Tensor, output_indices: list[int], scale: float = 1.0
 ) -> Tensor:
     """Return y (n, t, q, d) with scale · z M added.
 
@@ -197,7 +200,7 @@ def add_products(
         y: (n, t, q, d), the q projections of one linear layer.
         z: (n, t, p, r), of the p targets among them.
         M: (p, r, d).
-        output_index: Their indices in y.
+        output_indices: Their indices in y.
         scale: A factor.
     """
 
@@ -206,7 +209,7 @@ def add_products(
         latent = z[:, :, i].flatten(0, 1).to(y.dtype)  # (n · t, r)
         return torch.addmm(rows, latent, M[i].to(y.dtype), alpha=scale).view_as(y_i)
 
-    return change_at(y, output_index, add)
+    return change_at(y, output_indices, add)
 
 
 def full_precision(tensor: Tensor) -> Tensor:

@@ -24,10 +24,10 @@ from pvera.adapters import hyperparameters
 from pvera.adapters.base import (
     Adapter,
     Method,
-    add_products,
+    add_matmul,
     change_at,
     full_precision,
-    products,
+    matmul,
     select,
 )
 from pvera.adapters.lora import low_rank_pair, low_rank_weight
@@ -85,47 +85,47 @@ class DoRAAdapter(Adapter):
         norms = full_precision(W).norm(dim=self.norm_dim)
         self.m = nn.Parameter(norms, requires_grad=method.train_magnitude)
 
-    def factors(self, target_index: list[int]) -> tuple[Tensor, Tensor]:
+    def factors(self, target_indices: list[int]) -> tuple[Tensor, Tensor]:
         """Return C (d, p, r) and D (p, r, d) with ΔW = α/r (C D)ᵀ: A and B, or Bᵀ and Aᵀ."""
-        A = select(self.A, 1, target_index)
-        B = select(self.B, 0, target_index)
+        A = select(self.A, 1, target_indices)
+        B = select(self.B, 0, target_indices)
         if self.method.transpose:
             return A, B
         return B.permute(2, 0, 1), A.permute(1, 2, 0)
 
-    def direction(self, W: Tensor, target_index: list[int]) -> tuple[Tensor, Tensor]:
+    def direction(self, W: Tensor, target_indices: list[int]) -> tuple[Tensor, Tensor]:
         """Return V (p, d_out, d_in) and m / ‖V‖ (p, d) for frozen weights W."""
-        V = W + self.scale * low_rank_weight(*self.factors(target_index))
+        V = W + self.scale * low_rank_weight(*self.factors(target_indices))
         norm = V.norm(dim=self.norm_dim)
         has_direction = norm > 0  # a row of zeros has none, and stays as it is
-        ratio = select(self.m, 0, target_index) / torch.where(has_direction, norm, 1)
+        ratio = select(self.m, 0, target_indices) / torch.where(has_direction, norm, 1)
         return V, torch.where(has_direction, ratio, 1)
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_DoRA for y = x Wᵀ + b_W."""
-        target_index, output_index = self.matching(projections)
-        if not target_index:
+        target_indices, output_indices = self.matching(projections)
+        if not target_indices:
             return y
-        frozen = [self.layer.projection(self.targets[i]) for i in target_index]
+        frozen = [self.layer.projection(self.targets[i]) for i in target_indices]
         W = torch.stack([weight for weight, _ in frozen])  # (p, d_out, d_in)
         b_W = torch.stack([bias for _, bias in frozen])  # (p, d_out)
-        V, ratio = self.direction(W, target_index)
+        V, ratio = self.direction(W, target_indices)
 
         if self.norm_dim == 1:  # m / ‖V‖ scales the input, so x W'ᵀ is a product of its own
             W = (V * ratio.unsqueeze(1)).to(x.dtype)
-            return change_at(y, output_index, lambda i, _: nn.functional.linear(x, W[i], b_W[i]))
+            return change_at(y, output_indices, lambda i, _: nn.functional.linear(x, W[i], b_W[i]))
         # m / ‖V‖ scales the output: x W'ᵀ + b_W = m / ‖V‖ ⊙ (y − b_W + α/r x C D) + b_W
         shift = (1 - ratio) * b_W
-        y = change_at(y, output_index, lambda i, y_i: torch.addcmul(shift[i], y_i, ratio[i]))
-        C, D = self.factors(target_index)
-        return add_products(y, products(x, C), D * ratio.unsqueeze(1), output_index, self.scale)
+        y = change_at(y, output_indices, lambda i, y_i: torch.addcmul(shift[i], y_i, ratio[i]))
+        C, D = self.factors(target_indices)
+        return add_matmul(y, matmul(x, C), D * ratio.unsqueeze(1), output_indices, self.scale)
 
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
         """Return W' (q, d, d), and the biases."""
-        target_index, output_index = self.matching(projections)
-        V, ratio = self.direction(weight[output_index], target_index)
+        target_indices, output_indices = self.matching(projections)
+        V, ratio = self.direction(weight[output_indices], target_indices)
         W = V * ratio.unsqueeze(self.norm_dim)
-        weight[output_index] = W.to(weight.dtype)
+        weight[output_indices] = W.to(weight.dtype)
         return weight, bias

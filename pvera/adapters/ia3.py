@@ -50,11 +50,11 @@ class IA3Adapter(Adapter):
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return l_k ⊙ x_k and l_v ⊙ x_v, and the queries as they are."""
-        target_index, output_index = self.matching(projections)
-        if not target_index:
+        target_indices, output_indices = self.matching(projections)
+        if not target_indices:
             return y
-        scale = select(self.l_kv, 0, target_index)
-        return change_at(y, output_index, lambda i, y_i: y_i * scale[i])
+        scale = select(self.l_kv, 0, target_indices)
+        return change_at(y, output_indices, lambda i, y_i: y_i * scale[i])
 
     def hidden(self, h: Tensor) -> Tensor:
         """Return l_ff ⊙ h, (n, t, 4d)."""
@@ -64,9 +64,9 @@ class IA3Adapter(Adapter):
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
         """Return the merged weights (q, d, d) and biases (q, d) of keys and values."""
-        target_index, output_index = self.matching(projections)
-        weight[output_index] *= self.l_kv[target_index].unsqueeze(2)
-        bias[output_index] *= self.l_kv[target_index]
+        target_indices, output_indices = self.matching(projections)
+        weight[output_indices] *= self.l_kv[target_indices].unsqueeze(2)
+        bias[output_indices] *= self.l_kv[target_indices]
         return weight, bias
 
     def merge_hidden(self, weight: Tensor) -> Tensor:

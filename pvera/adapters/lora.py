@@ -4,7 +4,7 @@
     W ← W + α/r (A B)ᵀ                                     (the merge)
 
 A (d × r) and B (r × d) are trained, one pair per layer and target projection. A starts as N(0,
-1/r), B as zero. Dropout, if any, drops part of the x in x A B (`DropoutAdapter`).
+1/r), B as zero. Dropout, if any, drops part of the x in x A B (`AdditiveAdapter`).
 """
 
 import math
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import hyperparameters
-from pvera.adapters.base import Method, add_products, products, select
-from pvera.adapters.stochastic import DropoutAdapter
+from pvera.adapters.base import Method, add_matmul, matmul, select
+from pvera.adapters.stochastic import AdditiveAdapter
 from pvera.encoders import EncoderLayer
 from pvera.seeds import generator
 
@@ -46,7 +46,7 @@ class LoRA(Method):
         return LoRAAdapter(self, layer.dim, index, seed)
 
 
-class LoRAAdapter(DropoutAdapter):
+class LoRAAdapter(AdditiveAdapter):
     """A (d, p, r), B (p, r, d) and the scale α/r of one layer, for the p targets."""
 
     def __init__(self, method: LoRA, dim: int, index: int, seed: int):
@@ -58,20 +58,20 @@ class LoRAAdapter(DropoutAdapter):
 
     def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_LoRA for y = x Wᵀ + b_W."""
-        target_index, output_index = self.matching(projections)
-        if not target_index:
+        target_indices, output_indices = self.matching(projections)
+        if not target_indices:
             return y
-        A = select(self.A, 1, target_index)  # (d, p, r)
-        B = select(self.B, 0, target_index)  # (p, r, d)
-        return add_products(y, products(x, A), B, output_index, self.scale)  # Eq. 3
+        A = select(self.A, 1, target_indices)  # (d, p, r)
+        B = select(self.B, 0, target_indices)  # (p, r, d)
+        return add_matmul(y, matmul(x, A), B, output_indices, self.scale)  # Eq. 3
 
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
         """Return the merged weights (q, d, d), and the biases."""
-        target_index, output_index = self.matching(projections)
-        change = self.scale * low_rank_weight(self.A[:, target_index], self.B[target_index])
-        weight[output_index] += change.to(weight.dtype)
+        target_indices, output_indices = self.matching(projections)
+        change = self.scale * low_rank_weight(self.A[:, target_indices], self.B[target_indices])
+        weight[output_indices] += change.to(weight.dtype)
         return weight, bias
 
 
@@ -88,8 +88,8 @@ def low_rank_pair(
     """
     count = len(method.targets)
     std = 1 / math.sqrt(method.rank)
-    source = generator(seed, "low rank", index)
-    A = torch.empty(count, dim, method.rank).normal_(0, std, generator=source)
+    rng = generator(seed, "low rank", index)
+    A = torch.empty(count, dim, method.rank).normal_(0, std, generator=rng)
     B = torch.zeros(count, method.rank, dim)
     return nn.Parameter(A.movedim(0, 1).contiguous()), nn.Parameter(B)
 

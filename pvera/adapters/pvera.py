@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from pvera.adapters import hyperparameters
-from pvera.adapters.base import Method, full_precision, products, select
+from pvera.adapters.base import Method, full_precision, matmul, select
 from pvera.adapters.passes import recomputing
 from pvera.adapters.stochastic import PassSettings
 from pvera.adapters.vera import SharedMatrices, VeRAAdapter
@@ -54,7 +54,7 @@ class PVeRA(Method):
     #: A and B are shared by all layers. "position": a pair per target, that is per position in
     #: "qkv" (the official code); "shared": one pair for all targets (PEFT).
     pair: str = hyperparameters.one_of("position", "shared")
-    #: Training samples z (Eq. 6); without, z = μ there as well.
+    #: Training samples z (Eq. 6), with a trained or a fixed σ; without, z = μ there as well.
     noise: bool = hyperparameters.flag(True)
     #: σ of Eq. 6 as a fixed number; None: σ is trained.
     sigma: float | None = hyperparameters.positive(None)
@@ -62,7 +62,8 @@ class PVeRA(Method):
     def shared(self, dim: int, seed: int) -> SharedMatrices:
         """Return A and B."""
         shared = SharedMatrices(self, dim, seed, halves=(2,))
-        if self.sigma is not None:  # no half for log σ²; A_μ is the same with either σ
+        # Without a half for log σ². A_μ is the same with a trained σ and a fixed one.
+        if self.sigma is not None:
             shared.A = shared.A[:, :1].contiguous()
         return shared
 
@@ -85,8 +86,9 @@ def total_loss(cross_entropy: Tensor, kl: Tensor, beta: Tensor | float) -> Tenso
 class PVeRAAdapter(VeRAAdapter):
     """d (halves, p, r) and b (p, w) of one layer, for the p targets (see `SharedMatrices`).
 
-    There are two halves, or μ's alone if σ is fixed. With z = μ the adapter is VeRA's without
-    dropout, from which it inherits Eq. 7, the merge, and the pass of position embeddings.
+    There are two halves, that of μ and that of log σ², or μ's alone if σ is fixed. With z = μ the
+    adapter is VeRA's without dropout, from which it inherits Eq. 7, the merge, and the pass of
+    position embeddings.
     """
 
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
@@ -105,28 +107,29 @@ class PVeRAAdapter(VeRAAdapter):
         """A_μ (w, p, r) and d_μ (p, r), which the merge (Eq. 10) keeps."""
         return self.shared.A[:, 0], self.d[0]
 
-    def distribution(self, x: Tensor, target_index: list[int]) -> tuple[Tensor, Tensor]:
+    def distribution(self, x: Tensor, target_indices: list[int]) -> tuple[Tensor, Tensor]:
         """Return μ and log σ (Eq. 5), each (n, t, p, r), of p targets, for x (n, t, w).
 
         fp32 holds σ up to log σ² = 177 and σ² up to 88. Beyond, the loss is infinite, and the run
         counts as diverged.
         """
-        A = select(self.shared.A, 2, self.shared.pair_index(target_index))  # (w, halves, p or 1, r)
-        d = full_precision(select(self.d, 1, target_index))  # (halves, p, r)
+        # (w, halves, p or 1, r)
+        A = select(self.shared.A, 2, self.shared.pair_indices(target_indices))
+        d = full_precision(select(self.d, 1, target_indices))  # (halves, p, r)
         # x A keeps its precision: the product with d, in fp32, has that of d.
-        halves = products(x, A).unbind(2)  # each (n, t, p or 1, r)
+        halves = matmul(x, A).unbind(2)  # each (n, t, p or 1, r)
         mu = halves[0] * d[0]
         if self.method.sigma is not None:
             return mu, torch.full_like(mu, math.log(self.method.sigma))
         return mu, halves[1] * (d[1] / 2)  # log σ = ½ log σ²
 
     def _sample_latent(
-        self, x: Tensor, target_index: list[int], settings: PassSettings
+        self, x: Tensor, target_indices: list[int], settings: PassSettings
     ) -> tuple[Tensor, Tensor | None]:
         """Return z (n, t, p, r), and L_KL if the pass has it."""
         if not settings.sampling and not settings.with_kl:
-            return self.latent(x, target_index), None  # μ, without the cost of σ
-        mu, log_sigma = self.distribution(x, target_index)  # Eq. 5
+            return self.latent(x, target_indices), None  # μ, without the cost of σ
+        mu, log_sigma = self.distribution(x, target_indices)  # Eq. 5
         sigma = torch.exp(log_sigma)
         z = mu
         if settings.sampling:
@@ -140,14 +143,14 @@ class PVeRAAdapter(VeRAAdapter):
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_PVeRA (Eq. 7) for y = x Wᵀ + b_W, and keep L_KL."""
-        target_index, output_index = self.matching(projections)
-        if not target_index:
+        target_indices, output_indices = self.matching(projections)
+        if not target_indices:
             return y
         settings = self.pass_settings(projections, x.device)
-        z, kl = self._sample_latent(x, target_index, settings)
+        z, kl = self._sample_latent(x, target_indices, settings)
         if not recomputing():  # a repeated pass computes the KL term again, but keeps the first one
             self._kl[projections] = kl
-        return self.add_latent(y, z, target_index, output_index)
+        return self.add_latent(y, z, target_indices, output_indices)
 
     def divergence(self, mu: Tensor, sigma: Tensor, log_sigma: Tensor) -> Tensor:
         """Return L_KL (Eq. 9) of every token, (n, t), for tensors (n, t, p, r)."""

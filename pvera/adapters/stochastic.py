@@ -2,12 +2,13 @@
 
 Each class below adds to the one above it:
 
-    Adapter            hook points, without noise (base.py)
-    StochasticAdapter  a source of noise, which is saved, and the settings of a pass
-    DropoutAdapter     `project` is `add` of an input that dropout has thinned; LoRA implements
-                       `add`. Without dropout it is not stochastic.
-    VeRAAdapter        A, B, d and b; `project` drops part of the latent instead, if so asked
-    PVeRAAdapter       μ and σ: it is always stochastic, has dropout 0, and its `project` samples z
+    class              is_stochastic  adds
+    Adapter            no             hook points, without noise (base.py)
+    StochasticAdapter  yes            a source of noise, which is saved, and the settings of a pass
+    AdditiveAdapter    with dropout   `project`: the frozen product, and `add` of an input of which
+                                      dropout leaves a part. LoRA implements `add`.
+    VeRAAdapter        with dropout   A, B, d and b; dropout of the latent instead, if so asked
+    PVeRAAdapter       yes            μ and σ: `project` samples z, and there is no dropout
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,13 +30,13 @@ class NoiseSource:
     """The random numbers of one adapter.
 
     Args:
-        start: A seed, or the saved state of a generator.
+        seed_or_state: A seed, or the saved state of a generator.
         on_all_ranks: All ranks of torch.distributed have the same numbers; otherwise each has its
             own.
     """
 
-    def __init__(self, start: int | Tensor, on_all_ranks: bool):
-        self.start = start
+    def __init__(self, seed_or_state: int | Tensor, on_all_ranks: bool):
+        self.seed_or_state = seed_or_state
         self.on_all_ranks = on_all_ranks
         self._generator: torch.Generator | None = None
 
@@ -46,17 +47,17 @@ class NoiseSource:
         device. Other ranks and other kinds of device start from a seed that is derived from it.
         """
         if self._generator is None or self._generator.device != device:
-            self._generator = self._start(device)
+            self._generator = self._new_generator(device)
         return self._generator
 
-    def _start(self, device: torch.device) -> torch.Generator:
+    def _new_generator(self, device: torch.device) -> torch.Generator:
         generator = torch.Generator(device)
         rank = 0
         if distributed.is_available() and distributed.is_initialized() and not self.on_all_ranks:
             rank = distributed.get_rank()
 
-        seed = self.start
-        if isinstance(seed, Tensor):
+        seed = self.seed_or_state
+        if isinstance(seed, Tensor):  # a state
             if rank == 0 and _restore_state(generator, seed):
                 return generator
             seed = derive("state", seed.tolist())
@@ -86,13 +87,13 @@ class PassSettings(NamedTuple):
     #: (n, t) bool, False for padding; None: no token is padding.
     token_mask: Tensor | None
     #: The state from which a repeated pass samples the same noise.
-    noise_start: torch.Generator | None
+    replay_from: torch.Generator | None
 
 
 class StochasticAdapter(Adapter):
     """An adapter that samples a latent z, or what dropout leaves of its input."""
 
-    is_stochastic = True  # of dropout, each adapter sets its own
+    is_stochastic = True  # unless a subclass says otherwise (see the top of this file)
     #: Whether training mode samples.
     samples_in_training = True
     #: Whether to sample; None: the mode decides.
@@ -135,10 +136,10 @@ class StochasticAdapter(Adapter):
         # the copy of a state.
         capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         repeatable = not (device.type == "meta" or torch.compiler.is_compiling() or capturing)
-        noise_start = None
+        replay_from = None
         if sampling and repeatable:
-            noise_start = self.source.generator(device).clone_state()
-        return PassSettings(sampling, self.with_kl, self.token_mask, noise_start)
+            replay_from = self.source.generator(device).clone_state()
+        return PassSettings(sampling, self.with_kl, self.token_mask, replay_from)
 
     def sample_noise(
         self, distribution: Callable[..., Tensor], like: Tensor, settings: PassSettings
@@ -169,17 +170,18 @@ class StochasticAdapter(Adapter):
         """Return the adapter's generator, or in a repeated pass one that repeats its numbers."""
         if not recomputing():
             return self.source.generator(device)
-        assert settings.noise_start is not None, "a CUDA graph cannot repeat noise"
-        return settings.noise_start.clone_state()
+        assert settings.replay_from is not None, "a CUDA graph cannot repeat noise"
+        return settings.replay_from.clone_state()
 
 
-class DropoutAdapter(StochasticAdapter):
-    """An adapter that adds a linear function of its input, of which training drops a share.
+class AdditiveAdapter(StochasticAdapter):
+    """An adapter that adds a linear function of its input; training may drop a share of that.
 
         x ← x ⊙ m / (1 − p),  m ~ Bernoulli(1 − p)        (Srivastava et al., JMLR 2014)
 
     The frozen product sees all of x. Monte Carlo dropout keeps the noise at inference (Gal and
-    Ghahramani, ICML 2016). Without dropout there is no distribution to sample from.
+    Ghahramani, ICML 2016). Without dropout (p = 0) there is no distribution to sample from, unless
+    a subclass has one of its own.
     """
 
     #: add(x, y, projections), of subclasses: y (n, t, q, d) with the function of x (n, t, d) added

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import hyperparameters
-from pvera.adapters.base import Method, change_at, products, select
-from pvera.adapters.stochastic import DropoutAdapter
+from pvera.adapters.base import Method, change_at, matmul, select
+from pvera.adapters.stochastic import AdditiveAdapter
 from pvera.encoders import EncoderLayer
 from pvera.seeds import generator
 
@@ -83,9 +83,9 @@ class SharedMatrices(nn.Module):
         self.register_buffer("A", torch.stack(pairs_of_A, -2))
         self.register_buffer("B", torch.stack(pairs_of_B))
 
-    def pair_index(self, target_index: list[int]) -> list[int]:
+    def pair_indices(self, target_indices: list[int]) -> list[int]:
         """Return where the targets' pairs stand in A and B; one pair broadcasts over all."""
-        return [0] if self.is_one_pair else target_index
+        return [0] if self.is_one_pair else target_indices
 
 
 def random_matrix(init: str, shape: tuple[int, int], *key: object) -> Tensor:
@@ -95,14 +95,14 @@ def random_matrix(init: str, shape: tuple[int, int], *key: object) -> Tensor:
     paper names a "precomputed σ" without its value; the official code uses this one.
     """
     std = math.sqrt(2 / shape[1])
-    source = generator(*key)
+    rng = generator(*key)
     if init == "normal":
-        return torch.empty(shape).normal_(0, std, generator=source)
+        return torch.empty(shape).normal_(0, std, generator=rng)
     bound = math.sqrt(3) * std
-    return torch.empty(shape).uniform_(-bound, bound, generator=source)
+    return torch.empty(shape).uniform_(-bound, bound, generator=rng)
 
 
-class VeRAAdapter(DropoutAdapter):
+class VeRAAdapter(AdditiveAdapter):
     """d (*halves, p, r) and b (p, w) of one layer, for the p targets (see `SharedMatrices`).
 
     d starts as ones times one number from uniform(1e-5, 1) per projection and layer (Algorithm 2).
@@ -126,68 +126,68 @@ class VeRAAdapter(DropoutAdapter):
         object.__setattr__(self, "shared", shared)
         self.targets = method.targets
         count = len(method.targets)
-        source = generator(seed, "scale", index)
-        start = torch.empty(count, 1).uniform_(1e-5, 1, generator=source)
+        rng = generator(seed, "scale", index)
+        first_d = torch.empty(count, 1).uniform_(1e-5, 1, generator=rng)
         # shared.A is (w, *halves, p, r)
-        self.d = nn.Parameter(torch.ones(*shared.A.shape[1:-2], count, method.rank) * start)
+        self.d = nn.Parameter(torch.ones(*shared.A.shape[1:-2], count, method.rank) * first_d)
         self.b = nn.Parameter(torch.zeros(count, dim))
 
     def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_VeRA for y = x Wᵀ + b_W, with dropout in training."""
-        target_index, output_index = self.matching(projections)
-        if self.method.dropout_on == "input" or not target_index:
+        target_indices, output_indices = self.matching(projections)
+        if self.method.dropout_on == "input" or not target_indices:
             return super().project(x, y, projections)
-        z = self.drop(self.latent(x, target_index), projections)
-        return self.add_latent(y, z, target_index, output_index)
+        z = self.drop(self.latent(x, target_indices), projections)
+        return self.add_latent(y, z, target_indices, output_indices)
 
     def add(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
         """Return x_VeRA for y = x Wᵀ + b_W (Eq. 4)."""
-        target_index, output_index = self.matching(projections)
-        if not target_index:
+        target_indices, output_indices = self.matching(projections)
+        if not target_indices:
             return y
-        return self.add_latent(y, self.latent(x, target_index), target_index, output_index)
+        return self.add_latent(y, self.latent(x, target_indices), target_indices, output_indices)
 
     @property
     def mean_factors(self) -> tuple[Tensor, Tensor]:
         """A (w, p, r) and d (p, r) of the mean latent."""
         return self.shared.A, self.d
 
-    def latent(self, x: Tensor, target_index: list[int]) -> Tensor:
+    def latent(self, x: Tensor, target_indices: list[int]) -> Tensor:
         """Return x A ⊙ d (n, t, p, r) of p targets, for x (n, t, w)."""
         A, d = self.mean_factors
-        A = select(A, 1, self.shared.pair_index(target_index))  # (w, p or 1, r)
-        return products(x, A) * select(d, 0, target_index)
+        A = select(A, 1, self.shared.pair_indices(target_indices))  # (w, p or 1, r)
+        return matmul(x, A) * select(d, 0, target_indices)
 
     def add_latent(
-        self, y: Tensor, z: Tensor, target_index: list[int], output_index: list[int]
+        self, y: Tensor, z: Tensor, target_indices: list[int], output_indices: list[int]
     ) -> Tensor:
         """Return y + α (z B ⊙ b).
 
         Args:
             y: (n, t, q, w), the q projections of one linear layer.
             z: (n, t, p, r), of the p targets among them.
-            target_index: Their indices in B and b.
-            output_index: Their indices in y.
+            target_indices: Their indices in B and b.
+            output_indices: Their indices in y.
         """
-        B = select(self.shared.B, 0, self.shared.pair_index(target_index)).to(y.dtype)
-        B = B.expand(len(target_index), -1, -1)  # (p, r, w)
-        scale = (self.method.alpha * select(self.b, 0, target_index)).to(y.dtype)  # α b
+        B = select(self.shared.B, 0, self.shared.pair_indices(target_indices)).to(y.dtype)
+        B = B.expand(len(target_indices), -1, -1)  # (p, r, w)
+        scale = (self.method.alpha * select(self.b, 0, target_indices)).to(y.dtype)  # α b
 
         def add(i: int, y_i: Tensor) -> Tensor:
             # z B ⊙ α b, (n, t, w)
             return torch.addcmul(y_i, z[:, :, i].to(y.dtype) @ B[i], scale[i])
 
-        return change_at(y, output_index, add)
+        return change_at(y, output_indices, add)
 
     def merge_projection(
         self, weight: Tensor, bias: Tensor, projections: str
     ) -> tuple[Tensor, Tensor]:
         """Return W + α (A diag(d) B diag(b))ᵀ (q, w, w), and the biases."""
-        target_index, output_index = self.matching(projections)
+        target_indices, output_indices = self.matching(projections)
         A, d = self.mean_factors
-        pairs = self.shared.pair_index(target_index)
+        pairs = self.shared.pair_indices(target_indices)
         # (w, p or 1, r), (p, r), (p or 1, r, w) and (p, w)
-        factors = A[:, pairs], d[target_index], self.shared.B[pairs], self.b[target_index]
+        factors = A[:, pairs], d[target_indices], self.shared.B[pairs], self.b[target_indices]
         change = self.method.alpha * torch.einsum("wpr,pr,prv,pv->pvw", *factors)
-        weight[output_index] += change.to(weight.dtype)
+        weight[output_indices] += change.to(weight.dtype)
         return weight, bias

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from pvera import files
 from pvera.errors import InputError
-from pvera.text_encoders import Encoder
+from pvera.text_encoders import TextBackbone
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class TextSplit:
         return TextSplit(inputs, self.labels.to(device))
 
 
-def tokenize(encoder: Encoder, texts: pd.DataFrame) -> TextSplit:
+def tokenize(encoder: TextBackbone, texts: pd.DataFrame) -> TextSplit:
     """Return texts as `encoder` reads them; its tokenizer joins the two sentences of a pair."""
     sentences = [list(texts[column]) for column in texts.columns.drop("label")]
     inputs = encoder.tokenizer(

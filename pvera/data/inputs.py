@@ -1,6 +1,6 @@
 """The backbones and data that jobs read, and their hashes; one interface to images and texts.
 
-    # frozen: a Backbone or an Encoder
+    # frozen: a Backbone or a TextBackbone
     train, validation, test = inputs.load_splits(root, "dtd", frozen)
     # As the frozen model reads it.
     batch = train.data(frozen, device)[:16]
@@ -24,7 +24,7 @@ from pvera import backbones, text_encoders
 from pvera.backbones import Backbone
 from pvera.data import glue, image_splits, split_files, store, tasks, vtab
 from pvera.errors import InputError
-from pvera.text_encoders import Encoder
+from pvera.text_encoders import TextBackbone
 
 #: What a training reads, in this order.
 SPLITS = tuple(split_files.FILE_OF)
@@ -36,7 +36,7 @@ Data = image_splits.ImageData | glue.TextSplit
 
 
 #: A backbone of images or of texts, whose weights do not change.
-FrozenModel = Backbone | Encoder
+FrozenModel = Backbone | TextBackbone
 #: Name of a backbone, file of its weights, and size of images (see `Source`).
 ModelKey = tuple[str, str | None, int | None]
 
@@ -89,7 +89,7 @@ def load_splits(
     """
     loaded: list[Split] = []
     for split in splits:
-        if isinstance(frozen, Encoder):
+        if isinstance(frozen, TextBackbone):
             texts = glue.read_split(root, name, split)
             tokens = glue.tokenize(frozen, texts[:first])
             # Sorted by length, the batches of an evaluation need little padding.
@@ -189,7 +189,7 @@ def prepare(sources: Iterable[Source], decode: bool = True) -> None:
         )
     for root, name, model in needed:
         frozen = _load_backbone(*model)
-        if decode or isinstance(frozen, Encoder):
+        if decode or isinstance(frozen, TextBackbone):
             load_splits(root, name, frozen)
         else:
             for file in split_files.SPLIT_FILES:
@@ -210,7 +210,7 @@ def _load_backbone(name: str, weights: str | None, image_size: int | None) -> Fr
 def describe_backbone(model: ModelKey) -> dict[str, str | int]:
     """Return `weights_sha256`, and `image_size` or `max_length`, of a backbone."""
     frozen = _load_backbone(*model)
-    if isinstance(frozen, Encoder):
+    if isinstance(frozen, TextBackbone):
         return {"weights_sha256": frozen.weights_sha256, "max_length": frozen.max_length}
     return {"weights_sha256": frozen.weights_sha256, "image_size": frozen.image_size}
 

@@ -26,11 +26,10 @@ from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.adapters.base import require_finite
-from pvera.backbones import weights_sha256
 from pvera.encoders import EncoderLayer, require_whole_weights, uncompiled_name
 from pvera.errors import InputError
 from pvera.features import reads_text
-from pvera.files import write_atomically
+from pvera.files import tensors_sha256, write_atomically
 from pvera.grid import Member
 from pvera.model import AdaptedModel, require_adapted
 from pvera.peft.folder import (
@@ -116,37 +115,38 @@ def _write(
         tensors |= {f"{PREFIX}head.{name}": tensor for name, tensor in head.items()}
 
     write_tensors(folder / TENSORS, tensors)
-    (folder / HEAD).unlink(missing_ok=True)  # of an earlier adapter
+    # Of an earlier adapter. The configuration comes last: a folder without it is no adapter.
+    for name in (CONFIG, HEAD):
+        (folder / name).unlink(missing_ok=True)
     if head and not inside:
         metadata = {"pool": model.pool} if reads_text(backbone) else {}
         write_tensors(folder / HEAD, head, **metadata)
-    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    write_atomically(folder / CONFIG, text)
+    write_atomically(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def _adapted(
     layers: Sequence[EncoderLayer], member: Member
 ) -> Iterator[tuple[Any, nn.Linear, str]]:
-    """Yield each adapter with a linear layer that it changes, and the projections of that layer."""
-    for layer, adapter in zip(layers, member.layers, strict=True):
-        for linear, projections in layer.projections:
-            if set(adapter.targets) & set(projections):
-                yield adapter, linear, projections
+    """Yield each adapter with a linear layer that it changes, and the letters of that layer."""
+    for layer, adapter in zip(layers, member.adapters, strict=True):
+        for linear, letters in layer.qkv_linears:
+            if set(adapter.targets) & set(letters):
+                yield adapter, linear, letters
 
 
-def _in_blocks(B: Tensor, output_index: Sequence[int], count: int) -> Tensor:
-    """Return B' (count w, p r) of B (p, r, w): block i has the rows of output_index[i]."""
+def _in_blocks(B: Tensor, output_indices: Sequence[int], count: int) -> Tensor:
+    """Return B' (count w, p r) of B (p, r, w): block i has the rows of output_indices[i]."""
     p, r, w = B.shape
     rows = B.new_zeros(count, w, p, r)
-    for i, j in enumerate(output_index):
+    for i, j in enumerate(output_indices):
         rows[j, :, i] = B[i].T
     return rows.flatten(2).flatten(0, 1)
 
 
-def _rows(values: Tensor, output_index: Sequence[int], others: Tensor) -> Tensor:
+def _rows(values: Tensor, output_indices: Sequence[int], others: Tensor) -> Tensor:
     """Return `others` (q, w) with `values` (p, w) at the indices, flat (q w)."""
     rows = others.clone()
-    rows[output_index] = values
+    rows[output_indices] = values
     return rows.flatten()
 
 
@@ -157,52 +157,57 @@ def _vera(layers: Sequence[EncoderLayer], member: Member) -> Export:
     """Export VeRA and PVeRA."""
     method: Any = member.method
     shared: Any = member.shared
-    target_count = len(method.targets)
-    is_fused = len(layers[0].projections) == 1
-    outputs = 3 if is_fused else 1
-    block_of, output_of = _blocks(method, is_fused)
-    block_count = len(output_of)
+    is_fused = layers[0].is_fused
+    block_of_target, output_of_block = _blocks(method, is_fused)
+    block_count = len(output_of_block)
 
-    # PEFT has no fixed σ, and a separate λ_d has no noise in other targets' blocks: it holds the
-    # mean.
+    # PEFT's PVeRA samples every block with a trained σ. So it holds the mean, as VeRA, if σ is
+    # fixed, or if a separate layer has blocks of other targets, which would be noise of σ = 1.
     has_noise = isinstance(method, PVeRA) and method.sigma is None
-    samples = has_noise and (is_fused or block_count == 1)
-    key = "pvera" if samples else "vera"
-    halves = 2 if samples else 1
+    is_sampled = has_noise and (is_fused or block_count == 1)
+    key = "pvera" if is_sampled else "vera"
+    halves = 2 if is_sampled else 1
+
+    # The one A', B' of all layers. PVeRA's A has two halves, of which the first is the mean's.
     A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]
     A = A.expand(-1, -1, block_count, -1)  # (w, halves, blocks, r)
     B = shared.B.expand(block_count, -1, -1)  # (blocks, r, w)
-    pair = {"A": A.flatten(1).T, "B": _in_blocks(B, output_of, outputs)}
+    pair = {"A": A.flatten(1).T, "B": _in_blocks(B, output_of_block, 3 if is_fused else 1)}
 
+    # λ_d and λ_b of each linear layer; zero where the layer has no target.
     modules: ModuleTensors = {}
-    for adapter, linear, projections in _adapted(layers, member):
-        target_index, output_index = adapter.matching(projections)
-        d = adapter.d.reshape(-1, target_count, method.rank)[:halves]  # (halves, p, r)
+    for adapter, linear, letters in _adapted(layers, member):
+        target_indices, output_indices = adapter.matching(letters)
+        d = adapter.d.reshape(-1, len(method.targets), method.rank)[:halves]  # (halves, p, r)
         lambda_d = d.new_zeros(halves, block_count, method.rank)
-        lambda_d[:, [block_of[i] for i in target_index]] = d[:, target_index]
-        b = method.alpha * adapter.b[target_index]
-        zeros = b.new_zeros(outputs, member.dim)
+        lambda_d[:, [block_of_target[i] for i in target_indices]] = d[:, target_indices]
+        b = method.alpha * adapter.b[target_indices]
+        zeros = b.new_zeros(len(letters), member.dim)
         modules[linear] = {
             f"{key}_lambda_d": lambda_d.flatten(),
-            f"{key}_lambda_b": _rows(b, output_index, zeros),
+            f"{key}_lambda_b": _rows(b, output_indices, zeros),
         }
     config = {"peft_type": key.upper(), "r": block_count * method.rank, "save_projection": True}
     # PEFT refuses a second adapter with another key, so the key stands for the one A', B'.
-    config["projection_prng_key"] = derive(weights_sha256(pair))
+    config["projection_prng_key"] = derive(tensors_sha256(pair))
     tensors = {f"base_model.{key}_{name}": tensor for name, tensor in pair.items()}
     return Export(config, modules, tensors)
 
 
 def _blocks(method: Any, is_fused: bool) -> tuple[list[int], list[int]]:
-    """Return the block of A' and B' that each target has, and the output that each block writes."""
+    """Return the block of A' and B' that each target has, and the output that each block writes.
+
+    layers                  blocks          outputs of one linear layer
+    fused                   one per target  3: "qkv"
+    separate, a pair each   one per target  1
+    separate, a pair shared one             1
+    """
     targets = method.targets
     own_blocks = list(range(len(targets)))
     if is_fused:
-        # The targets read different blocks of A' and write different outputs.
         return own_blocks, ["qkv".index(letter) for letter in targets]
-    # A separate layer has one output, and a block of its own if its pair is its own.
-    block_of = own_blocks if method.pair == "position" else [0] * len(targets)
-    return block_of, [0] * (max(block_of) + 1)
+    block_of_target = own_blocks if method.pair == "position" else [0] * len(targets)
+    return block_of_target, [0] * (max(block_of_target) + 1)
 
 
 def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
@@ -215,24 +220,26 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
             'DoRA(norm="input")'
         )
     # A fused layer holds the parts of all targets, a separate one that of one.
-    is_fused = len(layers[0].projections) == 1
-    rank = method.rank * (len(method.targets) if is_fused else 1)
-    first: Any = member.layers[0]
+    rank = method.rank * (len(method.targets) if layers[0].is_fused else 1)
+    first: Any = member.adapters[0]
     alpha = first.scale * rank
     modules: ModuleTensors = {}
-    for adapter, linear, projections in _adapted(layers, member):
-        target_index, output_index = adapter.matching(projections)
-        A, B = adapter.A[:, target_index], adapter.B[target_index]
+    for adapter, linear, letters in _adapted(layers, member):
+        target_indices, output_indices = adapter.matching(letters)
         if is_dora:
-            A, B = adapter.factors(target_index)
+            A, B = adapter.factors(target_indices)  # A and B, or Bᵀ and Aᵀ
+        else:
+            A, B = adapter.A[:, target_indices], adapter.B[target_indices]
         tensors = {
             "lora_A.weight": A.flatten(1).T,
-            "lora_B.weight": _in_blocks(B, output_index, len(projections)),
+            "lora_B.weight": _in_blocks(B, output_indices, len(letters)),
         }
         if is_dora:
-            weights, _ = adapter.layer.split(linear, projections)
+            weights, _ = adapter.layer.split(linear, letters)
             norms = weights.to(adapter.m).norm(dim=2)
-            tensors["lora_magnitude_vector"] = _rows(adapter.m[target_index], output_index, norms)
+            tensors["lora_magnitude_vector"] = _rows(
+                adapter.m[target_indices], output_indices, norms
+            )
         modules[linear] = tensors
     config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "use_dora": is_dora}
     return Export(config, modules, {})
@@ -240,12 +247,12 @@ def _low_rank(layers: Sequence[EncoderLayer], member: Member) -> Export:
 
 def _ia3(layers: Sequence[EncoderLayer], member: Member) -> Export:
     modules: ModuleTensors = {}
-    for adapter, linear, projections in _adapted(layers, member):
-        target_index, output_index = adapter.matching(projections)
-        ones = adapter.l_kv.new_ones(len(projections), member.dim)
-        scales = _rows(adapter.l_kv[target_index], output_index, ones)
+    for adapter, linear, letters in _adapted(layers, member):
+        target_indices, output_indices = adapter.matching(letters)
+        ones = adapter.l_kv.new_ones(len(letters), member.dim)
+        scales = _rows(adapter.l_kv[target_indices], output_indices, ones)
         modules[linear] = {"ia3_l": scales.unsqueeze(1)}
-    for layer, adapter in zip(layers, member.layers, strict=True):
+    for layer, adapter in zip(layers, member.adapters, strict=True):
         modules[layer.mlp_out] = {"ia3_l": adapter.get_parameter("l_ff").unsqueeze(0)}
     return Export({"peft_type": "IA3"}, modules, {})
 

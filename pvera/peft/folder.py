@@ -6,9 +6,10 @@
     head.safetensors            weight (classes, w) and bias (classes), if they are not among those
                                 tensors; its metadata name the `pool` of text that the head reads
 
-A module counts by its layer's number and by the projections that it computes. So names of all model
-libraries and versions lead to the same key: ...layer.0.attention.attention.query and
-...layer.0.attention.q_proj both to (0, "q").
+A module counts by its layer's number and its *place* there: "qkv" or one of these letters, for
+what it computes, or "mlp" for the MLP's last linear layer. So names of all model libraries and
+versions lead to the same key: ...layer.0.attention.attention.query and ...layer.0.attention.q_proj
+both to (0, "q").
 """
 
 import re
@@ -31,10 +32,10 @@ CONFIG = "adapter_config.json"
 TENSORS = "adapter_model.safetensors"
 HEAD = "head.safetensors"
 PREFIX = "base_model.model."
-#: Projections that a module computes, by the last part of its name.
-PROJECTIONS = {"qkv": "qkv"}
+#: The place of a module of the attention, by the last part of its name.
+PLACES = {"qkv": "qkv"}
 for _names in SEPARATE:
-    PROJECTIONS |= zip(_names, "qkv", strict=True)
+    PLACES |= zip(_names, "qkv", strict=True)
 #: Names of an MLP's last linear layer, inside its encoder layer.
 MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
 #: Names of heads in the adapter's file that read what `features.pooled` returns, each with a
@@ -91,8 +92,7 @@ class AdapterFolder:
 
     path: Path
     config: dict[str, Any]
-    #: Tensors by PEFT's name ("lora_A", "pvera_lambda_d"), of each (layer, projections). These are
-    #: "qkv" or one of its letters, or "mlp" for the MLP's last linear layer.
+    #: Tensors by PEFT's name ("lora_A", "pvera_lambda_d"), of each (layer, place).
     modules: dict[tuple[int, str], dict[str, Tensor]] = field(default_factory=dict)
     #: PEFT's names of the tensors in `modules`.
     names: list[str] = field(default_factory=list)
@@ -105,21 +105,21 @@ class AdapterFolder:
     pool: str | None = None
 
     @property
-    def projections(self) -> list[str]:
-        """The projections of the modules, in the order of "qkv"."""
+    def places(self) -> list[str]:
+        """The places of the modules: those of the attention in the order of "qkv", the MLP last."""
         order = ["qkv", "q", "k", "v", "mlp"]
-        return sorted({projections for _, projections in self.modules}, key=order.index)
+        return sorted({place for _, place in self.modules}, key=order.index)
 
     @property
     def is_fused(self) -> bool:
         """Whether one layer computes queries, keys and values, and nothing else is adapted."""
-        return self.projections == ["qkv"]
+        return self.places == ["qkv"]
 
-    def stack(self, name: str, projections: str, *shape: int) -> Tensor:
+    def stack(self, name: str, place: str, *shape: int) -> Tensor:
         """Return the tensors `name` of all layers, (layers, *shape). InputError if one differs."""
         tensors = []
-        for (_, module), of_module in sorted(self.modules.items()):
-            if module == projections:
+        for (_, module_place), of_module in sorted(self.modules.items()):
+            if module_place == place:
                 tensors.append(self.shaped(name, of_module.get(name), shape))
         return torch.stack(tensors)
 
@@ -133,13 +133,13 @@ class AdapterFolder:
                 otherwise it is that of all three.
         """
         found: dict[str, Tensor] = {}
-        for projections in self.projections:
-            if projections == "mlp":
+        for place in self.places:
+            if place == "mlp":
                 continue
-            count = len(projections) if rows else 1
-            stacked = self.stack(name, projections, count * shape[0], *shape[1:])
+            count = len(place) if rows else 1
+            stacked = self.stack(name, place, count * shape[0], *shape[1:])
             parts = stacked.unflatten(1, (count, -1)).unbind(1)
-            for i, letter in enumerate(projections):
+            for i, letter in enumerate(place):
                 found[letter] = parts[i if rows else 0]
         return {letter: found[letter] for letter in "qkv" if letter in found}
 
@@ -234,13 +234,13 @@ def _add_tensor(folder: AdapterFolder, match: re.Match, tensor: Tensor) -> None:
     file = folder.path / TENSORS
     key = match[0]
     module = match["module"]
-    projections = PROJECTIONS.get(module.rpartition(".")[2])
+    place = PLACES.get(module.rpartition(".")[2])
     if module in MLP_OUT and match["name"] == "ia3_l":
-        projections = "mlp"
-    if projections is None or match["layer"] is None:
+        place = "mlp"
+    if place is None or match["layer"] is None:
         advice = "only adapters of queries, keys and values can be read"
         raise InputError(f"{file} adapts {key}: {advice}")
-    tensors = folder.modules.setdefault((int(match["layer"]), projections), {})
+    tensors = folder.modules.setdefault((int(match["layer"]), place), {})
     if match["name"] in tensors:
         raise InputError(f"{file} adapts two modules in one place, also {key}: one can be read")
     tensors[match["name"]] = tensor

@@ -86,7 +86,7 @@ def _require_same_kind(content: AdapterFolder, backbone: nn.Module) -> None:
 
 def _require_same_projections(content: AdapterFolder, depth: int) -> None:
     """Raise InputError unless the adapter changes the same modules in each of the layers."""
-    expected = {(i, projections) for i in range(depth) for projections in content.projections}
+    expected = {(i, place) for i in range(depth) for place in content.places}
     if content.modules.keys() != expected:
         raise InputError(
             f"{content.path} does not adapt the same projections in each of the backbone's {depth} "
@@ -140,13 +140,14 @@ def _fused_vera(content: AdapterFolder, A: Tensor, B: Tensor, d: Tensor, b: Tens
     """Divide A (w, halves, R), B (3 w, R), d (layers, halves, R) and b (layers, 3, w) by target."""
     rows = B.unflatten(0, (3, -1))
     columns = _columns(content, dict(zip("qkv", rows, strict=True)))
-    letters = ["qkv".index(letter) for letter in columns]
+    targets = ["qkv".index(letter) for letter in columns]
     index = torch.tensor(list(columns.values()))  # (p, r)
     if len(index.unique()) < index.numel():
         # Several projections read one z: the mean alone has a counterpart.
         A, d = A[:, :1], d[:, :1]
-    B = torch.stack([rows[i, :, column].T for i, column in zip(letters, index, strict=True)])
-    return _as_vera("".join(columns), "position", A[..., index], B, d[..., index], b[:, letters])
+    B = torch.stack([rows[i, :, column].T for i, column in zip(targets, index, strict=True)])
+    A = A[..., index]  # (w, halves, p, r)
+    return _as_vera("".join(columns), "position", A, B, d[..., index], b[:, targets])
 
 
 def _as_vera(targets: str, pair: str, A: Tensor, B: Tensor, d: Tensor, b: Tensor) -> Import:
@@ -199,11 +200,11 @@ def _matrices(content: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> lis
             content.shaped(name, content.matrices.get(name), shape)
             for name, shape in shapes.items()
         ]
-    source = torch.Generator().manual_seed(content.config["projection_prng_key"])
+    rng = torch.Generator().manual_seed(content.config["projection_prng_key"])
     matrices = []
     for shape in shapes.values():
         empty = torch.empty(shape, dtype=torch.float32, device="cpu")
-        matrices.append(nn.init.kaiming_uniform_(empty, generator=source))
+        matrices.append(nn.init.kaiming_uniform_(empty, generator=rng))
     return matrices
 
 
@@ -235,10 +236,10 @@ def _low_rank(content: AdapterFolder, layers: list[EncoderLayer]) -> Import:
 
 
 def _ia3(content: AdapterFolder, layers: list[EncoderLayer]) -> Import:
-    if content.projections not in (["qkv", "mlp"], ["k", "v", "mlp"]):
+    if content.places not in (["qkv", "mlp"], ["k", "v", "mlp"]):
         raise InputError(
             f"{content.path}: (IA)³ scales keys, values and the MLP's hidden activation, not "
-            f"{content.projections}"
+            f"{content.places}"
         )
     scales = content.by_projection("ia3_l", layers[0].dim, 1, rows=True)  # (layers, w, 1)
     if "q" in scales and not torch.equal(scales["q"], torch.ones_like(scales["q"])):

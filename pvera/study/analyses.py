@@ -241,7 +241,7 @@ def object_aurocs(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
     arrays = {"adapted": _aurocs(model, test, masks)}
     adapter: Any
     # The trained vectors become ones and zeros, so A and the backbone alone are left.
-    for adapter in model.members[0].layers:
+    for adapter in model.members[0].adapters:
         adapter.d.data.fill_(1.0)
         adapter.b.data.zero_()
     arrays["frozen"] = _aurocs(model, test, masks)

@@ -86,4 +86,4 @@ def make_optimizer(
 
 def adapter_parameters(member: Member) -> list[torch.nn.Parameter]:
     """Return the parameters of a member's adapters; linear probing has none."""
-    return [p for adapter in member.layers for p in adapter.parameters()]
+    return list(member.layers.parameters())

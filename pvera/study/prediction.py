@@ -75,7 +75,7 @@ def predict(model: AdaptedModel, data: Data) -> np.ndarray:
         scores = [model(data[part]).float().softmax(-1) for part in batches(data)]
     # A grid has a dimension of members: (1, N, classes).
     joined = torch.cat(scores, dim=-2)
-    return (joined if model.single else joined[0]).cpu().numpy()
+    return (joined[0] if model.has_member_axis else joined).cpu().numpy()
 
 
 def batches(data: DataOrFeatures) -> list[slice]:

@@ -334,9 +334,7 @@ def check_exchange(case: Case, tmp_path):
     member, method = returned.members[0], case.method
     if getattr(method, "sigma", None) is not None:  # PEFT holds its mean alone
         assert member.method.key == "vera"
-    elif method.key == "lora" or (
-        len(model.encoder_layers[0].projections) == 1 and method.key != "dora"
-    ):
+    elif method.key == "lora" or (model.encoder_layers[0].is_fused and method.key != "dora"):
         for name in ("key", "targets", "rank"):
             assert getattr(member.method, name, None) == getattr(method, name, None)
         assert member.count() == model.members[0].count()

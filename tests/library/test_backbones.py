@@ -20,7 +20,7 @@ from tiny import METHODS, make_images, make_vit, perturb
 from torch import nn
 
 import pvera
-from pvera import InputError, backbones, encoders
+from pvera import InputError, backbones, encoders, files
 
 ROOT = Path(__file__).parents[2]
 WEIGHTS = ROOT / "pvera" / "weights" / "vit_tiny_patch8_32.safetensors"
@@ -65,10 +65,8 @@ def test_hash_sees_names_shapes_types_and_values():
         state | {"a": torch.zeros(2, 3, dtype=torch.int32)},
         state | {"b": torch.tensor([1.0, 1.0, 1.0, 1.0 + 2**-23])},
     ]
-    assert len({backbones.weights_sha256(v) for v in variants}) == len(variants)
-    assert backbones.weights_sha256(dict(reversed(state.items()))) == backbones.weights_sha256(
-        state
-    )
+    assert len({files.tensors_sha256(v) for v in variants}) == len(variants)
+    assert files.tensors_sha256(dict(reversed(state.items()))) == files.tensors_sha256(state)
 
 
 def test_random_weights_come_from_the_seed_and_leave_the_global_generator_alone():

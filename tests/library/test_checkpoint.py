@@ -88,6 +88,19 @@ def test_what_was_trained_is_saved_while_it_is_frozen(path, tmp_path, frozen):
     assert (tmp_path / "frozen.safetensors").read_bytes() == path.read_bytes()
 
 
+def test_a_head_of_ones_own_leaves_the_matrices_to_the_seed(tmp_path):
+    """Buffers of the head, such as those of BatchNorm, are no random matrices."""
+    model = pvera.adapt(make_vit(), METHODS["pvera"], num_classes=0)
+    member = model.members[0]
+    member.head = nn.Sequential(nn.BatchNorm1d(member.dim), nn.Linear(member.dim, CLASSES))
+    pvera.save(model.eval(), tmp_path / "a.safetensors")
+    tensors, _ = content(tmp_path / "a.safetensors")
+    assert tensors.keys() == {
+        "frozen_features",
+        *(name for name in member.trainable_tensors() if not name.startswith("head.")),
+    }
+
+
 def test_one_member_of_a_grid(tmp_path, images):
     methods = [PVeRA(rank=4), PVeRA(rank=8)]
     grid, path = adapted(methods, seed=[0, 1]).eval(), tmp_path / "a.safetensors"

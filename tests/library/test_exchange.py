@@ -117,6 +117,19 @@ def test_imported_adapters_train_on_and_are_saved(tmp_path, images):
     )
 
 
+def test_an_unfinished_export_is_no_adapter(tmp_path, monkeypatch):
+    """New tensors never lie beside the configuration of an earlier adapter."""
+    pvera.export_peft(tiny.adapted(PVeRA(rank=4)), tmp_path)
+
+    def refuse(path, content):
+        raise InputError(f"cannot write {path}")
+
+    monkeypatch.setattr("pvera.peft.export.write_atomically", refuse)
+    with pytest.raises(InputError, match="cannot write"):
+        pvera.export_peft(tiny.adapted(LoRA(rank=4)), tmp_path)
+    tiny.refused(lambda: pvera.import_peft(tmp_path, make_vit()), "holds no adapter_config.json")
+
+
 # ---------------------------------------------------------------- draws
 
 

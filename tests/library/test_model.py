@@ -327,7 +327,7 @@ def test_inference_merges_where_it_can_and_leaves_the_model_as_it_was(method, im
     expected = copy.deepcopy(model).eval()(images)
     with pytest.raises(ZeroDivisionError), model.inference() as predictor:
         assert predictor is model and not model.training and torch.is_inference_mode_enabled()
-        assert model.merged is (model.single and model.members[0].mergeable)
+        assert model.merged is (not model.has_member_axis and model.members[0].mergeable)
         torch.testing.assert_close(predictor(images), expected, rtol=1e-4, atol=1e-4)
         raise ZeroDivisionError
     assert model.training and not model.merged

@@ -91,7 +91,7 @@ def test_kl_is_the_divergence_of_torch_distributions(encoder, targets, kl, train
     )
     given, inputs = make_inputs(model.backbone), []
     for layer in model.encoder_layers:
-        layer.projections[-1][0].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+        layer.qkv_linears[-1][0].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     model(given)
     expected = 0
     for adapter, x in zip(model.members[0].layers, inputs):
@@ -279,7 +279,7 @@ def test_a_pass_leaves_the_model_as_it_was():
     before = model(images)
     latents.maps(model, images, 2)
     assert torch.equal(model(images), before)
-    assert not model.encoder_layers[-1].projections[0][0]._forward_pre_hooks
+    assert not model.encoder_layers[-1].qkv_linears[0][0]._forward_pre_hooks
 
 
 @pytest.mark.parametrize("registers", [0, 3])

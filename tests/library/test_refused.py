@@ -199,6 +199,11 @@ def without_active_members():
     return model
 
 
+def activate(indices):
+    model = adapted()
+    model.active = indices
+
+
 SCORES, IMAGES = np.full((3, 4, 2), 0.5), make_images()
 #: Calls, and what their refusal says.
 CALLS = [
@@ -212,6 +217,8 @@ CALLS = [
         lambda: with_numbers(adapted(), "b", math.inf).merge_(),
         "merge_(): layers.1.b holds NaN or infinite",
     ),
+    (lambda: activate([1]), "active=[1] names a member that is not there"),
+    (lambda: activate([-1]), "active=[-1] names a member that is not there"),
     (lambda: uncertainty.estimate(SCORES[:1], np.zeros(4, int)), "k = 2 or more"),
     (lambda: uncertainty.estimate(5 * SCORES, np.zeros(4, int)), "sum to one"),
     (lambda: uncertainty.estimate(SCORES, np.full(4, -1)), "labels -1 to -1"),

@@ -16,7 +16,7 @@ import torch
 from small import arguments, marked, numbers, profile_with, start, until
 from study_options import changed_profile, parse
 
-from pvera import InputError, backbones
+from pvera import InputError, backbones, files
 from pvera.data import vtab
 from pvera.study.plan import ANALYSES, list_jobs
 
@@ -34,7 +34,7 @@ def test_workers_take_weights_and_few_images(folder):
     )
     file = hashlib.sha256((folder / "mine.safetensors").read_bytes()).hexdigest()
     assert record["environment"]["weights_file_sha256"] == file
-    assert record["config"]["weights_sha256"] == backbones.weights_sha256(state)
+    assert record["config"]["weights_sha256"] == files.tensors_sha256(state)
     assert (record["config"]["images"], record["test"]["images"]) == (16, 16)
 
 
