@@ -23,13 +23,13 @@ from pvera.report.contrasts import CONTRASTS
 from pvera.report.settings import read_profiles, read_report
 from pvera.report.table import markdown_table
 from pvera.report.tables.components import COMPARED, component_titles, trained_method
-from pvera.report.text import NOTHING, fixed, interval, signed, title
+from pvera.report.text import NOTHING, bounds, decimal, signed, title
 from pvera.report.verdicts import CONTRADICTED, SUPPORTED
 from pvera.study.profiles import Profile
 
 PAGES = [ROOT / "README.md", ROOT / "docs/findings.md", ROOT / "PROTOCOL.md"]
 TABLE_FOLDER = RESULTS / "tables"
-MARK = re.compile(r"(<!-- program: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED_TABLE = re.compile(r"(<!-- program: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NOT_RUN = "not run"
 
 #: Contrast whose claim is judged -> its label.
@@ -47,7 +47,7 @@ def main() -> None:
 
 def filled(page: str) -> str:
     """Return the page with each marked table made from the results."""
-    return MARK.sub(lambda match: f"{match[1]}\n{content_of(match[2])}\n\n{match[3]}", page)
+    return MARKED_TABLE.sub(lambda match: f"{match[1]}\n{content_of(match[2])}\n\n{match[3]}", page)
 
 
 def content_of(name: str) -> str:
@@ -111,8 +111,8 @@ def methods_table() -> str:
     """Return the accuracies of all methods, with their parameters in the first profile."""
     profiles = compared_profiles()
     first = profiles[0]
-    # A profile's title ends in its backbone.
-    header = ["Method", f"Parameters on {heading(first).rpartition(', ')[2]}", "Merges"]
+    backbone = title(first.backbones[0]).partition(" (")[0]
+    header = ["Method", f"Parameters on {backbone}", "Merges"]
     accuracies = []
     for profile in profiles:
         components = read_table(f"components_{profile.name}")
@@ -140,12 +140,12 @@ def accuracy_cells(profile: Profile, shown: pd.DataFrame) -> dict[str, str]:
     by_dataset = shown.pivot(columns="dataset", values="mean")
     means = by_dataset.mean(axis=1, skipna=False).sort_values(ascending=False)
     # Averages that print alike share the mark of the best.
-    best = fixed(means.max(), 1)
+    best = decimal(means.max(), 1)
     cells = {}
     for name, mean in means.items():
-        text = fixed(mean, 1)
+        text = decimal(mean, 1)
         # PVeRA has no lead over itself, and so no tie.
-        is_tie = contains_zero(difference_row(profile, "pvera", name))
+        is_tie = name != "pvera" and contains_zero(difference_row(profile, "pvera", name))
         cells[name] = decorated(text, text == best, is_tie)
     return cells
 
@@ -175,20 +175,25 @@ def difference_row(profile: Profile, first: str, second: str) -> pd.Series:
     """Return the numbers of one component minus another, NaN where one of them was not run."""
     titles = component_titles(profile)
     label = f"{titles[first]} − {titles[second]}"
-    return read_table(f"differences_{profile.name}").reindex([label]).loc[label]
+    differences = read_table(f"differences_{profile.name}")
+    components = read_table(f"components_{profile.name}").index
+    # Two components that were run have a row: without it, KeyError names the label.
+    if not {first, second} <= set(components):
+        differences = differences.reindex([label])
+    return differences.loc[label]
 
 
 def contains_zero(difference: pd.Series) -> bool:
     """Return whether the interval over seeds contains zero."""
-    return bool(difference["low"] <= 0 <= difference["high"])
+    return difference["low"] <= 0 <= difference["high"]
 
 
 def difference_text(difference: pd.Series) -> str:
     """Return a difference with its interval over seeds."""
     if pd.isna(difference["mean"]):
         return NOT_RUN
-    bounds = interval(None, difference["low"], difference["high"])
-    return f"{signed(difference['mean'], 1)} {bounds}"
+    interval = bounds(difference["low"], difference["high"])
+    return f"{signed(difference['mean'], 1)} {interval}"
 
 
 def comparison_cell(profile: Profile, key: str) -> str:
@@ -209,9 +214,9 @@ def calibration_cell(profile: Profile, method: str) -> str:
     if method not in rows.index:
         return NOT_RUN
     row = rows.loc[method]
-    text = fixed(100 * row["ace_mean"], 1)
+    text = decimal(100 * row["ace_mean"], 1)
     # Errors that print alike share the mark of the best.
-    is_best = text == fixed(100 * rows["ace_mean"].min(), 1)
+    is_best = text == decimal(100 * rows["ace_mean"].min(), 1)
     is_tie = method != "pvera" and row["ace_ratio_low"] <= 1 <= row["ace_ratio_high"]
     return decorated(text, is_best, is_tie)
 
@@ -233,8 +238,8 @@ def effect_and_intervals(claim: pd.Series, prefixes: Sequence[str] = ("seeds",))
     """
     if pd.isna(claim["difference"]):
         return claim["reading"]
-    bounds = [interval(None, claim[f"{scope}_low"], claim[f"{scope}_high"]) for scope in prefixes]
-    return " ".join([signed(claim["difference"], 1), *bounds])
+    intervals = [bounds(claim[f"{scope}_low"], claim[f"{scope}_high"]) for scope in prefixes]
+    return " ".join([signed(claim["difference"], 1), *intervals])
 
 
 def contrast_cell(profile: Profile, key: str) -> str:
@@ -268,9 +273,9 @@ def contradictions_table() -> str:
     Its last row counts all checks.
     """
     counts = audit.summary(pd.read_csv(RESULTS / "published/audit.csv"))
-    failing = counts[counts[audit.CONTRADICTS] > 0]
+    failing = counts[counts[audit.DOES_NOT_FOLLOW] > 0]
     rows = [
-        [kind.capitalize(), f"{row.sum():,}", str(row[audit.CONTRADICTS])]
+        [kind.capitalize(), f"{row.sum():,}", str(row[audit.DOES_NOT_FOLLOW])]
         for kind, row in failing.iterrows()
     ]
     return markdown_table(["Checks of", "Number", "Contradicted"], rows)
@@ -283,7 +288,7 @@ def trainings_table() -> str:
     for profile in compared_profiles():
         is_main = runs["experiment"].isin(["benchmark", *profile.variants])
         part = runs[is_main & (runs["profile"] == profile.name)]
-        hours = fixed(part["seconds"].sum() / 3600, 1)
+        hours = decimal(part["seconds"].sum() / 3600, 1)
         devices = sorted(part["device"].str.removeprefix("cpu: ").unique())
         rows.append([heading(profile), f"{len(part):,}", hours, ", ".join(devices)])
     header = ["Setting", "Trainings", "Hours, one after the other", "Device"]
@@ -299,16 +304,16 @@ def table_rows(name: str, label: str = "") -> str:
     return "\n".join(line for line in lines if line.startswith(shown))
 
 
-POINTS = "Points of accuracy"
+POINTS_TITLE = "Points of accuracy"
 #: Name of a mark -> the function that returns its table.
 PAGE_TABLES = {
     "methods": methods_table,
     "comparisons": lambda: table_by_profile(
-        POINTS, {key: CONTRASTS[key].label for key in SHOWN}, comparison_cell
+        POINTS_TITLE, {key: CONTRASTS[key].label for key in SHOWN}, comparison_cell
     ),
-    "contrasts": lambda: table_by_profile(POINTS, JUDGED, contrast_cell),
+    "contrasts": lambda: table_by_profile(POINTS_TITLE, JUDGED, contrast_cell),
     "leads": lambda: table_by_profile(
-        POINTS, {name: f"PVeRA − {title(name)}" for name in OTHERS}, lead_cell
+        POINTS_TITLE, {name: f"PVeRA − {title(name)}" for name in OTHERS}, lead_cell
     ),
     "calibration": lambda: table_by_profile(
         "ACE (%)", {name: title(name) for name in PAPER_METHODS}, calibration_cell

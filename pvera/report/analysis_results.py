@@ -1,5 +1,6 @@
 """Results of the analyses of trained adapters, loaded for notebooks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -11,6 +12,8 @@ from pvera.study import results
 
 #: The record and the arrays of an analysis of an adapter.
 AnalysisResult: TypeAlias = tuple[dict, dict[str, np.ndarray]]
+#: Those of one setting.
+Analyses: TypeAlias = Sequence[AnalysisResult]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The audit: is the paper consistent with itself?
 
 Every printed number that others determine is recomputed. A *finding* is one printed thing, its
-value according to everything else that is printed, and a verdict. Rounding counts in the paper's
-favour: a printed 71.4 stands for anything from 71.35 to 71.45 inclusive.
+value according to everything else that is printed, and the outcome of the check. Rounding counts
+in the paper's favour: a printed 71.4 stands for anything from 71.35 to 71.45 inclusive.
 
 A person read the sentences, equations and suspicious cells (results/published/by_hand.csv).
 notes.csv in the same folder holds remarks on computed findings. Reasons in them are conjectures
@@ -23,7 +23,7 @@ from pvera.data.tasks import CATEGORIES, TASKS
 from pvera.report.paper_numbers import DETAILED_TABLES, PAPER_BACKBONES, PAPER_SEEDS, PaperNumbers
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import markdown_table
-from pvera.report.tables.benchmark import averages
+from pvera.report.tables.benchmark import CATEGORY_OF, averages
 from pvera.report.text import escape, listed, title
 
 #: Half a unit of the last printed digit of an accuracy.
@@ -34,9 +34,9 @@ EPSILON = 1e-9
 FOLLOWS = "follows"
 ROUNDING = "within rounding"
 OPEN = "undecidable"
-CONTRADICTS = "does not follow"
+DOES_NOT_FOLLOW = "does not follow"
 UNCHECKED = "not checkable"
-VERDICTS = (FOLLOWS, ROUNDING, OPEN, CONTRADICTS, UNCHECKED)
+OUTCOMES = (FOLLOWS, ROUNDING, OPEN, DOES_NOT_FOLLOW, UNCHECKED)
 
 #: Backbone -> its detailed table and its title: "Table 6 (ViT-B/14)".
 DETAILED_TITLES = {
@@ -45,7 +45,7 @@ DETAILED_TITLES = {
 
 
 class Finding(NamedTuple):
-    """One printed thing and the verdict on it."""
+    """One printed thing and the outcome of its check."""
 
     #: Where the paper prints it.
     place: str
@@ -53,15 +53,15 @@ class Finding(NamedTuple):
     printed: str
     #: The value of the thing according to other printed numbers.
     recomputed: str
-    #: One of `VERDICTS`.
-    verdict: str
+    #: One of `OUTCOMES`.
+    outcome: str
 
 
 Findings = Iterator[Finding]
 
 
-def judge_number(printed: float, value: float, half: float, slack: float) -> str:
-    """Return the verdict on a printed number.
+def number_outcome(printed: float, value: float, half: float, slack: float) -> str:
+    """Return the outcome for a printed number.
 
     Args:
         printed: The number.
@@ -72,11 +72,11 @@ def judge_number(printed: float, value: float, half: float, slack: float) -> str
     distance = abs(printed - value) - EPSILON
     if distance <= half:
         return FOLLOWS
-    return ROUNDING if distance <= half + slack else CONTRADICTS
+    return ROUNDING if distance <= half + slack else DOES_NOT_FOLLOW
 
 
-def judge_lead(difference: float, slack: float) -> str:
-    """Return the verdict on a difference that the paper calls positive.
+def lead_outcome(difference: float, slack: float) -> str:
+    """Return the outcome for a difference that the paper calls positive.
 
     Args:
         difference: The recomputed difference.
@@ -84,17 +84,17 @@ def judge_lead(difference: float, slack: float) -> str:
     """
     if difference > 0:
         return FOLLOWS
-    return ROUNDING if difference > -slack - EPSILON else CONTRADICTS
+    return ROUNDING if difference > -slack - EPSILON else DOES_NOT_FOLLOW
 
 
-def judge_agreement(same: bool) -> str:
-    """Return the verdict on two things that should agree."""
-    return FOLLOWS if same else CONTRADICTS
+def agreement_outcome(same: bool) -> str:
+    """Return the outcome for two things that should agree."""
+    return FOLLOWS if same else DOES_NOT_FOLLOW
 
 
 def equality_finding(place: str, printed: object, recomputed: object) -> Finding:
     """Return the finding on two things that must be equal."""
-    return Finding(place, str(printed), str(recomputed), judge_agreement(printed == recomputed))
+    return Finding(place, str(printed), str(recomputed), agreement_outcome(printed == recomputed))
 
 
 def place_of(table: str, row: Any) -> str:
@@ -110,15 +110,15 @@ def check_cells(paper: PaperNumbers) -> Findings:
     detailed = paper.detailed[paper.detailed["backbone"] == "dinov2_b"]
     pairs = paper.main.merge(detailed, on=["method", "dataset"], suffixes=("", "_detailed"))
     for row in pairs.itertuples():
-        verdict = judge_number(row.accuracy, row.accuracy_detailed, 0, 2 * HALF)
+        outcome = number_outcome(row.accuracy, row.accuracy_detailed, half=0, slack=2 * HALF)
         # Rounding is no excuse where no count of correct answers prints as both.
         answers = PAPER_SEEDS * TASKS[row.dataset].test_images
         both = np.array([row.accuracy, row.accuracy_detailed])
         least, most = plausible_counts(both, answers)
         if least.max() > most.min():
-            verdict = CONTRADICTS
+            outcome = DOES_NOT_FOLLOW
         recomputed = f"{row.accuracy_detailed:.1f} in Table 6"
-        yield Finding(place_of("Table 1", row), f"{row.accuracy:.1f}", recomputed, verdict)
+        yield Finding(place_of("Table 1", row), f"{row.accuracy:.1f}", recomputed, outcome)
 
 
 def detailed_averages(paper: PaperNumbers) -> pd.DataFrame:
@@ -127,9 +127,8 @@ def detailed_averages(paper: PaperNumbers) -> pd.DataFrame:
     Returns:
         Rows (backbone, method); columns "average" and each category.
     """
-    category = {name: task.category for name, task in TASKS.items()}
     tables = {
-        backbone: averages(paper.accuracies(backbone), category) for backbone in PAPER_BACKBONES
+        backbone: averages(paper.accuracies(backbone), CATEGORY_OF) for backbone in PAPER_BACKBONES
     }
     return pd.concat(tables, names=["backbone", "method"]).dropna()
 
@@ -145,11 +144,12 @@ def check_averages(paper: PaperNumbers) -> Findings:
         other = detailed[row.backbone, row.method]
         value = other if row.source == "text" else main[row.method]
         recomputed = f"{value:.2f}"
+        # The detailed tables print the same cells, but some of them differ.
         if recomputed != f"{other:.2f}":
             recomputed += f" ({other:.2f} from {DETAILED_TABLES[row.backbone]})"
         place = f"{row.source}, average of {title(row.method)}, {PAPER_BACKBONES[row.backbone]}"
-        verdict = judge_number(row.average, value, HALF, HALF)
-        yield Finding(place, f"{row.average:.1f}", recomputed, verdict)
+        outcome = number_outcome(row.average, value, HALF, HALF)
+        yield Finding(place, f"{row.average:.1f}", recomputed, outcome)
 
 
 # Sentences about which method is best or second, and by how much
@@ -160,14 +160,13 @@ def check_order(paper: PaperNumbers) -> Findings:
     # Backbones as rows, the other methods as columns.
     others = detailed_averages(paper)["average"].unstack()
     pvera = others.pop("pvera")
-
     leads = pvera - others.max(axis=1)
 
     for backbone, name in PAPER_BACKBONES.items():
         second = listed(others.loc[backbone].nlargest(1), "{:.2f}")
         recomputed = f"PVeRA {pvera[backbone]:.2f}, best other {second}"
-        verdict = judge_lead(leads[backbone], 2 * HALF)
-        yield Finding(f"text, highest average, {name}", "PVeRA", recomputed, verdict)
+        outcome = lead_outcome(leads[backbone], 2 * HALF)
+        yield Finding(f"text, highest average, {name}", "PVeRA", recomputed, outcome)
     yield from check_second(paper, others)
     yield from check_leads(paper, leads)
     yield from check_linear(paper)
@@ -181,9 +180,9 @@ def check_second(paper: PaperNumbers, others: pd.DataFrame) -> Findings:
         ranked = others.loc[backbone].sort_values(ascending=False)
         named = ranked[ranked.index.map(title).isin(quoted.split(" and "))]
         # Methods that share the second place have averages that may print alike.
-        verdict = judge_agreement(ranked.max() - named.min() <= 2 * HALF + EPSILON)
+        outcome = agreement_outcome(ranked.max() - named.min() <= 2 * HALF + EPSILON)
         place = f"text, second best, {PAPER_BACKBONES[backbone]}"
-        yield Finding(place, quoted, listed(ranked.head(3), "{:.2f}"), verdict)
+        yield Finding(place, quoted, listed(ranked.head(3), "{:.2f}"), outcome)
 
 
 def check_leads(paper: PaperNumbers, leads: pd.Series) -> Findings:
@@ -193,28 +192,28 @@ def check_leads(paper: PaperNumbers, leads: pd.Series) -> Findings:
         least = (sign * (leads[backbone] - leads.drop(backbone))).min()
         # Two leads of two averages each: four roundings.
         place = f"text, lead of PVeRA, {PAPER_BACKBONES[backbone]}"
-        yield Finding(place, paper.quote(quote), recomputed, judge_lead(least, 4 * HALF))
+        yield Finding(place, paper.quote(quote), recomputed, lead_outcome(least, 4 * HALF))
 
 
 def check_linear(paper: PaperNumbers) -> Findings:
     """Yield whether linear probing is good on natural images and the lowest elsewhere."""
     table = paper.accuracies()
-    natural = table[[dataset for dataset in table if TASKS[dataset].category == "natural"]]
+    natural = table[[dataset for dataset in table if CATEGORY_OF[dataset] == "natural"]]
     below = natural.lt(natural.loc["linear"]).sum(axis=1)
     bottleneck, adaptformer = below["bottleneck"], below["adaptformer"]
     recomputed = (
         f"above Bottleneck on {bottleneck}, above AdaptFormer on {adaptformer} "
         f"of {natural.shape[1]} data sets"
     )
-    verdict = judge_agreement(bottleneck > 0 and adaptformer > 0)
+    outcome = agreement_outcome(bottleneck > 0 and adaptformer > 0)
     place = "text, linear probing on natural images"
-    yield Finding(place, paper.quote("linear_natural"), recomputed, verdict)
+    yield Finding(place, paper.quote("linear_natural"), recomputed, outcome)
 
     lowest = detailed_averages(paper).loc["dinov2_b"][list(CATEGORIES[1:])].idxmin()
     each = ", ".join(f"{title(method)} ({category})" for category, method in lowest.items())
-    verdict = judge_agreement(set(lowest) == {"linear"})
+    outcome = agreement_outcome(set(lowest) == {"linear"})
     place = "text, linear probing under a larger shift"
-    yield Finding(place, paper.quote("linear_shift"), f"lowest average: {each}", verdict)
+    yield Finding(place, paper.quote("linear_shift"), f"lowest average: {each}", outcome)
 
 
 def check_wins(paper: PaperNumbers) -> Finding:
@@ -222,8 +221,8 @@ def check_wins(paper: PaperNumbers) -> Finding:
     ranks = paper.accuracies().rank(ascending=False, method="min")
     wins = ranks.eq(1).sum(axis=1).sort_values(ascending=False, kind="stable")
     quoted = paper.quote("best_of_dora")
-    verdict = judge_agreement(int(quoted) == wins["dora"])
-    return Finding("text, data sets on which DoRA is best", quoted, listed(wins, "{}"), verdict)
+    outcome = agreement_outcome(int(quoted) == wins["dora"])
+    return Finding("text, data sets on which DoRA is best", quoted, listed(wins, "{}"), outcome)
 
 
 # Stars and standard deviations
@@ -291,8 +290,8 @@ def check_stars(paper: PaperNumbers) -> Findings:
         # Below 1e-99 digits depend on the platform.
         texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in (row.low, row.high)]
         recomputed = f"{expected[row.earned]}: p {' to '.join(dict.fromkeys(texts))}"
-        verdict = OPEN if row.earned is None else judge_agreement(row.earned == row.star)
-        yield Finding(place, printed, recomputed, verdict)
+        outcome = OPEN if row.earned is None else agreement_outcome(row.earned == row.star)
+        yield Finding(place, printed, recomputed, outcome)
 
     tables = (paper.detailed, paper.language)
     of_pvera = sum(table.loc[table["method"] == "pvera", "star"].sum() for table in tables)
@@ -305,10 +304,10 @@ def check_spreads(paper: PaperNumbers) -> Findings:
         # Near 0 and 100 the largest spread depends much on the mean, which is rounded too.
         means = (row.accuracy - HALF, row.accuracy, row.accuracy + HALF)
         largest = max(map(largest_spread, means))
-        verdict = judge_agreement(row.std <= largest + HALF + EPSILON)
+        outcome = agreement_outcome(row.std <= largest + HALF + EPSILON)
         printed = f"{row.accuracy:.1f} ± {row.std:.1f}"
         place = place_of(DETAILED_TITLES[row.backbone], row)
-        yield Finding(place, printed, f"at most {largest_spread(row.accuracy):.1f}", verdict)
+        yield Finding(place, printed, f"at most {largest_spread(row.accuracy):.1f}", outcome)
 
 
 def largest_spread(mean: float) -> float:
@@ -334,8 +333,8 @@ def check_grid(paper: PaperNumbers) -> Findings:
         if counts is not None:
             recomputed = ", ".join(f"{count}/{total}" for count in counts)
         printed = ", ".join(f"{percent} %" for percent in rows["percent"])
-        verdict = judge_agreement(counts is not None)
-        yield Finding(f"Table 4, {title(method)}", printed, recomputed, verdict)
+        outcome = agreement_outcome(counts is not None)
+        yield Finding(f"Table 4, {title(method)}", printed, recomputed, outcome)
 
     for method, quote in (("lora", "lora_rank"), ("vera", "vera_learning_rate")):
         rows = paper.grid[paper.grid["method"] == method]
@@ -383,9 +382,9 @@ def check_sizes(paper: PaperNumbers) -> Findings:
     times = adapter_sizes(paper)["times"].drop(["pvera", "linear"])
     recomputed = f"times PVeRA's: {listed(times, '{:.1f}')}"
     # "Orders of magnitude", in the plural, count from 10^1.5.
-    verdict = judge_agreement((np.log10(times) >= 1.5).mean() > 1 / 2)
+    outcome = agreement_outcome((np.log10(times) >= 1.5).mean() > 1 / 2)
     place = "text, PVeRA against most other adapters"
-    yield Finding(place, paper.quote("size"), recomputed, verdict)
+    yield Finding(place, paper.quote("size"), recomputed, outcome)
 
 
 def check_costs(paper: PaperNumbers) -> Findings:
@@ -395,10 +394,11 @@ def check_costs(paper: PaperNumbers) -> Findings:
         printed = float(paper.quote(f"flops_{method.key}"))
         counted = cost.count_cost(vit, method)
         base = counted.backbone_multiply_adds
+        # A pass that samples; VeRA does not sample.
         percent = 100 * ((counted.sampled or counted.inference) - base) / base
         recomputed = f"{percent:.2f} % of {base / cost.GIGA:.2f} G multiply-adds"
-        verdict = judge_number(printed, percent, HALF, 0)
-        yield Finding(f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, verdict)
+        outcome = number_outcome(printed, percent, half=HALF, slack=0)
+        yield Finding(f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, outcome)
 
 
 #: Kind of check -> its function, in the order of the paper's tables.
@@ -420,7 +420,12 @@ def audit(paper: PaperNumbers) -> pd.DataFrame:
     Findings of one kind of check stand together, the computed ones first.
     """
     kinds = [pd.DataFrame(check(paper)).assign(check=kind) for kind, check in CHECKS.items()]
-    computed = pd.concat(kinds).merge(paper.notes, "left", ["check", "place"])
+    # The CSV files call the outcome a verdict.
+    computed = (
+        pd.concat(kinds)
+        .rename(columns={"outcome": "verdict"})
+        .merge(paper.notes, "left", ["check", "place"])
+    )
     findings = pd.concat([computed, paper.by_hand], ignore_index=True)
     findings = findings[list(paper.by_hand)].fillna("")
     # Kinds keep the order in which they first occur.
@@ -429,10 +434,10 @@ def audit(paper: PaperNumbers) -> pd.DataFrame:
 
 
 def summary(findings: pd.DataFrame) -> pd.DataFrame:
-    """Count the findings of each check (rows, the last one "all") by verdict (columns)."""
+    """Count the findings of each check (rows, the last one "all") by outcome (columns)."""
     table = pd.crosstab(findings["check"], findings["verdict"], margins=True, margins_name="all")
     checks = [*findings["check"].unique(), "all"]
-    table = table.reindex(index=checks, columns=VERDICTS, fill_value=0)
+    table = table.reindex(index=checks, columns=OUTCOMES, fill_value=0)
     return table.rename_axis(index="check", columns=None)
 
 

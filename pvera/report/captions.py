@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from pvera.report.scores import Result, chosen_member, record_of
+from pvera.report.scores import Records, Result, chosen_member, diverged, record_of
 from pvera.report.text import title
 from pvera.study.records import IDENTITY
 from pvera.study.stopping import LIMIT
 
 #: More data sets than these are counted, not named.
-LISTED = 6
+MAX_NAMED = 6
 
 
 def caption_source(results: Iterable[Result]) -> str:
@@ -23,7 +23,7 @@ def caption_source(results: Iterable[Result]) -> str:
         Sentences: profile, protocol, seeds, data sets and limits; then how many runs are missing or
         diverged.
     """
-    # Components may share trainings, which then come twice.
+    # Components may share trainings, which then come twice: one record per identity.
     by_identity = {tuple(map(record.get, IDENTITY)): record for record in map(record_of, results)}
     records = list(by_identity.values())
     first = records[0]
@@ -35,28 +35,26 @@ def caption_source(results: Iterable[Result]) -> str:
         *_limit_phrases(records),
     ]
 
-    missing = diverged = expected = 0
+    count = len(records)
+    sentences = ["; ".join(facts), f"{count} runs" if count > 1 else "1 run"]
     # An analysis has no members and no scores.
     if "members" in first:
         expected = _expected_runs(records)
-        missing = expected - len(records)
-        diverged = sum(not record["test"] for record in records)
-    sentences = [
-        "; ".join(facts),
-        f"{len(records)} runs" if len(records) > 1 else "1 run",
-        f"Missing: {missing} of {expected}" if missing else "",
-        f"Diverged and left out: {diverged}" if diverged else "",
-    ]
-    return " ".join(f"{sentence}." for sentence in sentences if sentence)
+        if expected > count:
+            sentences.append(f"Missing: {expected - count} of {expected}")
+        without_scores = sum(map(diverged, records))
+        if without_scores:
+            sentences.append(f"Diverged and left out: {without_scores}")
+    return " ".join(f"{sentence}." for sentence in sentences)
 
 
-def _limit_phrases(records: list[dict]) -> list[str]:
+def _limit_phrases(records: Records) -> list[str]:
     """Return the limits that the trainings of `records` share, as phrases."""
     config = records[0]["config"]
     phrases = []
     if "max_epochs" in config:
         phrase = f"at most {config['max_epochs']} epochs"
-        chosen = [chosen_member(record) for record in records if record["chosen"]]
+        chosen = [chosen_member(record) for record in records if not diverged(record)]
         # The limit ended these before early stopping did.
         ended = sum(member["status"] == LIMIT for member in chosen)
         if ended:
@@ -69,7 +67,7 @@ def _limit_phrases(records: list[dict]) -> list[str]:
     return phrases
 
 
-def _data_phrases(records: list[dict]) -> list[str]:
+def _data_phrases(records: Records) -> list[str]:
     """Return the data sets, their copy, and how it differs from VTAB-1k, as phrases."""
     names = list(dict.fromkeys(record["dataset"] for record in records))
     # What `vtab.find_differences` found, once per data set.
@@ -81,14 +79,14 @@ def _data_phrases(records: list[dict]) -> list[str]:
     copies = sorted({record["data_copy"] for record in records if record.get("data_copy")})
 
     named = f"data sets: {', '.join(map(title, names))}"
-    phrases = [named if len(names) <= LISTED else f"{len(names)} data sets"]
+    phrases = [named if len(names) <= MAX_NAMED else f"{len(names)} data sets"]
     if copies:
         differences = f" ({'; '.join(findings)})" if findings else ""
         phrases.append(f"copy of the data: {copies[0]}{differences}")
     return phrases
 
 
-def _expected_runs(records: list[dict]) -> int:
+def _expected_runs(records: Records) -> int:
     """Return the number of runs if each method had all its seeds on all its data sets."""
     runs = pd.DataFrame(records, columns=["experiment", "method", "dataset", "seed"])
     found = runs.groupby(["experiment", "method"])[["dataset", "seed"]].nunique()

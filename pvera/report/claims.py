@@ -27,7 +27,7 @@ from pvera.report.tables import (
     uncertainty,
 )
 from pvera.report.tables.components import Components
-from pvera.report.text import NOTHING, interval
+from pvera.report.text import NOTHING, bounds
 from pvera.report.verdicts import SCOPES, Claim, Judgement, Measure, Verdict, judge
 
 
@@ -61,7 +61,7 @@ OTHERS = tuple(name for name in PAPER_METHODS if name != "pvera")
 
 POINTS = Measure("{signed} points")
 #: Of claims that name the two in their effect.
-PVERA_OVER_VERA = Measure("PVeRA − VeRA: {signed} points")
+NAMED_POINTS = Measure("PVeRA − VeRA: {signed} points")
 ACE = Measure("ACE lower by {signed} points", lower_is_better=True)
 NATS = Measure("{signed} nats", digits=3, lower_is_better=True)
 AUROC = Measure("AUROC {signed}", digits=3)
@@ -116,7 +116,7 @@ TOPICS = {
                 "PVeRA is more accurate than VeRA under the official protocol",
                 "pvera",
                 ("vera",),
-                PVERA_OVER_VERA,
+                NAMED_POINTS,
             ),
         ),
     ),
@@ -199,7 +199,7 @@ TOPICS = {
                 "PVeRA is better than VeRA on average over the tasks of GLUE that LoRA learns",
                 "pvera",
                 ("vera",),
-                PVERA_OVER_VERA,
+                NAMED_POINTS,
                 is_main=False,
             ),
         ),
@@ -242,14 +242,14 @@ def verdict_texts(judgement: Judgement) -> dict[str, str]:
         texts[scope] = verdict.word or NOTHING
         if not np.isnan(verdict.low):
             digits = judgement.claim.measure.digits
-            texts[scope] += " " + interval(None, verdict.low, verdict.high, digits)
+            texts[scope] += " " + bounds(verdict.low, verdict.high, digits)
     return texts
 
 
 #: The caption of the page of claims.
-PAIRED = "Differences are paired by data set and seed, with 95 % intervals."
+OVERVIEW_CAPTION = "Differences are paired by data set and seed, with 95 % intervals."
 #: Its notes, which tell what `TOPICS` says of margins and of several comparisons (a test compares).
-RULE = (
+OVERVIEW_NOTES = (
     "Fixed tasks: over seeds, on these data sets. Random tasks: if these data sets were a random "
     "sample of tasks, where those of the same images count as one. An effect above zero speaks for "
     "the claim: it is supported where the interval lies above zero, and contradicted where it lies "
@@ -282,7 +282,9 @@ def overview(files: ResultFiles, profiles: Sequence[str]) -> Table:
                 if claim.is_main:
                     link = f"[{claim.text}]({notebook}.ipynb) ({topic.place})"
                     column[link] = _overview_cell(judgement)
-    return Table("claims", PAIRED, pd.DataFrame(columns).fillna(NOTHING), notes=RULE)
+    return Table(
+        "claims", OVERVIEW_CAPTION, pd.DataFrame(columns).fillna(NOTHING), notes=OVERVIEW_NOTES
+    )
 
 
 def _overview_cell(judgement: Judgement) -> str:

@@ -75,7 +75,7 @@ class Page:
         """Show Markdown."""
         display.display(display.Markdown(text))
 
-    def missing(self, script: str = "train", options: str = "") -> None:
+    def show_command(self, script: str = "train", options: str = "") -> None:
         """Show the command that makes results that are missing."""
         profile = self.files.profiles[0].name
         command = f"python experiments/{script}.py --profile {profile} {options}".strip()
@@ -86,7 +86,7 @@ class Page:
         for setting, results in by_setting.items():
             self.say(f"*{setting.title}.* {caption_source(results)}")
         if not by_setting:
-            self.missing(script)
+            self.show_command(script)
 
     def show(self, table: Table, setting: Setting | None = None, source: bool = False) -> None:
         """Write a table in all formats and show it.

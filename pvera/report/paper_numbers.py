@@ -7,6 +7,7 @@ Methods, data sets and backbones have this package's keys (`PAPER_METHODS`, `dat
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import pandas as pd
 
@@ -15,7 +16,7 @@ from pvera.data.tasks import TASKS
 from pvera.study.protocol import OFFICIAL_CODE
 
 #: Columns that are text, even where all cells are numbers.
-TEXT = dict.fromkeys(
+TEXT_COLUMNS = dict.fromkeys(
     ("mark", "said", "sentence", "source", "targets", "printed", "recomputed"), str
 )
 #: The paper's data sets, those of VTAB-1k, in its order.
@@ -26,6 +27,10 @@ PAPER_BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "
 DETAILED_TABLES = {"dinov2_b": "Table 6", "dinov2_s": "Table 7", "dinov2_l": "Table 8"}
 #: Seeds behind each accuracy of the detailed tables.
 PAPER_SEEDS = 3
+
+
+#: Method -> its configurations, each with a weight.
+WeightedConfigurations: TypeAlias = dict[str, list[tuple[Method, float]]]
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,13 @@ class PaperNumbers:
         table = table.reindex(index=list(PAPER_METHODS), columns=PAPER_DATASETS)
         return table.rename_axis(index=None, columns=None)
 
-    def configurations(self) -> dict[str, list[tuple[Method, float]]]:
+    def configurations(self) -> WeightedConfigurations:
         """Return the configurations in the grid table per method, each with its share (%).
 
         Other hyperparameters are those of the official code. A learning rate is no part of a
         configuration.
         """
-        configurations: dict[str, list[tuple[Method, float]]] = {key: [] for key in PAPER_METHODS}
+        configurations: WeightedConfigurations = {key: [] for key in PAPER_METHODS}
         for row in self.grid.itertuples():
             method = METHODS[row.method]
             settings = dict(OFFICIAL_CODE.adapters.get(row.method, {}))
@@ -91,7 +96,7 @@ def load_paper(folder: str | Path) -> PaperNumbers:
     """Load the tables in a folder."""
     tables = {
         field.name: pd.read_csv(
-            Path(folder) / f"{field.name}.csv", dtype=TEXT, keep_default_na=False
+            Path(folder) / f"{field.name}.csv", dtype=TEXT_COLUMNS, keep_default_na=False
         )
         for field in dataclasses.fields(PaperNumbers)
     }

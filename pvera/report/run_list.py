@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from pvera.files import write_atomically
-from pvera.report.scores import chosen_member
+from pvera.report.scores import chosen_member, diverged
 from pvera.report.settings import ResultFiles
 from pvera.report.text import grid_value
 from pvera.study import results
@@ -32,7 +32,7 @@ def run_row(record: dict) -> dict:
     """Return the row of a training; one whose members all diverged has no choice and no metrics."""
     cells = {name: record[name] for name in (*results.IDENTITY, "category", "protocol")}
     cells["searched"] = len(record["members"])
-    if record["chosen"]:
+    if not diverged(record):
         cells |= _choice(record)
         cells |= {name: record["test"][name] for name in METRICS}
         cells["matthews"] = record["test"].get("matthews")

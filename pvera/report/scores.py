@@ -16,6 +16,8 @@ from pvera.study.results import path_of, read_predictions
 Records: TypeAlias = Sequence[dict]
 #: What is loaded of one run: its record, or a tuple that begins with it.
 Result: TypeAlias = dict | tuple[Any, ...]
+#: A key of a record's "test", or a function of the record.
+Scorer: TypeAlias = str | Callable[[dict], float]
 
 #: The index of scores.
 ROWS = ["category", "dataset", "seed"]
@@ -30,34 +32,41 @@ def dataset_order(record: dict) -> tuple[int, int, str]:
     """Return a key that sorts records by category, then in the paper's order, then by name."""
     name = record["dataset"]
     # Data sets of one's own follow those of the paper, by name.
-    known = list(TASKS)
-    index = known.index(name) if name in TASKS else len(known)
-    return ALL_CATEGORIES.index(record["category"]), index, name
+    order = [*TASKS, name]
+    return ALL_CATEGORIES.index(record["category"]), order.index(name), name
+
+
+def diverged(record: dict) -> bool:
+    """Return whether every grid member of a training diverged: it has no choice and no scores."""
+    return record["chosen"] is None
 
 
 def chosen_member(record: dict) -> dict:
-    """Return the grid member that was tested, of a run that did not diverge."""
+    """Return the outcome of the grid member that was tested, of a run that did not diverge."""
     return record["members"][record["chosen"]["member"]]
+
+
+def member_hyperparameters(record: dict, index: int) -> dict:
+    """Return the hyperparameters of the method with which a grid member trained."""
+    return record["config"]["members"][index]["method"]
 
 
 def largest_class(root: Path, records: Records) -> dict[str, float]:
     """Return the share of the test set's most frequent class, by data set."""
     shares: dict[str, float] = {}
     for record in records:
-        if record["dataset"] not in shares and record["test"]:
+        if record["dataset"] not in shares and not diverged(record):
             _, labels = read_predictions(path_of(root, record))
             shares[record["dataset"]] = np.bincount(labels).max() / len(labels)
     return shares
 
 
-def score_frame(
-    records: Records, metric: str | Callable[[dict], float] = "accuracy"
-) -> pd.DataFrame:
+def score_frame(records: Records, metric: Scorer = "accuracy") -> pd.DataFrame:
     """Return one score per run on one backbone.
 
     Args:
         records: The runs; of one that diverged, or is missing, the score is NaN.
-        metric: A key of the record's "test", or a function of the record.
+        metric: What is scored.
 
     Returns:
         Rows `ROWS`: by category, then data sets in the paper's order, each with every seed. Columns
@@ -66,7 +75,7 @@ def score_frame(
     scores = {}
     for record in records:
         row = tuple(record[name] for name in (*ROWS, "method"))
-        if not record["test"]:
+        if diverged(record):
             scores[row] = np.nan
         elif callable(metric):
             scores[row] = metric(record)
@@ -84,9 +93,7 @@ def score_frame(
     return frame.reindex(index=pd.MultiIndex.from_tuples(rows, names=ROWS), columns=methods)
 
 
-def score_columns(
-    groups: Mapping[Any, Records], metric: str | Callable[[dict], float] = "accuracy"
-) -> pd.DataFrame:
+def score_columns(groups: Mapping[Any, Records], metric: Scorer = "accuracy") -> pd.DataFrame:
     """Return the scores of groups of runs, each of one method: a column per group.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvera.report.scores import record_of
+from pvera.report.scores import Result, record_of
 from pvera.report.text import title
 from pvera.study import results
 from pvera.study.checked import load_yaml
@@ -43,15 +43,18 @@ class ResultFiles:
     profiles: tuple[Profile, ...]
 
     def read(
-        self, experiment: str, load: Callable = results.load_runs, text: bool = False
+        self,
+        experiment: str,
+        load: Callable[..., Sequence[Result]] = results.load_runs,
+        text: bool = False,
     ) -> dict[Setting, list]:
         """Read the results of an experiment in every setting that has some.
 
         Args:
             experiment: Name of an experiment or an analysis, or its folder.
-            load: From root, profile and folders to a list of `scores.Result`. One that takes a
-                single folder reads analyses, which have their own name.
-            text: Read the profiles on texts, instead of those on images.
+            load: From root, profile and folders to results: `load_runs` for trainings, for analyses
+                `analysis_results.load_analyses` or a function that calls it.
+            text: Read the profiles on texts; by default those on images, and no others.
 
         Returns:
             Those that `load` returns, by setting.

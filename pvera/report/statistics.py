@@ -59,9 +59,9 @@ class Effect(NamedTuple):
     #: The mean of its differences over units, after averaging each unit over its seeds.
     mean: float
     #: Interval for a random sample of units.
-    over_units: Interval
+    random_tasks: Interval
     #: Interval for these units and other seeds.
-    over_seeds: Interval
+    fixed_tasks: Interval
     #: See `minimum_detectable_effect`; NaN for several comparisons, since it is that of one t-test.
     minimum_detectable_effect: float
     #: Number of units.
@@ -96,8 +96,8 @@ def effect_of(comparisons: Mapping[str, pd.DataFrame], name: str | None = None) 
     return Effect(
         name,
         means[name],
-        over_units=_interval(complete, means, name, half_width_over_units),
-        over_seeds=_interval(complete, means, name, half_width_over_seeds),
+        random_tasks=_interval(complete, means, name, half_width_over_units),
+        fixed_tasks=_interval(complete, means, name, half_width_over_seeds),
         minimum_detectable_effect=detectable,
         units=len(differences),
         seeds=int((~np.isnan(differences)).any(axis=0).sum()),
@@ -139,7 +139,7 @@ def half_width_over_seeds(differences: np.ndarray, level: float = LEVEL) -> floa
         # NaN is the result for one seed.
         warnings.simplefilter("ignore", RuntimeWarning)
         # Variance of a unit's mean: s² / n.
-        variances = np.nanstd(differences, axis=1, ddof=1).astype(float) ** 2 / seeds
+        variances = np.nanstd(differences, axis=1, ddof=1) ** 2 / seeds
         total = variances.sum()
         # Satterthwaite (1946): (Σ vᵤ)² / Σ vᵤ² / (nᵤ − 1) degrees of freedom.
         freedom = total**2 / (variances**2 / (seeds - 1)).sum() if total else 1

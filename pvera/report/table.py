@@ -8,7 +8,7 @@ from string import ascii_lowercase
 import pandas as pd
 
 from pvera.files import write_atomically
-from pvera.report.text import NOTHING, STAR, fixed, latex_text, signed, title
+from pvera.report.text import NOTHING, STAR, decimal, latex_text, signed, title
 
 #: What `marks` returns -> how Markdown shows it.
 MARKED = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}
@@ -36,7 +36,7 @@ class Column:
         if callable(self.format):
             return [self.format(row).replace("*", STAR) for _, row in frame.iterrows()]
 
-        write = signed if self.signed else fixed
+        write = signed if self.signed else decimal
         cells = [write(value, self.format) for value in frame[name]]
         if not self.best:
             return cells
@@ -66,7 +66,7 @@ class Table:
     #: The runs behind the table, see `caption_source`.
     source: str = ""
     #: Whether the paper has this table, which is then written in LaTeX too.
-    in_paper: bool = False
+    has_latex: bool = False
     #: Sentences below the table, which explain it.
     notes: str = ""
 
@@ -141,7 +141,7 @@ class Table:
     def write(self, folder: Path) -> None:
         """Write <folder>/<name>.md and .csv, and .tex where the paper has the table."""
         files = {"md": self.markdown(), "csv": self.csv()}
-        if self.in_paper:
+        if self.has_latex:
             files["tex"] = self.latex()
         for suffix, text in files.items():
             write_atomically(Path(folder) / f"{self.name}.{suffix}", text)

@@ -29,7 +29,7 @@ def listed(values: pd.Series, form: str) -> str:
     return ", ".join(f"{title(key)} {form.format(value)}" for key, value in values.items())
 
 
-def fixed(value: float, decimals: int) -> str:
+def decimal(value: float, decimals: int) -> str:
     """Format a number with a true minus sign; zero has no sign, and NaN is an empty cell."""
     if np.isnan(value):
         return NOTHING
@@ -41,7 +41,7 @@ def fixed(value: float, decimals: int) -> str:
 
 def signed(value: float, decimals: int) -> str:
     """Format a number with its sign; zero has none."""
-    text = fixed(value, decimals)
+    text = decimal(value, decimals)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
@@ -50,19 +50,24 @@ def thousands(value: float) -> str:
     return NOTHING if np.isnan(value) else f"{value:,.0f}".replace(",", " ")
 
 
-def interval(value: float | None, low: float, high: float, decimals: int = 1) -> str:
-    """Format `value [low, high]`, or what there is of it."""
-    parts = [] if value is None else [fixed(value, decimals)]
-    if not np.isnan([low, high]).any():
-        parts.append(f"[{_bound(low, decimals)}, {_bound(high, decimals)}]")
-    return " ".join(parts) or NOTHING
+def interval(value: float, low: float, high: float, decimals: int = 1) -> str:
+    """Format `value [low, high]`, or the value alone where a bound is NaN."""
+    text = f"{decimal(value, decimals)} {bounds(low, high, decimals)}"
+    return text.removesuffix(f" {NOTHING}")
+
+
+def bounds(low: float, high: float, decimals: int = 1) -> str:
+    """Format `[low, high]`; an empty cell where one is NaN."""
+    if np.isnan([low, high]).any():
+        return NOTHING
+    return f"[{_bound(low, decimals)}, {_bound(high, decimals)}]"
 
 
 def _bound(value: float, decimals: int) -> str:
     """Format an end of an interval; one near zero has as many decimals as show its sign."""
     while round(value, decimals) == 0 and abs(value) > 1e-6:
         decimals += 1
-    return fixed(value, decimals)
+    return decimal(value, decimals)
 
 
 def grid_value(value: Any) -> str:
@@ -82,7 +87,9 @@ LATEX = str.maketrans(
         "–": "--",
         "−": "$-$",
         "×": r"$\times$",
+        "α": r"$\alpha$",
         "β": r"$\beta$",
+        "³": "$^3$",
         "<": "$<$",
         "*": "$^*$",
     }

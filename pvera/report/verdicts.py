@@ -8,16 +8,6 @@ The words:
 - Random tasks: these data sets as a random sample of tasks; the interval is over units.
 - Scope: fixed tasks, or random tasks.
 - Margin: effects within ± this count as zero; a claim without one is never "equivalent".
-
-The names of one thing; committed CSV files keep theirs:
-
-| `Judgement` | `statistics.Effect` | on pages | in CSV files |
-| --- | --- | --- | --- |
-| `verdicts[FIXED]` | `over_seeds` | Fixed tasks | seeds_verdict, seeds_low, seeds_high |
-| `verdicts[RANDOM]` | `over_units` | Random tasks | tasks_verdict, tasks_low, tasks_high |
-| `difference` | `mean` | | difference |
-| `effect_text` | | Effect | reading |
-| `sample_size` | `units`, `seeds` | Scale | scale |
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +19,7 @@ import pandas as pd
 
 from pvera.report.contrasts import Untestable, paired_differences, pool_same_images
 from pvera.report.statistics import Effect, Interval, effect_of
-from pvera.report.text import fixed, signed, title
+from pvera.report.text import decimal, signed, title
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -37,13 +27,19 @@ EQUIVALENT = "equivalent"
 INCONCLUSIVE = "inconclusive"
 UNTESTABLE = "not tested"
 
-FIXED = "Fixed tasks"
-RANDOM = "Random tasks"
+FIXED_TASKS = "Fixed tasks"
+RANDOM_TASKS = "Random tasks"
 #: Scope -> how the names of its columns in CSV files begin.
-SCOPES = {FIXED: "seeds", RANDOM: "tasks"}
-#: Units of a claim -> its scopes. Models are one of each data set, and seeds are one row of all
-#: images.
-SCOPES_OF = {"data sets": (FIXED, RANDOM), "models": (RANDOM,), "seeds": (FIXED,)}
+SCOPES = {FIXED_TASKS: "seeds", RANDOM_TASKS: "tasks"}
+#: Units of a claim -> its scopes.
+SCOPES_OF = {
+    # A row per data set.
+    "data sets": (FIXED_TASKS, RANDOM_TASKS),
+    # A row per model, each trained on a data set of its own: other tasks are other models.
+    "models": (RANDOM_TASKS,),
+    # One row of all images, which has no other tasks.
+    "seeds": (FIXED_TASKS,),
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ class Measure:
 
     def write(self, mean: float) -> str:
         """Return the text for a mean."""
-        size = fixed(abs(mean), self.digits)
+        size = decimal(abs(mean), self.digits)
         return self.text.format(size=size, signed=signed(mean, self.digits))
 
 
@@ -115,7 +111,7 @@ class Judgement:
     minimum_detectable_effect: float = np.nan
 
     def csv_row(self) -> dict[str, Any]:
-        """Return the row of the CSV file, by its headings."""
+        """Return the row of the CSV file, whose headings are older than the names here."""
         row = {
             "claim": self.claim.text,
             "reading": self.effect_text,
@@ -151,11 +147,12 @@ def _judge(claim: Claim, scores: pd.DataFrame) -> Judgement:
         other: sign * paired_differences(scores, claim.first, other) for other in claim.others
     }
     effect = effect_of(differences)
-    # Of the same comparison, even if pooling makes another one the smallest.
+    # Fixed tasks: all data sets. Random tasks: those of the same images pooled. Both show the same
+    # comparison, even if pooling makes another one the smallest.
     pooled = {other: pool_same_images(frame) for other, frame in differences.items()}
-    sample = effect_of(pooled, effect.name)
+    pooled_effect = effect_of(pooled, effect.name)
 
-    intervals = {FIXED: effect.over_seeds, RANDOM: sample.over_units}
+    intervals = {FIXED_TASKS: effect.fixed_tasks, RANDOM_TASKS: pooled_effect.random_tasks}
     verdicts = {scope: _verdict(claim, intervals[scope]) for scope in SCOPES_OF[claim.units]}
     if not any(verdict.word for verdict in verdicts.values()):
         raise Untestable("too few runs for an interval")
@@ -165,7 +162,7 @@ def _judge(claim: Claim, scores: pd.DataFrame) -> Judgement:
         verdicts,
         _sample_size(claim, effect),
         claim.measure.convert(effect.mean),
-        claim.measure.convert(sample.minimum_detectable_effect),
+        claim.measure.convert(pooled_effect.minimum_detectable_effect),
     )
 
 

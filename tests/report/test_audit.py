@@ -9,7 +9,7 @@ import pytest
 from hand import parsed, runs_of
 
 from pvera.report import audit, paper_numbers
-from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING
+from pvera.report.audit import DOES_NOT_FOLLOW, FOLLOWS, OPEN, ROUNDING
 from pvera.report.tables import benchmark
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
@@ -32,9 +32,9 @@ def change(table, column, planted, **keys):
     return plant
 
 
-def finds(check, verdict, *places):
-    """Return the name of a check, and the new verdicts that it should give."""
-    return check, dict.fromkeys(places, verdict)
+def finds(check, outcome, *places):
+    """Return the name of a check, and the new outcomes that it should give."""
+    return check, dict.fromkeys(places, outcome)
 
 
 @pytest.mark.parametrize(
@@ -43,22 +43,22 @@ def finds(check, verdict, *places):
         # Table 6 has 64.5.
         (
             change("main", "accuracy", 64.7, method="lora", dataset="cifar"),
-            finds("cells", CONTRADICTS, "Table 1, LoRA on CIFAR-100"),
+            finds("cells", DOES_NOT_FOLLOW, "Table 1, LoRA on CIFAR-100"),
         ),
         # 80.8 and 80.9 meet at 80.85, where no count out of 3 × 711 lies.
         (
             change("main", "accuracy", 80.9, method="lora", dataset="kitti"),
-            finds("cells", CONTRADICTS, "Table 1, LoRA on KITTI-Dist"),
+            finds("cells", DOES_NOT_FOLLOW, "Table 1, LoRA on KITTI-Dist"),
         ),
         (
             change("averages", "average", 70.7, method="lora", backbone=B),
-            finds("averages", CONTRADICTS, "Table 1, average of LoRA, ViT-B/14"),
+            finds("averages", DOES_NOT_FOLLOW, "Table 1, average of LoRA, ViT-B/14"),
         ),
         (
             change("detailed", "accuracy", 70.0, method="ia3", backbone="dinov2_s"),
             finds(
                 "order",
-                CONTRADICTS,
+                DOES_NOT_FOLLOW,
                 "text, highest average, ViT-S/14",
                 f"{LEAD}-S/14",
                 f"{LEAD}-L/14",
@@ -66,13 +66,13 @@ def finds(check, verdict, *places):
         ),
         (
             change("detailed", "accuracy", 29.0, method="vera", backbone=B, category="structured"),
-            finds("order", CONTRADICTS, "text, linear probing under a larger shift"),
+            finds("order", DOES_NOT_FOLLOW, "text, linear probing under a larger shift"),
         ),
         # 71.5 against 71.7 of 30 000 answers: 0.8 standard errors, 0.4 to 1.2 with rounding. The
         # level is at 1.64.
         (
             change("detailed", "accuracy", 71.5, method="lora", dataset="cifar", backbone=B),
-            finds("stars", CONTRADICTS, LORA_CIFAR),
+            finds("stars", DOES_NOT_FOLLOW, LORA_CIFAR),
         ),
         # 71.2 against 71.7: 1.9 standard errors, 1.5 to 2.3 with rounding.
         (
@@ -81,13 +81,13 @@ def finds(check, verdict, *places):
         ),
         (
             change("detailed", "star", True, method="pvera", dataset="cifar", backbone=B),
-            finds("stars", CONTRADICTS, "stars of PVeRA itself"),
+            finds("stars", DOES_NOT_FOLLOW, "stars of PVeRA itself"),
         ),
         # Of three values with the mean 64.5, 100, 93.5 and 0 have the largest standard deviation,
         # 56.
         (
             change("detailed", "std", 57.0, method="lora", dataset="cifar", backbone=B),
-            finds("spreads", CONTRADICTS, LORA_CIFAR),
+            finds("spreads", DOES_NOT_FOLLOW, LORA_CIFAR),
         ),
         # 34.3 may be 34.25, the mean of 100, 2.75 and 0: their standard deviation prints as 57.0.
         (
@@ -96,15 +96,15 @@ def finds(check, verdict, *places):
         ),
         (
             change("grid", "percent", 27, method="lora", value=32),
-            finds("grid", CONTRADICTS, "Table 4, LoRA"),
+            finds("grid", DOES_NOT_FOLLOW, "Table 4, LoRA"),
         ),
         (
             change("rank", "parameters", 21505, rank=64),
-            finds("sizes", CONTRADICTS, "Table 2, r = 64"),
+            finds("sizes", DOES_NOT_FOLLOW, "Table 2, r = 64"),
         ),
         (
             change("quotes", "said", "15.9", quote="flops_pvera"),
-            finds("costs", CONTRADICTS, "text, PVeRA on ViT-B/14"),
+            finds("costs", DOES_NOT_FOLLOW, "text, PVeRA on ViT-B/14"),
         ),
     ],
 )
@@ -116,23 +116,23 @@ def test_a_planted_change_is_found_where_it_is(plant, found):
     function = getattr(audit, f"check_{check}")
     (kind,) = (kind for kind, checks in audit.CHECKS.items() if checks is function)
     known = FINDINGS[FINDINGS["check"] == kind].set_index("place")["verdict"]
-    verdicts = {finding.place: finding.verdict for finding in function(paper)}
-    assert {place: new for place, new in verdicts.items() if new != known[place]} == expected
+    outcomes = {finding.place: finding.outcome for finding in function(paper)}
+    assert {place: new for place, new in outcomes.items() if new != known[place]} == expected
 
 
 @pytest.mark.parametrize(
-    "verdict, near, above",
+    "outcome, near, above",
     [
         (FOLLOWS, 71.45, 0.01),
         (ROUNDING, 71.54, 0.0),
         (ROUNDING, 71.26, -0.1),
-        (CONTRADICTS, 71.56, -0.11),
-        (CONTRADICTS, 71.24, -9.0),
+        (DOES_NOT_FOLLOW, 71.56, -0.11),
+        (DOES_NOT_FOLLOW, 71.24, -9.0),
     ],
 )
-def test_what_rounding_can_move(verdict, near, above):
+def test_what_rounding_can_move(outcome, near, above):
     """A printed 71.4 is precise to ± 0.05; rounding moves the recomputed number by 0.1."""
-    assert audit.judge_number(71.4, near, 0.05, 0.1) == audit.judge_lead(above, 0.1) == verdict
+    assert audit.number_outcome(71.4, near, 0.05, 0.1) == audit.lead_outcome(above, 0.1) == outcome
 
 
 def test_the_stars_of_table_8_follow_if_dora_and_lora_exchange_theirs():
@@ -144,18 +144,18 @@ def test_the_stars_of_table_8_follow_if_dora_and_lora_exchange_theirs():
     table[lora] = before.to_numpy()
     paper.detailed["star"] = table.to_numpy()
     contradicted = [
-        finding.place for finding in audit.check_stars(paper) if finding.verdict == CONTRADICTS
+        finding.place for finding in audit.check_stars(paper) if finding.outcome == DOES_NOT_FOLLOW
     ]
     assert not any("Table 8" in place for place in contradicted)
 
 
-@pytest.mark.parametrize("std, verdict", [(0.3, FOLLOWS), (0.4, CONTRADICTS)])
-def test_rounding_of_a_small_mean_moves_its_largest_spread(std, verdict):
+@pytest.mark.parametrize("std, outcome", [(0.3, FOLLOWS), (0.4, DOES_NOT_FOLLOW)])
+def test_rounding_of_a_small_mean_moves_its_largest_spread(std, outcome):
     """A printed 0.1 stands for 0.15 too, as the mean of 0.45, 0 and 0, whose spread is 0.26."""
     paper = paper_numbers.load_paper(FOLDER)
     row = paper.detailed.head(1).assign(accuracy=0.1, std=std)
     (finding,) = audit.check_spreads(dataclasses.replace(paper, detailed=row))
-    assert (finding.verdict, finding.recomputed) == (verdict, "at most 0.2")
+    assert (finding.outcome, finding.recomputed) == (outcome, "at most 0.2")
 
 
 # Compared with ours

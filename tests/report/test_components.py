@@ -10,6 +10,7 @@ from records import make_record, predictions, result_files
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
+from pvera.errors import InputError
 from pvera.report import claims, contrasts, paper_numbers, verdicts
 from pvera.report.analysis_results import Example, SampledAdapter
 from pvera.report.plots import forests
@@ -112,7 +113,7 @@ def test_equal_accuracies_differ_by_zero():
     runs = {name: [make_record(name)] for name in ("vera", "pvera")}
     equal = components.Components(runs, {"vera": "VeRA", "pvera": "PVeRA"})
     assert cells(components.differences_table(equal)) == {"PVeRA − VeRA": ["0.0", "0.0 –"]}
-    figure = forests.contrasts({"mine": components.contrast_frames(equal)})
+    figure = forests.draw_contrasts({"mine": components.contrast_frames(equal)})
     assert [ax.get_title() for ax in figure.axes] == ["PVeRA − VeRA"]
 
 
@@ -121,7 +122,7 @@ def test_contrasts_of_several_settings_may_leave_a_row_unfilled(number, last):
     """Each column has its label below the last panel that it shows."""
     frame = pd.DataFrame({"mean": [1.0, 1.0]}, ["digits", components.MEAN])
     frames = {f"contrast {i}": frame for i in range(number)}
-    figure = forests.contrasts({"first": frames, "second": frames})
+    figure = forests.draw_contrasts({"first": frames, "second": frames})
     figure.canvas.draw()
     shown = [ax for ax in figure.axes if ax.get_visible()]
     assert [ax.get_title() for ax in shown[:number]] == list(frames)
@@ -214,7 +215,9 @@ def test_the_notes_on_claims_tell_which_have_a_margin_or_several_comparisons():
     named = [contrasts.CONTRASTS[key].claim for key in keys]
     assert {claim.text: claim.margin for claim in every if claim.margin} == dict.fromkeys(named, 1)
     assert max(len(claim.others) for claim in every) + 1 == 8
-    assert "within ±1 point" in claims.RULE and "highest of eight" in claims.RULE
+    assert (
+        "within ±1 point" in claims.OVERVIEW_NOTES and "highest of eight" in claims.OVERVIEW_NOTES
+    )
 
 
 def test_a_claim_about_models_is_not_tested_on_random_tasks():
@@ -386,6 +389,15 @@ def test_predictors_are_averaged_over_seeds_on_the_data_sets_that_all_have():
         "8.000",
         "**0.500**",
     ], "Digits alone"
+    with pytest.raises(InputError, match="no data set on which every"):
+        uncertainty.predictors_table(
+            uncertainty.score_predictors(
+                {
+                    "benchmark": [analysed("digits", ["pass"], [1.0])],
+                    "latent_dropout": [analysed("vessels", ["samples"], [2.0])],
+                }
+            )
+        )
 
 
 def test_an_adapter_that_is_always_right(recwarn):
@@ -405,8 +417,8 @@ def test_an_adapter_that_is_always_right(recwarn):
         "–",
     ]
     for figure, values in (
-        (plots.predictive_sds, uncertainty.predictive_sds),
-        (plots.interval_widths, uncertainty.interval_widths),
+        (plots.draw_predictive_sds, uncertainty.predictive_sds),
+        (plots.draw_interval_widths, uncertainty.interval_widths),
     ):
         images = values(runs)
         figure(images, uncertainty.compare_correct_and_incorrect(images)).canvas.draw()

@@ -78,10 +78,10 @@ def test_the_smallest_effect_decides_and_bonferroni_corrects_its_upper_bound():
     assert effect.name == "narrow" and effect.mean == pytest.approx(5)
     assert math.isnan(effect.minimum_detectable_effect)
     half = t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
-    assert effect.over_units[:2] == pytest.approx((5 - half, 5 + half))
+    assert effect.random_tasks[:2] == pytest.approx((5 - half, 5 + half))
     # The lowest lower bound is that of the wide one, the lowest upper bound that of the narrow one.
     stricter = 5 + t.ppf(1 - 0.025 / 2, 2) * 0.1 / np.sqrt(3)
-    assert effect.over_units.deciding == pytest.approx(
+    assert effect.random_tasks.deciding == pytest.approx(
         (6 - t.ppf(0.975, 2) * 4 / np.sqrt(3), stricter)
     )
 
@@ -95,8 +95,8 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
         tasks = rng.normal(1, over_tasks, (6, 1))
         values = tasks + rng.normal(0, over_seeds, (6, 3))
         effect = effect_of({"": pd.DataFrame(values)})
-        random = effect.over_units.low <= 1 <= effect.over_units.high
-        fixed = effect.over_seeds.low <= tasks.mean() <= effect.over_seeds.high
+        random = effect.random_tasks.low <= 1 <= effect.random_tasks.high
+        fixed = effect.fixed_tasks.low <= tasks.mean() <= effect.fixed_tasks.high
         covered.append((random, fixed))
     random, fixed = np.mean(covered, axis=0)
     # Where seeds alone make the spread, the bound for luckily equal means makes intervals wider.
@@ -109,8 +109,8 @@ def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     effect = effect_of({"": pd.DataFrame(np.tile([4.0, 5.0, 6.0], (6, 1)))})
     # Six standard deviations of two degrees of freedom each.
     half = t.ppf(0.975, 12) * 1 / np.sqrt(3 * 6)
-    assert effect.over_units[:2] == pytest.approx((5 - half, 5 + half))
-    assert effect.over_seeds[:2] == pytest.approx((5 - half, 5 + half))
+    assert effect.random_tasks[:2] == pytest.approx((5 - half, 5 + half))
+    assert effect.fixed_tasks[:2] == pytest.approx((5 - half, 5 + half))
     # One seed says nothing of its noise.
     assert half_width_over_units(np.array([[1.0], [3.0]])) == pytest.approx(t.ppf(0.975, 1))
     assert np.isnan(half_width_over_units(np.array([[1.0, 2.0]])))

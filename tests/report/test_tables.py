@@ -21,7 +21,7 @@ from pvera.report.table import marks
 from pvera.report.tables import benchmark as tables
 from pvera.report.tables import cost as cost_tables
 from pvera.report.tables.components import Components
-from pvera.report.text import fixed, grid_value, interval, signed
+from pvera.report.text import bounds, decimal, grid_value, interval, signed
 from pvera.study import cost_records
 
 NAN = np.nan
@@ -187,13 +187,13 @@ def test_values_of_grids_as_text(value, text):
     ],
 )
 def test_numbers_as_text(value, without_sign, with_sign):
-    assert (fixed(value, 2), signed(value, 2)) == (without_sign, with_sign)
+    assert (decimal(value, 2), signed(value, 2)) == (without_sign, with_sign)
 
 
 def test_an_end_near_zero_shows_on_which_side_it_lies():
     assert interval(0.5, 0.0164, 1.07) == "0.5 [0.02, 1.1]"
-    assert interval(None, -0.003, 3.2) == "[−0.003, 3.2]"
-    assert interval(None, 0.0, 0.96) == "[0.0, 1.0]"
+    assert bounds(-0.003, 3.2) == "[−0.003, 3.2]"
+    assert bounds(0.0, 0.96) == "[0.0, 1.0]"
 
 
 @pytest.mark.parametrize(

@@ -201,16 +201,28 @@ def numbers(text: str) -> set[str]:
     return {number.lstrip("−+") for number in NUMBER.findall(joined)}
 
 
+def test_a_missing_row_of_components_that_were_run_is_an_error(monkeypatch):
+    tables = {
+        "components_synthetic": pd.DataFrame(index=["vera", "pvera"]),
+        "differences_synthetic": pd.DataFrame({"mean": [1.0]}, ["another label"]),
+    }
+    monkeypatch.setattr(fill_pages, "read_table", tables.__getitem__)
+    (profile,) = fill_pages.read_profiles(ROOT, ["synthetic"])
+    with pytest.raises(KeyError, match="PVeRA − VeRA"):
+        fill_pages.difference_row(profile, "pvera", "vera")
+    assert fill_pages.difference_row(profile, "pvera", "lora").isna().all(), "not run"
+
+
 @pytest.mark.parametrize("page", fill_pages.PAGES[:2], ids=lambda page: page.name)
 def test_each_number_stands_in_a_table_of_its_section_or_in_one_that_the_section_links(page):
     for part in re.split(r"^## ", page.read_text(), flags=re.MULTILINE):
-        sources = [mark[0] for mark in fill_pages.MARK.finditer(part)]
+        sources = [mark[0] for mark in fill_pages.MARKED_TABLE.finditer(part)]
         for target in LINK.findall(part):
             linked = page.parent / target.partition("#")[0]
             if ROOT / "results" in linked.resolve().parents:
                 sources.append(linked.read_text())
 
-        prose = fill_pages.MARK.sub("", part)
+        prose = fill_pages.MARKED_TABLE.sub("", part)
         prose = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)|<[^>]*>", "", prose, flags=re.DOTALL)
         prose = SETTING.sub("", " ".join(prose.split()))
         assert numbers(prose) <= numbers("\n".join(sources)), part.splitlines()[0]

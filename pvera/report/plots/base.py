@@ -19,8 +19,8 @@ from matplotlib.lines import Line2D
 from pvera.adapters import METHODS, Method
 from pvera.files import write_atomically
 
-COLUMN = 3.4  # inches, the width of a column of a two-column paper
-PAGE = 7.0  # inches, the width of both columns
+COLUMN_WIDTH = 3.4  # inches, the width of a column of a two-column paper
+PAGE_WIDTH = 7.0  # inches, the width of both columns
 
 
 #: matplotlib's defaults for figures of the paper's widths.

@@ -12,7 +12,7 @@ from matplotlib.ticker import MultipleLocator
 from pvera.errors import InputError
 from pvera.report.plots.base import (
     DATASET,
-    PAGE,
+    PAGE_WIDTH,
     PVERA,
     PlainStyle,
     add_legend,
@@ -25,12 +25,12 @@ from pvera.report.tables.components import MEAN
 from pvera.report.text import signed, title
 
 #: The most contrasts in a row.
-COLUMNS = 4
+MAX_COLUMNS = 4
 #: The mean's marker is a stroke, which hides no interval.
 STROKE = PlainStyle("", "black", "|")
 
 
-def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
+def draw_contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     """Draw contrasts of methods and variants: a column each, a block of rows per setting.
 
     Small dots are seeds, large ones their means. A block ends in the mean over data sets, with its
@@ -53,12 +53,12 @@ def contrasts(settings: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
             _contrast(block[i], frames[name])
             if frames is first:
                 block[i].set_title(_in_lines(name), fontsize=7)
-            if others and i % COLUMNS == 0:
+            if others and i % MAX_COLUMNS == 0:
                 _block_title(block[i], heading)
         for unused in block[len(names) :]:
             unused.set_visible(False)
     # The lowest axes of each column.
-    for ax in blocks[-1][: len(names)][-COLUMNS:]:
+    for ax in blocks[-1][: len(names)][-MAX_COLUMNS:]:
         ax.tick_params(labelbottom=True)
         ax.xaxis.set_major_locator(MultipleLocator(5))
         ax.set_xlabel("Difference of accuracy (points)", fontsize=6.5)
@@ -71,14 +71,14 @@ def _blocks(
     settings: Mapping[str, Mapping[str, pd.DataFrame]], names: Sequence[str]
 ) -> tuple[Figure, np.ndarray]:
     """Return a figure, and its axes (settings, contrasts); the last ones may be unused."""
-    columns = min(len(names), COLUMNS)
+    columns = min(len(names), MAX_COLUMNS)
     rows = -(-len(names) // columns)
     # A panel is as high as its forest has lines.
     lines = np.repeat([len(frames[names[0]]) for frames in settings.values()], rows)
     figure, axes = axes_grid(
         len(lines) * columns,
         columns,
-        PAGE,
+        PAGE_WIDTH,
         0.5 + 0.12 * lines.mean(),
         extra=0.6,
         sharex="all",

@@ -3,7 +3,7 @@
 Section 4.4.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +15,8 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
-from pvera.report.analysis_results import AnalysisResult
-from pvera.report.plots.base import COLUMN, note, picture
+from pvera.report.analysis_results import Analyses
+from pvera.report.plots.base import COLUMN_WIDTH, note, picture
 from pvera.report.plots.violins import STARS, bracket, stars, violins
 from pvera.report.tables.out_of_distribution import MEAN_AND_NORM
 from pvera.report.text import title
@@ -25,7 +25,7 @@ from pvera.report.text import title
 OTHER = "#BBBBBB"
 
 
-def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: str) -> Figure:
+def draw_out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: str) -> Figure:
     """Draw violins of the values on a model's own data set (in colour) and on others.
 
     A row per method, a column per model. Brackets show the significance that the values are lower
@@ -43,7 +43,7 @@ def out_of_distribution(values: pd.DataFrame, comparisons: pd.DataFrame, kind: s
     # (method, model, tested data set) -> a value per image.
     samples = dict(list(values.groupby(["method", "model", "tested"])["value"]))
 
-    figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)))
+    figure = Figure(figsize=(COLUMN_WIDTH, 0.45 + 1.65 * len(methods)))
     grid = figure.subplots(len(methods), len(models), squeeze=False)
     for i, method in enumerate(methods):
         is_first, is_last = i == 0, i == len(methods) - 1
@@ -92,7 +92,7 @@ class PictureRows(NamedTuple):
     scale: dict[str, Any]
 
 
-def maps(analyses: Sequence[AnalysisResult]) -> Figure:
+def draw_maps(analyses: Analyses) -> Figure:
     """Draw a column per image; below it each method's latent, a cell per patch.
 
     PVeRA has its mean, two samples, and both minus the mean.
@@ -106,9 +106,9 @@ def maps(analyses: Sequence[AnalysisResult]) -> Figure:
     images = len(shown["pixels"])
     rows = sum(len(group.rows) for group in groups)
     # Square pictures beside labels and colour bars of 1.4 inches.
-    size = (COLUMN - 1.4) / images
+    size = (COLUMN_WIDTH - 1.4) / images
     layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.02)
-    figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows), layout=layout)
+    figure = Figure(figsize=(COLUMN_WIDTH, 0.75 + (size + 0.03) * rows), layout=layout)
     grid = figure.subplots(rows, images, squeeze=False)
     for ax, label in zip(grid[0], shown["labels"], strict=True):
         ax.set_title(class_name(first["dataset"], int(label)), fontsize=6.5, pad=2)

@@ -14,8 +14,8 @@ from pvera.adapters import METHODS
 from pvera.cost import GIGA
 from pvera.report.contrasts import LATENT_DROPOUT
 from pvera.report.plots.base import (
-    COLUMN,
-    PAGE,
+    COLUMN_WIDTH,
+    PAGE_WIDTH,
     PVERA_MEAN,
     SEED,
     PlainStyle,
@@ -77,13 +77,13 @@ COSTS = (
 )
 
 
-def efficiency(points: pd.DataFrame) -> Figure:
+def draw_efficiency(points: pd.DataFrame) -> Figure:
     """Draw the accuracy (%) of each method against its costs, in four panels.
 
     Args:
         points: A frame of `tables.cost.paper_accuracy_and_cost` or `run_accuracy_and_cost`.
     """
-    figure, axes = axes_grid(len(COSTS), len(COSTS), PAGE, 2.6, sharey=True)
+    figure, axes = axes_grid(len(COSTS), len(COSTS), PAGE_WIDTH, 2.6, sharey=True)
     for ax, panel in zip(axes, COSTS, strict=True):
         scale, unit = panel.unit(points)
         for method, row in points.iterrows():
@@ -108,13 +108,13 @@ def efficiency(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_parameters(points: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the accuracy (%) of each method against its trainable parameters.
 
     Args:
         points: Title of a panel -> `tables.cost.parameters_and_accuracy`.
     """
-    figure, axes = axes_grid(len(points), len(points), PAGE, 2.2)
+    figure, axes = axes_grid(len(points), len(points), PAGE_WIDTH, 2.2)
     styles = METHODS | VARIANT_STYLES
     entries: dict[str, Line2D] = {}
     for ax, (title, frame) in zip(axes, points.items(), strict=True):
@@ -181,14 +181,14 @@ def _logarithmic(ax: Axes, trained: pd.Series) -> None:
 # Calibration (Figure 4)
 
 
-def calibration(errors: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_calibration(errors: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the geometric means of ACE and of ECE side by side.
 
     Args:
         errors: The frames of `calibration.calibration_errors`.
     """
     methods = max(len(frame) for frame in errors.values())
-    figure, axes = axes_grid(len(errors), 2, COLUMN, 0.17 * methods, 0.8, sharey=True)
+    figure, axes = axes_grid(len(errors), 2, COLUMN_WIDTH, 0.17 * methods, 0.8, sharey=True)
     for ax, (name, frame) in zip(axes, errors.items(), strict=True):
         forest(ax, frame).set_title(name)
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))

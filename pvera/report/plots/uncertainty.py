@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pvera.data.tasks import class_name
 from pvera.report.analysis_results import Example
 from pvera.report.plots.base import (
-    COLUMN,
+    COLUMN_WIDTH,
     DATASET,
     add_legend,
     axes_grid,
@@ -34,7 +34,7 @@ CORRECT, INCORRECT = "#4D9221", "#762A83"
 NUMBERS = {"counting": "{} objects", "sprites": "at {} px", "azimuth": "{}°"}
 
 
-def correct_and_incorrect(
+def draw_correct_and_incorrect(
     images: pd.DataFrame, comparison: pd.DataFrame, label: str, definition: str
 ) -> Figure:
     """Draw violins of correct and incorrect images for each number of samples, on one scale.
@@ -46,7 +46,7 @@ def correct_and_incorrect(
         definition: When an image counts as correct.
     """
     tests = comparison[comparison["group"] == ALL].set_index("samples")
-    figure, axes = axes_grid(len(tests), len(tests), COLUMN, 2.5, 0, sharey=True)
+    figure, axes = axes_grid(len(tests), len(tests), COLUMN_WIDTH, 2.5, 0, sharey=True)
     for ax, (k, test) in zip(axes, tests.iterrows(), strict=True):
         groups = split_by_correct(images[images["samples"] == k])
         violins(ax, groups, ("Correct", "Incorrect"), (CORRECT, INCORRECT))
@@ -62,27 +62,27 @@ def correct_and_incorrect(
 
 
 #: The paper's violins of the predictive standard deviation.
-predictive_sds = partial(
-    correct_and_incorrect,
+draw_predictive_sds = partial(
+    draw_correct_and_incorrect,
     label="SD of the highest softmax score",
     definition="correct: more than half of the samples predict the true class",
 )
 #: The appendix's violins of the widths of intervals.
-interval_widths = partial(
-    correct_and_incorrect,
+draw_interval_widths = partial(
+    draw_correct_and_incorrect,
     label="Width of the 95 % interval of the mean\nscore of the predicted class",
     definition="correct: the class that most samples predict is the true one",
 )
 
 
-def auroc_by_dataset(settings: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_auroc_by_dataset(settings: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the AUROC of errors of each data set with its interval: a panel per setting.
 
     Args:
         settings: Title of a setting -> its `tables.uncertainty.auroc_by_dataset`.
     """
     lines = max(len(aurocs) for aurocs in settings.values())
-    width, height = COLUMN * len(settings), 0.16 * lines + 0.3
+    width, height = COLUMN_WIDTH * len(settings), 0.16 * lines + 0.3
     figure, axes = axes_grid(len(settings), len(settings), width, height, 0.3, sharex=True)
     for ax, (heading, aurocs) in zip(axes, settings.items(), strict=True):
         # The easiest data set is on top.
@@ -107,7 +107,7 @@ def auroc_by_dataset(settings: Mapping[str, pd.DataFrame]) -> Figure:
 # Images
 
 
-def framed(ax: Axes, example: Example) -> None:
+def draw_framed(ax: Axes, example: Example) -> None:
     """Draw an image in a frame that tells whether the prediction is correct."""
     picture(ax, example.pixels)
     colour = CORRECT if example.correct else INCORRECT
@@ -129,7 +129,7 @@ def draw_examples(images: Sequence[Example]) -> Figure:
     figure, axes = axes_grid(len(images), 6, 1.1 * min(6, len(images)), 1.6, 0.4)
     by_correct = sorted(images, key=lambda example: not example.correct)
     for ax, example in zip(axes, by_correct, strict=True):
-        framed(ax, example)
+        draw_framed(ax, example)
         ax.set_title(title(example.dataset), fontsize=6.5, pad=2)
         classes = [_class(example, label) for label in (example.label, example.predicted)]
         ax.set_xlabel("\n".join([*classes, example.interval]), fontsize=6, labelpad=3)
@@ -147,16 +147,16 @@ def draw_examples(images: Sequence[Example]) -> Figure:
     return figure
 
 
-def teaser(images: Sequence[Example]) -> Figure:
+def draw_teaser(images: Sequence[Example]) -> Figure:
     """Draw panel (b) of the paper's first figure: the scores of the three most probable classes.
 
     Args:
         images: A row each.
     """
-    figure = Figure(figsize=(COLUMN, 1.15 * len(images) + 0.85))
+    figure = Figure(figsize=(COLUMN_WIDTH, 1.15 * len(images) + 0.85))
     grid = figure.subplots(len(images), 2, width_ratios=(1, 2.4), sharex="col", squeeze=False)
     for example, (left, right) in zip(images, grid, strict=True):
-        framed(left, example)
+        draw_framed(left, example)
         left.set_xlabel(f"true: {_class(example, example.label)}", fontsize=6.5, labelpad=3)
         _probabilities(right, example)
     grid[-1, 1].set_xlabel("Softmax score")

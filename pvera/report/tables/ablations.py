@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from pvera.report.captions import caption_source
-from pvera.report.scores import Records, score_columns
+from pvera.report.scores import Records, member_hyperparameters, score_columns
 from pvera.report.statistics import mean_intervals
 from pvera.report.table import Column, Table, format_frame
-from pvera.report.text import interval, thousands
+from pvera.report.text import bounds, thousands
 
 #: Hyperparameter -> the values of the paper's table.
 PAPER_VALUES: dict[str, list[Any]] = {
@@ -27,7 +27,7 @@ EXPERIMENTS = {"rank": "rank", "targets": "position"}
 
 def value_of(record: dict, hyperparameter: str) -> Any:
     """Return a hyperparameter of a run's method, which all members share."""
-    return record["config"]["members"][0]["method"][hyperparameter]
+    return member_hyperparameters(record, 0)[hyperparameter]
 
 
 def lowest_loss(record: dict) -> float:
@@ -93,7 +93,7 @@ COLUMNS = {
     "above_reference_paper": Column("Above the paper's best, paper", 3, signed=True),
     "low": Column(
         "95 % interval above the paper's best, here",
-        lambda row: interval(None, row["low"], row["high"], 3),
+        lambda row: bounds(row["low"], row["high"], 3),
     ),
     "parameters": Column("Trainable parameters, here", lambda row: thousands(row["parameters"])),
     "parameters_paper": Column(
@@ -102,28 +102,28 @@ COLUMNS = {
 }
 
 
-def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -> Table:
+def ablation_table(records: Records, hyperparameter: str, paper_table: pd.DataFrame) -> Table:
     """Build Table 2 or 3 here and in the paper, with intervals over data sets of the differences.
 
     Args:
         records: The trainings of all values.
         hyperparameter: "rank" or "targets".
-        paper: The paper's table, columns loss and parameters, rows values.
+        paper_table: The paper's table, columns loss and parameters, rows values.
     """
     losses = best_losses(records, hyperparameter)
-    data = ablation_data(records, losses, hyperparameter, paper)
+    data = ablation_data(records, losses, hyperparameter, paper_table)
     names = [value_title(value) for value in losses]
     paper_values = data["published_value"].dropna()
     has_other_values = any(paper_values != data.loc[paper_values.index, hyperparameter])
     if has_other_values:
         names = [
-            f"{name} ({printed})"
-            for name, printed in zip(names, data["published_value"], strict=True)
+            f"{name} ({theirs})"
+            for name, theirs in zip(names, data["published_value"], strict=True)
         ]
     # A row per value becomes a column per value, as in the paper.
     panel = format_frame(data.set_axis(names), COLUMNS).T
 
-    best = value_title(paper["loss"].idxmin())
+    best = value_title(paper_table["loss"].idxmin())
     caption = (
         f"Best validation loss of PVeRA (nats), mean over {len(losses)} pairs of data set and seed."
     )
@@ -137,34 +137,33 @@ def ablation_table(records: Records, hyperparameter: str, paper: pd.DataFrame) -
         )
     source = caption_source(records)
     name = EXPERIMENTS[hyperparameter]
-    return Table(name, caption, panel, data=data, source=source, in_paper=True, notes=notes)
+    return Table(name, caption, panel, data=data, source=source, has_latex=True, notes=notes)
 
 
 def ablation_data(
-    records: Records, losses: pd.DataFrame, hyperparameter: str, paper: pd.DataFrame
+    records: Records, losses: pd.DataFrame, hyperparameter: str, paper_table: pd.DataFrame
 ) -> pd.DataFrame:
     """Return the numbers of `ablation_table`, a row per value; losses: the `best_losses`."""
     pairs = counterparts(losses, hyperparameter)
-    paper_value = {value: printed for printed, value in pairs.items()}
-    in_paper = paper.reindex([paper_value.get(value) for value in losses])
-    differences = differences_to(losses, pairs.get(paper["loss"].idxmin()))
-    # Means over data sets, then over seeds, of the pairs that have every value.
-    means = losses.dropna().groupby(level="seed").mean().mean()
+    paper_value = {value: theirs for theirs, value in pairs.items()}
+    printed = paper_table.reindex([paper_value.get(value) for value in losses])
+    differences = differences_to(losses, pairs.get(paper_table["loss"].idxmin()))
     parameters = {
         value_of(record, hyperparameter): record["members"][0]["adapter_parameters"]
         for record in records
     }
     columns = {
         hyperparameter: list(losses),
-        "published_value": in_paper.index,
-        "loss": means,
-        "loss_paper": in_paper["loss"],
+        "published_value": printed.index,
+        # Of the pairs that have every value, as the differences.
+        "loss": mean_intervals(losses.dropna())["mean"],
+        "loss_paper": printed["loss"],
         "above_reference": differences["mean"],
         "low": differences["low"],
         "high": differences["high"],
-        "above_reference_paper": in_paper["loss"] - paper["loss"].min(),
+        "above_reference_paper": printed["loss"] - paper_table["loss"].min(),
         "parameters": [parameters[value] for value in losses],
-        "parameters_paper": in_paper["parameters"],
+        "parameters_paper": printed["parameters"],
     }
     # Rows are values here or in the paper, so columns are joined by position, not by index.
     return pd.DataFrame({name: np.asarray(column) for name, column in columns.items()})

@@ -14,10 +14,10 @@ from pvera.data.tasks import CATEGORIES, TASKS
 from pvera.errors import InputError
 from pvera.report.captions import caption_source
 from pvera.report.paper_numbers import PAPER_BACKBONES, PAPER_DATASETS, PaperNumbers
-from pvera.report.scores import Records, mean_over_seeds, score_frame
+from pvera.report.scores import Records, Scorer, diverged, mean_over_seeds, score_frame
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import Column, Table, format_frame, pivot_text
-from pvera.report.text import STAR, fixed, grid_value
+from pvera.report.text import STAR, decimal, grid_value
 
 #: Hyperparameter of a grid -> title of its panel. Others follow under their own names.
 PANELS = {
@@ -29,6 +29,9 @@ PANELS = {
 }
 #: Hyperparameters whose values the paper lists from high to low.
 DESCENDING = ("ratio", "learning_rate", "beta")
+
+#: Data set -> its category.
+CATEGORY_OF = {name: task.category for name, task in TASKS.items()}
 
 
 def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
@@ -48,17 +51,19 @@ def averages(table: pd.DataFrame, category: Mapping[str, str]) -> pd.DataFrame:
     return pd.DataFrame(means, table.index)
 
 
+def categories_of(scores: pd.DataFrame) -> dict[str, str]:
+    """Return data set -> its category, of a frame of `score_frame`."""
+    return {dataset: name for name, dataset, _ in scores.index}
+
+
 def mean_accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     """Return means over seeds (%): rows methods; columns data sets, "average", each category."""
     means = 100 * mean_over_seeds(scores).droplevel("category")
     table = means.T.rename_axis(index="method", columns=None)
-    category = {dataset: name for name, dataset, _ in scores.index}
-    return table.join(averages(table, category))
+    return table.join(averages(table, categories_of(scores)))
 
 
-def compare_with_pvera(
-    records: Records, metric: str | Callable[[dict], float] = "accuracy"
-) -> pd.DataFrame:
+def compare_with_pvera(records: Records, metric: Scorer = "accuracy") -> pd.DataFrame:
     """Compare every method with PVeRA, one row per data set and method.
 
     Args:
@@ -83,7 +88,7 @@ def compare_with_pvera(
 def _p_values(records: Records) -> pd.Series:
     """Return the p-value of each data set, category and method but PVeRA."""
     columns = ["dataset", "category", "method", "seed", "correct", "images"]
-    tested = [record | record["test"] for record in records if record["test"]]
+    tested = [record | record["test"] for record in records if not diverged(record)]
     answers = pd.DataFrame(tested, columns=columns)
     is_pvera = answers["method"] == "pvera"
     pvera = answers.loc[is_pvera, ["dataset", "seed", "correct"]]
@@ -111,7 +116,7 @@ def grid_choices(records: Records) -> pd.DataFrame:
     hyperparameters = dict.fromkeys([*PANELS, *searched])
     rows = []
     for method in METHODS:
-        chosen = [run for run in records if run["method"] == method and run["chosen"]]
+        chosen = [run for run in records if run["method"] == method and not diverged(run)]
         for key in hyperparameters:
             searches = [run for run in chosen if key in run["chosen"]["grid"]]
             rows += _value_counts(method, key, searches)
@@ -120,7 +125,7 @@ def grid_choices(records: Records) -> pd.DataFrame:
     return table.assign(share=table["chosen"] / table["runs"])
 
 
-def _value_counts(method: str, key: str, searches: list[dict]) -> list[tuple]:
+def _value_counts(method: str, key: str, searches: Records) -> list[tuple]:
     """Return a row of `grid_choices` per value of one method's hyperparameter."""
     values = {member["grid"][key] for run in searches for member in run["members"]}
     # A run with one member inherits the value that another run's search chose.
@@ -158,7 +163,7 @@ def main_table(records: Records) -> Table:
     """Build the paper's Table 1, with the average of each category added."""
     scores = score_frame(records)
     values = mean_accuracies(scores)
-    category = {dataset: name for name, dataset in mean_over_seeds(scores).index}
+    category = categories_of(scores)
     titles = {name: f"Avg. {name}" for name in category.values()} | {"average": "Average"}
     columns = {}
     for name in values:
@@ -177,7 +182,7 @@ def main_table(records: Records) -> Table:
         values,
         columns=columns,
         source=caption_source(records),
-        in_paper=True,
+        has_latex=True,
         notes=notes,
     )
 
@@ -196,12 +201,12 @@ def detailed_table(records: Records) -> Table:
         f"{LEVEL}, uncorrected)."
     )
     source = caption_source(records)
-    return Table("detailed", caption, cells, data=data, source=source, in_paper=True, notes=notes)
+    return Table("detailed", caption, cells, data=data, source=source, has_latex=True, notes=notes)
 
 
 def mean_and_std(mean: float, std: float, star: bool = False) -> str:
     """Return the cell "71.4* ± 0.3" in Markdown; a single run has no standard deviation."""
-    text = fixed(mean, 1) + (STAR if star else "")
+    text = decimal(mean, 1) + (STAR if star else "")
     return text if np.isnan(std) else f"{text} ± {std:.1f}"
 
 
@@ -217,7 +222,7 @@ def grid_table(records: Records, searches: Records = ()) -> Table:
     searches = [search for search in searches if search["dataset"] in datasets]
     choices = grid_choices([*records, *searches])
     shares = grid_panels(
-        choices, lambda row: "fixed" if row["fixed"] else fixed(100 * row["share"], 0)
+        choices, lambda row: "fixed" if row["fixed"] else decimal(100 * row["share"], 0)
     )
     caption = (
         "Share of runs (%) with each value of a method's grid, chosen by the lowest validation "
@@ -225,9 +230,9 @@ def grid_table(records: Records, searches: Records = ()) -> Table:
     )
     notes = "A seed that did not search counts with the choice of the one that did."
     if searches:
-        notes += " Ranks, ratios, α and β: searched before the learning rates, on seed 0."
+        notes += " Ranks, ratios, α and β: searched before the learning rates, on the lowest seed."
     source = caption_source(records)
-    return Table("grid", caption, shares, data=choices, source=source, in_paper=True, notes=notes)
+    return Table("grid", caption, shares, data=choices, source=source, has_latex=True, notes=notes)
 
 
 # Against the paper
@@ -256,21 +261,20 @@ def main_paper_table(records: Records, paper: PaperNumbers) -> Table:
     backbone = records[0]["backbone"] if by_cell else "dinov2_b"
 
     # Ours may have data sets that the paper lacks.
-    category = {name: TASKS[name].category for name in PAPER_DATASETS}
-    category |= {dataset: name for name, dataset, _ in scores.index}
+    category = CATEGORY_OF | categories_of(scores)
     ours = mean_accuracies(scores)[shared if by_cell else datasets]
     theirs = paper.accuracies("" if backbone == "dinov2_b" else backbone)
     theirs = theirs.loc[list(scores), compared]
-    in_paper = _averages_and_rank(theirs, category, by_cell)
-    here = _averages_and_rank(ours, category, by_cell).reindex(columns=in_paper.columns)
+    printed = _averages_and_rank(theirs, category, by_cell)
+    here = _averages_and_rank(ours, category, by_cell).reindex(columns=printed.columns)
 
-    frames = {"here": here, "paper": in_paper, "difference": here - in_paper}
+    frames = {"here": here, "paper": printed, "difference": here - printed}
     # A row per method and column of the table.
     stacked = {name: frame.stack(future_stack=True) for name, frame in frames.items()}
     data = pd.DataFrame(stacked).rename_axis(["method", "column"]).reset_index()
     caption = "Test accuracy (%) here and in the paper."
     notes = _comparison_notes(backbone, len(compared), bool(shared), by_cell)
-    panels = _comparison_panels(here, in_paper)
+    panels = _comparison_panels(here, printed)
     source = caption_source(records)
     return Table("main_paper", caption, panels, data=data, source=source, notes=notes)
 
@@ -294,19 +298,19 @@ def _averages_and_rank(
     return shown.join(averages(table, category)).assign(rank=rank)
 
 
-def _comparison_panels(here: pd.DataFrame, in_paper: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def _comparison_panels(here: pd.DataFrame, printed: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return the panels of `main_paper_table` in Markdown."""
     titles = {name: f"Avg. {name}" for name in CATEGORIES}
     titles |= {"average": "Average", "rank": "Mean rank"}
     columns, differences = {}, {}
-    for name in in_paper:
+    for name in printed:
         heading = titles.get(name, name)
         columns[name] = Column(heading, 1, best="min" if name == "rank" else "max")
         differences[name] = Column(heading, 1, signed=True)
     return {
         "Here": format_frame(here, columns),
-        "Paper": format_frame(in_paper, columns),
-        "Difference": format_frame(here - in_paper, differences),
+        "Paper": format_frame(printed, columns),
+        "Difference": format_frame(here - printed, differences),
     }
 
 
@@ -327,6 +331,6 @@ def _comparison_notes(backbone: str, count: int, are_shared: bool, by_cell: bool
 
 def paper_grid_table(paper: PaperNumbers) -> Table:
     """Build the paper's own table of grid choices (Table 4)."""
-    shares = grid_panels(paper.grid, lambda row: fixed(row["percent"], 0))
+    shares = grid_panels(paper.grid, lambda row: decimal(row["percent"], 0))
     caption = "Share of runs (%) that chose each value of a method's grid, as published."
     return Table("published_grid", caption, shares, data=paper.grid, source="Table 4 of the paper.")

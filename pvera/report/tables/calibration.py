@@ -12,11 +12,11 @@ from pvera.report.captions import caption_source
 from pvera.report.scores import Records, complete_datasets, mean_over_seeds, score_frame
 from pvera.report.statistics import mean_intervals
 from pvera.report.table import Column, Table
-from pvera.report.text import interval
+from pvera.report.text import bounds, interval
 
 COLUMNS = {
     "ace_mean": Column("ACE", 1, best="min"),
-    "ace_low": Column("95 % interval", lambda row: interval(None, row["ace_low"], row["ace_high"])),
+    "ace_low": Column("95 % interval", lambda row: bounds(row["ace_low"], row["ace_high"])),
     "ace_ratio": Column(
         "Ratio to PVeRA's",
         lambda row: interval(row["ace_ratio"], row["ace_ratio_low"], row["ace_ratio_high"], 2),

@@ -18,13 +18,13 @@ from pvera.report.contrasts import (
     paired_differences,
     pool_same_images,
 )
-from pvera.report.scores import score_columns
+from pvera.report.scores import Records, score_columns
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table, pivot_text
 from pvera.report.tables.benchmark import mean_and_std
 from pvera.report.tables.screening import left_out_datasets
-from pvera.report.text import fixed, interval, signed, title
+from pvera.report.text import bounds, decimal, signed, title
 from pvera.study.profiles import Profile
 
 #: The components that are compared as methods, without the variants that take PVeRA apart.
@@ -41,7 +41,7 @@ class Components:
     """
 
     #: Component -> its records; each component has some.
-    runs: Mapping[str, list[dict]]
+    runs: Mapping[str, Records]
     #: Component -> its title, in this order, also of those without runs.
     titles: Mapping[str, str]
 
@@ -82,26 +82,32 @@ def read_components(files: ResultFiles) -> dict[Setting, Components]:
     variants = {name: files.read(name) for name in names}
     components = {}
     for setting, benchmark in files.read("benchmark").items():
+        profile = profiles[setting.profile]
+        own = {name: variants[name].get(setting, []) for name in profile.variants}
         # Where methods cannot be told apart, differences would only shrink the mean.
         left_out = left_out_datasets(files.root, benchmark)
-
-        profile = profiles[setting.profile]
-        titles = component_titles(profile)
-        runs = {}
-        for name in titles:
-            # A variant has an experiment of its own; methods share the benchmark.
-            records = variants[name].get(setting, []) if name in profile.variants else benchmark
-            method = trained_method(profile, name)
-            kept = [
-                record
-                for record in records
-                if record["method"] == method and record["dataset"] not in left_out
-            ]
-            if kept:
-                runs[name] = kept
+        runs = _runs_by_component(profile, benchmark, own, left_out)
         if {"vera", "pvera"} <= set(runs):
-            components[setting] = Components(runs, titles)
+            components[setting] = Components(runs, component_titles(profile))
     return components
+
+
+def _runs_by_component(
+    profile: Profile, benchmark: Records, variants: Mapping[str, Records], left_out: set[str]
+) -> Mapping[str, Records]:
+    """Return the records of each component that has some, without those on data sets left out."""
+    runs = {}
+    for name in component_titles(profile):
+        method = trained_method(profile, name)
+        # A variant has an experiment of its own; methods share the benchmark.
+        kept = [
+            record
+            for record in variants.get(name, benchmark)
+            if record["method"] == method and record["dataset"] not in left_out
+        ]
+        if kept:
+            runs[name] = kept
+    return runs
 
 
 def contrast_frames(
@@ -160,10 +166,10 @@ def accuracies_table(components: Components) -> Table:
         data, "component", "dataset", lambda row: mean_and_std(row["mean"], row["std"])
     )
     for heading, means in {"Average": statistics["mean"], "ACE": aces}.items():
-        cells[heading] = [fixed(mean, 1) for mean in means.mean(skipna=False)]
-    cells["Seeds"] = [
-        str(len({record["seed"] for record in records})) for records in components.runs.values()
-    ]
+        cells[heading] = means.mean(skipna=False).map(lambda mean: decimal(mean, 1))
+    # As text, so that a count has no decimals.
+    for name, records in components.runs.items():
+        cells.loc[name, "Seeds"] = str(len({record["seed"] for record in records}))
 
     caption = (
         "Test accuracy (%) of the methods and of variants of VeRA and PVeRA, mean ± sample "
@@ -196,7 +202,7 @@ def differences_table(components: Components) -> Table:
         for dataset in accuracies.index.unique("dataset")
     }
     columns["mean"] = Column(
-        MEAN, lambda row: f"{signed(row['mean'], 1)} {interval(None, row['low'], row['high'])}"
+        MEAN, lambda row: f"{signed(row['mean'], 1)} {bounds(row['low'], row['high'])}"
     )
     caption = (
         "Differences of test accuracy (points) on the seeds that both have, and their mean with "

@@ -1,24 +1,23 @@
 """Cost of the adapters, and accuracy against it (Section 4.3, Figure 3)."""
 
 import json
-from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS, PAPER_METHODS, Method
+from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.cost import GIGA
 from pvera.errors import InputError
 from pvera.report.contrasts import LATENT_DROPOUT
-from pvera.report.paper_numbers import PaperNumbers
-from pvera.report.scores import Records, score_frame
+from pvera.report.paper_numbers import PaperNumbers, WeightedConfigurations
+from pvera.report.scores import Records, diverged, member_hyperparameters, score_frame
 from pvera.report.statistics import half_width_over_seeds, mean_interval
 from pvera.report.table import Column, Table
 from pvera.report.tables.benchmark import mean_accuracies
 from pvera.report.tables.components import Components
-from pvera.report.text import fixed, thousands, title
-from pvera.study.cost_records import MEASURES, PAPER_PROFILE, described_method
+from pvera.report.text import decimal, thousands, title
+from pvera.study.cost_records import MEASURES, PAPER_PROFILE
 
 #: Column of counted multiply-adds -> its title.
 PASSES = {"inference": "GMAC", "sampled": "GMAC, sampled", "merged": "GMAC, merged"}
@@ -82,7 +81,7 @@ def _with_shares(costs: pd.DataFrame) -> pd.DataFrame:
 def _giga(name: str, row: pd.Series) -> str:
     """Return a count in GMAC, with the decimals that show four digits of the backbone's."""
     whole_digits = int(np.floor(np.log10(row["backbone_multiply_adds"] / GIGA)))
-    return fixed(row[name] / GIGA, max(0, 3 - whole_digits))
+    return decimal(row[name] / GIGA, max(0, 3 - whole_digits))
 
 
 def paper_accuracy_and_cost(costs: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
@@ -103,15 +102,13 @@ def run_accuracy_and_cost(costs: pd.DataFrame, records: Records) -> pd.DataFrame
     Costs are means over the members that the runs chose. Methods without a run are left out.
     """
     accuracy = mean_accuracies(score_frame(records))["average"]
-    chosen: dict[str, list[tuple[Method, float]]] = {}
+    chosen: WeightedConfigurations = {}
     for record in records:
         # The configuration that a run chose counts once per run.
-        if record["chosen"]:
-            member = record["config"]["members"][record["chosen"]["member"]]
-            method = described_method(
-                {"method": record["method"], "hyperparameters": member["method"]}
-            )
-            chosen.setdefault(record["method"], []).append((method, 1.0))
+        if not diverged(record):
+            hyperparameters = member_hyperparameters(record, record["chosen"]["member"])
+            configuration = METHODS[record["method"]](**hyperparameters)
+            chosen.setdefault(record["method"], []).append((configuration, 1.0))
     return _with_mean_costs(costs, records[0]["profile"], records[0]["backbone"], accuracy, chosen)
 
 
@@ -134,11 +131,10 @@ def parameters_and_accuracy(costs: pd.DataFrame, components: Components) -> pd.D
     points = pd.DataFrame.from_dict(means, orient="index")
 
     benchmark = [record for name in METHODS for record in components.runs.get(name, [])]
-    points["parameters"] = run_accuracy_and_cost(costs, benchmark)["adapter_parameters"]
-    for variant, method in VARIANTS.items():
-        if variant in shown:
-            points.loc[variant, "parameters"] = points.at[method, "parameters"]
-    return points
+    parameters = run_accuracy_and_cost(costs, benchmark)["adapter_parameters"]
+    # A variant has those of its method.
+    methods = [VARIANTS.get(name, name) for name in shown]
+    return points.assign(parameters=parameters.reindex(methods).to_numpy())
 
 
 def _with_mean_costs(
@@ -146,7 +142,7 @@ def _with_mean_costs(
     profile: str,
     backbone: str,
     accuracy: pd.Series,
-    chosen: Mapping[str, Sequence[tuple[Method, float]]],
+    chosen: WeightedConfigurations,
 ) -> pd.DataFrame:
     """Return accuracies with mean costs.
 
@@ -155,7 +151,7 @@ def _with_mean_costs(
         profile: The profile whose grids they are.
         backbone: The key of the backbone.
         accuracy: Method -> average (%).
-        chosen: Method -> configurations, each with its weight.
+        chosen: The configurations whose costs are averaged.
     """
     costs = costs[(costs["profile"] == profile) & (costs["backbone"] == backbone)]
     # A configuration is a method with its hyperparameters.
@@ -170,6 +166,6 @@ def _with_mean_costs(
                 raise InputError(f"{method} has no counted cost; run experiments/cost.py")
         # (configurations, measures), which become one mean each.
         counts = by_configuration.loc[list(methods), list(MEASURES)].astype(float)
-        means = np.average(counts, 0, weights)
-        rows[name] = {"accuracy": accuracy[name], **dict(zip(MEASURES, means, strict=True))}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+        rows[name] = [accuracy[name], *np.average(counts, 0, weights)]
+    columns = ["accuracy", *MEASURES]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("method")

@@ -13,28 +13,28 @@ from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import half_width_over_seeds
 from pvera.report.table import MARKED, Table, marks, pivot_text
 from pvera.report.tables.benchmark import compare_with_pvera, mean_and_std
-from pvera.report.text import fixed
+from pvera.report.text import decimal
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
 
-def language_table(root: Path, records: Records, paper: pd.DataFrame) -> Table:
+def language_table(root: Path, records: Records, paper_table: pd.DataFrame) -> Table:
     """Build the table of a language experiment on one encoder.
 
     Args:
         root: Folder of the results, with the predictions whose labels are counted.
         records: The runs.
-        paper: `PaperNumbers.language`.
+        paper_table: `PaperNumbers.language`.
     """
     keys = {task.title: name for name, task in glue.GLUE.items()}
-    paper = paper.assign(dataset=paper["task"].map(keys))
-    data = _data(root, records, paper)
+    paper_table = paper_table.assign(dataset=paper_table["task"].map(keys))
+    data = _data(root, records, paper_table)
     panels = {"Here": _marked_scores(data, records)}
 
     # The paper's panel shows the same methods and tasks as ours.
-    shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(paper["dataset"])]
+    shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(paper_table["dataset"])]
     if len(shared):
-        printed = paper.dropna(subset="dataset").rename(columns={"score": "mean"})
+        printed = paper_table.dropna(subset="dataset").rename(columns={"score": "mean"})
         cells = pivot_text(printed.assign(std=np.nan), "method", "dataset", _cell)
         methods, datasets = shared["method"].unique(), shared["dataset"].unique()
         panels["The paper, DeBERTa-V3-base"] = cells.loc[methods, datasets]
@@ -53,15 +53,15 @@ def language_table(root: Path, records: Records, paper: pd.DataFrame) -> Table:
     )
     name = "language" if records[0]["experiment"] == "benchmark" else "language_full_sets"
     source = caption_source(records)
-    return Table(name, caption, panels, data=data, source=source, in_paper=True, notes=notes)
+    return Table(name, caption, panels, data=data, source=source, has_latex=True, notes=notes)
 
 
-def _data(root: Path, records: Records, paper: pd.DataFrame) -> pd.DataFrame:
+def _data(root: Path, records: Records, paper_table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method and task: our scores, the majority class, the paper's scores."""
     data = compare_with_pvera(records, reported_score)
     data["metric"] = [glue.GLUE[name].metric for name in data["dataset"]]
     data["majority"] = 100 * data["dataset"].map(majority_class(root, records))
-    printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
+    printed = paper_table.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
     return data.join(printed, on=["dataset", "method"])
 
 
@@ -78,7 +78,7 @@ def _marked_scores(data: pd.DataFrame, records: Records) -> pd.DataFrame:
     marked = data.assign(mark=mark.where(beats_majority, ""), star=data["significantly_lower"])
     cells = pivot_text(marked, "method", "dataset", _cell)
 
-    majority = data.groupby("dataset")["majority"].first().map(lambda share: fixed(share, 1))
+    majority = data.groupby("dataset")["majority"].first().map(lambda share: decimal(share, 1))
     return pd.concat([majority.to_frame("Majority class").T, cells])[list(cells)]
 
 

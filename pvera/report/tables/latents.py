@@ -3,21 +3,19 @@
 They are compared with samples from their distribution, and by how well they find the object.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
-from pvera.report.analysis_results import AnalysisResult
+from pvera.report.analysis_results import Analyses
 from pvera.report.captions import caption_source
 from pvera.report.table import Column, Table
-from pvera.report.text import fixed, title
+from pvera.report.text import decimal, title
 
-#: The column of x A on the frozen backbone.
+#: The column of x A, the input times the frozen random matrix A, on the frozen backbone.
 FROZEN = "frozen"
 
 
-def latents_table(analyses: Sequence[AnalysisResult]) -> Table:
+def latents_table(analyses: Analyses) -> Table:
     """Build the table of samples and their mean over the patches, one row per adapter."""
     rows = []
     for record, arrays in analyses:
@@ -28,7 +26,7 @@ def latents_table(analyses: Sequence[AnalysisResult]) -> Table:
     data = pd.DataFrame(rows)
 
     columns = {
-        "explained": Column("Explained (%)", lambda row: fixed(100 * row["explained"], 1)),
+        "explained": Column("Explained (%)", lambda row: decimal(100 * row["explained"], 1)),
         "spread": Column("Distance", 2),
         "correlation": Column("Correlation", 2),
     }
@@ -76,7 +74,7 @@ def _agreement(mean: np.ndarray, samples: np.ndarray) -> dict[str, float]:
     return {"spread": distance / mean.std(), "correlation": np.mean(correlations)}
 
 
-def focus_aurocs(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
+def focus_aurocs(analyses: Analyses) -> pd.DataFrame:
     """Return the mean AUROC over images of each adapter.
 
     Args:
@@ -97,7 +95,7 @@ def focus_aurocs(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
     return pd.DataFrame(rows).pivot(index=["dataset", "seed"], columns="method", values="auroc")
 
 
-def focus_table(analyses: Sequence[AnalysisResult]) -> Table:
+def focus_table(analyses: Analyses) -> Table:
     """Build the table of `focus_aurocs`: a row per data set, mean over seeds."""
     data = focus_aurocs(analyses)
     means = data.groupby(level="dataset").mean()

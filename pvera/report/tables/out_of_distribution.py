@@ -1,15 +1,14 @@
 """μ_q + μ_v of the last layer, in and out of distribution, for PVeRA and VeRA (Section 4.4)."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from pvera.report.analysis_results import AnalysisResult, load_analyses
+from pvera.report.analysis_results import Analyses, AnalysisResult, load_analyses
 from pvera.report.captions import caption_source
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.table import Column, Table
-from pvera.report.text import fixed, title
+from pvera.report.text import decimal, title
 from pvera.study.analyses import from_steps
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
@@ -18,7 +17,7 @@ MEAN_AND_NORM = {"mean": "mean value", "norm": "norm"}
 CHANCE = "chance"
 
 
-def load_values(root: Path, profile: str, experiment: str) -> list[AnalysisResult]:
+def load_values(root: Path, profile: str, experiment: str) -> Analyses:
     """Load the analyses, with PVeRA first, as in the paper's figure.
 
     Returns:
@@ -36,7 +35,7 @@ def load_values(root: Path, profile: str, experiment: str) -> list[AnalysisResul
     return sorted(loaded, key=order)
 
 
-def compare_in_and_out(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
+def compare_in_and_out(analyses: Analyses) -> pd.DataFrame:
     """Compare the values in and out of distribution.
 
     Returns:
@@ -69,7 +68,7 @@ def compare_in_and_out(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def shown_adapters(analyses: Sequence[AnalysisResult]) -> list[AnalysisResult]:
+def shown_adapters(analyses: Analyses) -> Analyses:
     """Return the adapters of the first seed on the first data set of each category.
 
     The paper shows three. Other seeds have other random matrices, and so other values.
@@ -85,7 +84,7 @@ def shown_adapters(analyses: Sequence[AnalysisResult]) -> list[AnalysisResult]:
     ]
 
 
-def image_values(analyses: Sequence[AnalysisResult], kind: str) -> pd.DataFrame:
+def image_values(analyses: Analyses, kind: str) -> pd.DataFrame:
     """Return the values of adapters on the data sets of all of them.
 
     Returns:
@@ -107,13 +106,13 @@ COLUMNS = {
     "mean_out": Column("Out", 3),
     "auroc": Column("AUROC", 3),
     "by_seed": Column(
-        "By seed", lambda row: ", ".join(fixed(value, 2) for value in row["by_seed"])
+        "By seed", lambda row: ", ".join(decimal(value, 2) for value in row["by_seed"])
     ),
     "lower": Column("Lower in", lambda row: f"{row['lower']} of {row['comparisons']}"),
 }
 
 
-def out_of_distribution_table(analyses: Sequence[AnalysisResult]) -> Table:
+def out_of_distribution_table(analyses: Analyses) -> Table:
     """Build the table of `compare_in_and_out`, a panel per method and kind."""
     data = compare_in_and_out(analyses)
     panels = {}
@@ -153,7 +152,7 @@ def _means_by_model(part: pd.DataFrame) -> pd.DataFrame:
     return panel
 
 
-def detection_aurocs(analyses: Sequence[AnalysisResult]) -> pd.DataFrame:
+def detection_aurocs(analyses: Analyses) -> pd.DataFrame:
     """Return the AUROC with which high norms detect other data sets, mean over these.
 
     The paper finds PVeRA's values significantly lower and VeRA's not, which does not show that the

@@ -6,7 +6,7 @@ random numbers of a run without a grid, so its differences measure noise. `joint
 on such a run, so both runs of its pairs search the full grid (`protocol.ProtocolEntry`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +15,11 @@ from scipy.stats import t
 
 from pvera.errors import InputError
 from pvera.report.captions import caption_source
-from pvera.report.scores import chosen_member
+from pvera.report.scores import Records, chosen_member, diverged
 from pvera.report.settings import ResultFiles, Setting
 from pvera.report.statistics import LEVEL
 from pvera.report.table import Table, pivot_text
-from pvera.report.text import NOTHING, fixed, signed, title
+from pvera.report.text import NOTHING, decimal, signed, title
 from pvera.study.protocol import PROTOCOLS
 from pvera.uncertainty import t_interval
 
@@ -30,16 +30,15 @@ NOISE = "own_draws"
 PAIR = ["dataset", "method", "seed"]
 
 #: Switch -> the records of its runs.
-RecordsBySwitch = Mapping[str, list[dict]]
+RecordsBySwitch = dict[str, Records]
 
 
 @dataclass(frozen=True)
 class Metric:
     """A number that a switch may change."""
 
-    #: The name of the number in captions.
+    #: The heading of its column, with its unit.
     title: str
-    unit: str
     #: From a record to its value.
     value: Callable[[dict], float]
     #: The decimals of its effects.
@@ -47,25 +46,24 @@ class Metric:
 
 
 METRICS = {
-    "accuracy": Metric("Accuracy", "points", lambda record: 100 * record["test"]["accuracy"]),
-    "ece": Metric("ECE", "points", lambda record: 100 * record["test"]["ece"]),
-    "ace": Metric("ACE", "points", lambda record: 100 * record["test"]["ace"]),
+    "accuracy": Metric("Accuracy (points)", lambda record: 100 * record["test"]["accuracy"]),
+    "ece": Metric("ECE (points)", lambda record: 100 * record["test"]["ece"]),
+    "ace": Metric("ACE (points)", lambda record: 100 * record["test"]["ace"]),
     "validation_loss": Metric(
-        "Validation loss",
-        "nats",
+        "Validation loss (nats)",
         lambda record: chosen_member(record)["best_validation_loss"],
         decimals=3,
     ),
 }
 
 
-def read_switches(files: ResultFiles) -> dict[Setting, dict[str, list[dict]]]:
+def read_switches(files: ResultFiles) -> dict[Setting, RecordsBySwitch]:
     """Return the records of each switch that has any, references first, by setting.
 
     Raises:
         InputError: A switch lacks the runs of its reference.
     """
-    settings: dict[Setting, dict[str, list[dict]]] = {}
+    settings: dict[Setting, RecordsBySwitch] = {}
     for switch in PROTOCOLS:
         for setting, records in files.read(f"protocol_{switch}").items():
             settings.setdefault(setting, {})[switch] = records
@@ -99,13 +97,13 @@ def switch_differences(records: RecordsBySwitch) -> pd.DataFrame:
     return pd.concat(pairs, names=["switch"]).reset_index()
 
 
-def _values(records: list[dict]) -> pd.DataFrame:
+def _values(records: Records) -> pd.DataFrame:
     """Return `METRICS` of runs: rows `PAIR`; NaN where a run diverged."""
     rows = []
     for record in records:
         row = {name: record[name] for name in PAIR}
         for name, metric in METRICS.items():
-            row[name] = metric.value(record) if record["test"] else np.nan
+            row[name] = np.nan if diverged(record) else metric.value(record)
         rows.append(row)
     return pd.DataFrame(rows).set_index(PAIR)
 
@@ -119,11 +117,11 @@ def mean_effects(pairs: pd.DataFrame) -> pd.DataFrame:
     Returns:
         pairs: the number of data sets and seeds. mean, low, high: the mean over them, after
         averaging over methods, and a 95 % t-interval over both sources of variation. noise: the
-        page's range of chance, the bound within which the mean of as many independent runs of the
-        same methods stays in 95 of 100 cases when their random numbers alone change; NaN without
-        such runs. comparable: whether both runs of a pair measure the metric on one scale; the loss
-        of two softmaxes is on another. beyond: whether a comparable effect exceeds the noise and
-        its interval, if there is one, leaves out zero.
+        "range of chance" of the notes, the bound within which the mean of as many independent runs
+        of the same methods stays in 95 of 100 cases when their random numbers alone change; NaN
+        without such runs. comparable: whether both runs of a pair measure the metric on one scale;
+        the loss of two softmaxes is on another. beyond: whether a comparable effect exceeds the
+        noise and its interval, if there is one, leaves out zero.
     """
     # Differences that random numbers alone make, (pairs of `NOISE`, metrics).
     noise = pairs[pairs["switch"] == NOISE]
@@ -151,7 +149,8 @@ def _mean_effect(switch: str, metric: str, part: pd.DataFrame, noise: pd.DataFra
     noise_bound = np.nan
     noise_differences = noise[metric].dropna()
     if len(noise_differences) and len(values) and set(noise["method"]) == methods:
-        # The mean has the variance of one difference, over all runs that it averages.
+        # The mean has the variance of one difference, over all runs that it averages. Equal runs
+        # have a true mean of zero, so the variance is the mean square with n degrees of freedom.
         variance = (noise_differences**2).mean() / (len(values) * len(methods))
         noise_bound = t.ppf(1 - LEVEL / 2, len(noise_differences)) * np.sqrt(variance)
 
@@ -188,7 +187,7 @@ def switches_table(records: RecordsBySwitch) -> Table:
         records: The records of one setting of `read_switches`.
     """
     data = mean_effects(switch_differences(records))
-    titles = {name: f"{metric.title} ({metric.unit})" for name, metric in METRICS.items()}
+    titles = {name: metric.title for name, metric in METRICS.items()}
     cells = pivot_text(data, "switch", "metric", _cell).rename(columns=titles)
     counts = data.groupby("switch")["methods"].first()
     # A switch concerns one method, or all that ran.
@@ -223,5 +222,5 @@ def _cell(row: pd.Series) -> str:
     if not np.isnan(row["low"]):
         text += f" ({signed(row['low'], decimals)} to {signed(row['high'], decimals)})"
     if not np.isnan(row["noise"]):
-        text += f"; ±{fixed(row['noise'], decimals)}"
+        text += f"; ±{decimal(row['noise'], decimals)}"
     return f"**{text}**" if row["beyond"] else text

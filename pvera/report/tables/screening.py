@@ -67,7 +67,8 @@ def screening_table(scores: pd.DataFrame) -> Table:
         "left out": Column("Left out", lambda row: row["left out"] or "no"),
     }
     caption = (
-        "Task screening: test accuracy (%) with seed 0, and the share (%) of the largest class."
+        "Task screening: test accuracy (%) with the lowest seed, and the share (%) of the largest "
+        "class."
     )
     notes = (
         f"A data set is left out at chance, where the best is less than {CHANCE_MARGIN} points "

@@ -6,7 +6,7 @@ import pandas as pd
 
 from pvera.errors import InputError
 from pvera.report.captions import caption_source
-from pvera.report.scores import Records, score_frame
+from pvera.report.scores import Records, diverged, score_frame
 from pvera.report.table import Column, Table, pivot_text
 from pvera.report.tables.components import Components
 from pvera.report.text import grid_value
@@ -15,8 +15,8 @@ from pvera.report.text import grid_value
 OWN_HYPERPARAMETERS = {"alpha": "α of VeRA", "beta": "β of PVeRA"}
 
 
-def choices_table(components: Components, own_searches: Mapping[str, list[dict]]) -> Table:
-    """Build the table of what seed 0 chose: learning rates, then hyperparameters of a method's own.
+def choices_table(components: Components, own_searches: Mapping[str, Records]) -> Table:
+    """Build the table of what the lowest seed chose: learning rates, then own hyperparameters.
 
     Args:
         components: The components of one setting.
@@ -39,7 +39,7 @@ def choices_table(components: Components, own_searches: Mapping[str, list[dict]]
     for edge in ("lowest", "highest"):
         counts = zip(by_search[edge].sum(), by_search.size(), strict=True)
         cells[f"At the {edge}"] = [f"{count} of {size}" for count, size in counts]
-    caption = "What seed 0 chose by its validation loss: learning rates, α and β."
+    caption = "What the lowest seed chose by its validation loss: learning rates, α and β."
     notes = "The last columns count how often it is the lowest or the highest tried."
     return Table("choices", caption, cells, data=data, notes=notes)
 
@@ -49,7 +49,7 @@ def _first_choices(records: Records, key: str) -> list[dict]:
     first_seed = min(record["seed"] for record in records)
     rows = []
     for record in records:
-        is_search = record["seed"] == first_seed and record["chosen"]
+        is_search = record["seed"] == first_seed and not diverged(record)
         if is_search and key in record["chosen"]["grid"]:
             tried = [member["grid"][key] for member in record["members"]]
             chosen = record["chosen"]["grid"][key]
@@ -63,16 +63,16 @@ def _first_choices(records: Records, key: str) -> list[dict]:
     return rows
 
 
-def tunings_table(equal: Records, paper: Records) -> Table:
+def tunings_table(equal: Records, paper_tuned: Records) -> Table:
     """Build the table of averages and ranks of the methods under equal and the paper's tuning.
 
     Args:
         equal: The runs with equal tuning.
-        paper: The runs with the paper's. Data sets that one of the two lacks do not count.
+        paper_tuned: The runs with the paper's. Data sets that one of the two lacks do not count.
     """
-    equal, paper = _on_shared_datasets(equal, paper)
+    equal, paper_tuned = _on_shared_datasets(equal, paper_tuned)
     statistics = {}
-    for heading, records in (("Equal tuning", equal), ("The paper's tuning", paper)):
+    for heading, records in (("Equal tuning", equal), ("The paper's tuning", paper_tuned)):
         accuracies = 100 * score_frame(records)
         # Over seeds, then over data sets.
         averages = accuracies.groupby(level="dataset").mean().mean(skipna=False)
@@ -86,26 +86,27 @@ def tunings_table(equal: Records, paper: Records) -> Table:
         columns[key] = Column(key, 1, best="max") if is_average else Column(key, 0)
     caption = "Test accuracy (%), mean over data sets and seeds, and rank of the methods."
     notes = (
-        "Equal tuning: each searches its own hyperparameter, then its learning rate, on seed 0. "
+        "Equal tuning: each searches its own hyperparameter, then its learning rate, on its lowest "
+        "seed. "
         "The paper's tuning: each searches three values of one hyperparameter. Bold: best. "
         "Underlined: second best."
     )
     # The CSV file has one header: "Equal tuning Average".
     data = panel.set_axis([" ".join(key) for key in panel], axis=1)
     data = data.rename_axis("method").reset_index()
-    source = f"{caption_source(equal)} The paper's tuning: {caption_source(paper)}"
+    source = f"{caption_source(equal)} The paper's tuning: {caption_source(paper_tuned)}"
     return Table(
         "paper_tuning", caption, panel, columns=columns, data=data, source=source, notes=notes
     )
 
 
-def _on_shared_datasets(equal: Records, paper: Records) -> tuple[Records, Records]:
+def _on_shared_datasets(equal: Records, paper_tuned: Records) -> tuple[Records, Records]:
     """Return the runs on data sets that both have; InputError where they share none."""
     # An average over other data sets would be no comparison.
-    shared = {record["dataset"] for record in equal} & {record["dataset"] for record in paper}
+    shared = {record["dataset"] for record in equal} & {record["dataset"] for record in paper_tuned}
     if not shared:
         raise InputError("there is no data set with runs of both tunings")
     return (
         [record for record in equal if record["dataset"] in shared],
-        [record for record in paper if record["dataset"] in shared],
+        [record for record in paper_tuned if record["dataset"] in shared],
     )

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 
 from pvera.metrics import auroc
-from pvera.report.analysis_results import AnalysisResult, Example, SampledAdapter
+from pvera.report.analysis_results import Analyses, Example, SampledAdapter
 from pvera.report.captions import caption_source
 from pvera.report.contrasts import LATENT_DROPOUT
 from pvera.report.paper_numbers import PaperNumbers
-from pvera.report.scores import dataset_order
+from pvera.report.scores import complete_datasets, dataset_order
 from pvera.report.statistics import half_width_over_seeds, mean_interval, rank_sum
 from pvera.report.table import Column, Table
-from pvera.report.text import fixed, interval, signed, title
+from pvera.report.text import decimal, interval, signed, title
 
 ALL = "All data sets"
 #: The numbers of samples of the paper's figure.
@@ -134,7 +134,7 @@ def compare_correct_and_incorrect(images: pd.DataFrame) -> pd.DataFrame:
 
 
 def _p_value(row: pd.Series) -> str:
-    return "< 0.0001" if row["p_value"] < 1e-4 else fixed(row["p_value"], 4)
+    return "< 0.0001" if row["p_value"] < 1e-4 else decimal(row["p_value"], 4)
 
 
 COMPARISON = {
@@ -310,7 +310,7 @@ PREDICTORS = {
 PREDICTOR_SCORES = ["accuracy", "nll", "ece", "auroc", "auroc_spread"]
 
 
-def score_predictors(analyses: Mapping[str, Sequence[AnalysisResult]]) -> pd.DataFrame:
+def score_predictors(analyses: Mapping[str, Analyses]) -> pd.DataFrame:
     """Return the scores of each predictor, mean over seeds.
 
     Args:
@@ -339,8 +339,7 @@ def score_predictors(analyses: Mapping[str, Sequence[AnalysisResult]]) -> pd.Dat
 def predictors_table(scores: pd.DataFrame) -> Table:
     """Build the table of `score_predictors` on the data sets that all of them share."""
     # An average over other data sets would be no comparison.
-    counts = scores.groupby("dataset").size()
-    shared = counts[counts == counts.max()].index
+    shared = complete_datasets(scores["accuracy"].unstack("predictor")).index
     on_shared = scores[scores.index.isin(shared, level="dataset")]
     means = on_shared.groupby("predictor", sort=False).mean()
     panel = means.assign(accuracy=100 * means["accuracy"], ece=100 * means["ece"])
