@@ -73,10 +73,11 @@ class Experiment(StrictModel):
     #: method trains that method alone.
     protocol: OneLine | None = None
     #: Values of hyperparameters, such as {beta: 0.0}, for every method that takes part and all
-    #: members of its grid. They replace the profile's.
+    #: members of its grid. They replace the profile's; what the grid gives, or without a search a
+    #: method's `default`, is refused here and in `vary`.
     set: Hyperparameters = {}
     #: Experiments whose values are used, those that their first seed chose. They replace the
-    #: profile's; `set` and `grid` replace them.
+    #: profile's; `set`, `vary` and the grid replace them.
     inherit: list[Name] = []
     #: One hyperparameter, or "protocol", with its values. The results of each value lie in the
     #: folder "<experiment>_<value>".

@@ -107,12 +107,19 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
 
     Raises:
         NotChosen: A search that it needs has not chosen.
+        InputError: The experiment sets or varies what its grid, or `default`, gives too.
     """
     experiment = profile.experiments[planned.experiment]
     inherited = _inherited(profile, root, planned)
-    # Later ones replace earlier ones.
-    shared = inherited | experiment.set | planned.varied
+    changed = experiment.set | planned.varied
     points = _grid_points(profile, root, planned)
+    # All points have the same keys. They would replace what is set or varied.
+    for name in changed.keys() & points[0].keys():
+        raise InputError(
+            f"profile {profile.name!r}: experiments.{planned.experiment}: {name!r} is in 'set' or "
+            f"'vary', and in the grid or default of {planned.method}: name a 'grid' without it"
+        )
+    shared = inherited | changed
     return Run(
         profile=profile.name,
         folder=planned.folder,
@@ -257,13 +264,15 @@ def build_method(key: str, hyperparameters: Hyperparameters) -> Method:
 def merged_hyperparameters(
     profile: Profile, method: str, protocol: Protocol, values: Hyperparameters
 ) -> Hyperparameters:
-    """Return all that is said of a method, each source over the ones before it.
+    """Return all that is said of a method.
+
+    A source replaces the ones before it: the profile, the protocol, the experiment's `inherit`,
+    `set` and `vary`, and a point of the grid.
 
     Args:
         profile: Has the method's hyperparameters.
         method: Key of the method.
         protocol: Has hyperparameters that replace the profile's.
-        values: Hyperparameters that replace both: the experiment's `inherit`, `set` and `vary`, and
-            a point of the grid.
+        values: What the other sources say, merged in their order.
     """
     return profile.methods[method] | protocol.adapters.get(method, {}) | values
