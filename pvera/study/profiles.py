@@ -114,7 +114,7 @@ class Experiment(StrictModel):
 class Profile(StrictModel):
     """A profile's backbones, data sets, methods with their grids, seeds, and experiments."""
 
-    #: Name of the file, which does not set it.
+    #: Set by `read` from the name of the file, which has no such key.
     name: Name
     #: How tables and figures call its tasks and backbone; by default its name.
     title: OneLine | None = None
@@ -166,7 +166,8 @@ class Profile(StrictModel):
     # experiments may name what the options left out.
 
     @model_validator(mode="after")
-    def _check_names(self) -> Self:
+    def _check_content(self) -> Self:
+        """Check names, hyperparameters, and what experiments wait for."""
         for name in self.backbones:
             if self.is_text:
                 require_known("text encoder", name, text_encoders.NAMES)

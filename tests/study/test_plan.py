@@ -111,7 +111,7 @@ def test_what_the_grid_would_replace_is_not_set_or_varied(change, rates, tmp_pat
     vera = {"methods": ["vera"], **change}
     refused = profile(searched=vera, fixed=vera | {"search": False})
     for name in ("searched", "fixed"):
-        advice = f"^profile 'mine': experiments.{name}: 'learning_rate' is in 'set' or 'vary', and"
+        advice = f"^experiments.{name}: 'learning_rate' is in 'set' or 'vary', and"
         with pytest.raises(InputError, match=advice):
             list_jobs(refused, name, tmp_path)
     described = profile(ranks=vera | {"grid": {"rank": [2, 8]}}, plain=vera | {"methods": ["lora"]})
@@ -412,7 +412,8 @@ def recorded(monkeypatch):
         return {name: value for name, value in config(run).items() if name in names}
 
     monkeypatch.setattr(jobs.Job, "data_config", backbone)
-    monkeypatch.setattr(inputs, "data_sha256", lambda run, *tested: config(run)["data_sha256"])
+    monkeypatch.setattr(inputs.Source, "data_key", lambda run, *tested: run)
+    monkeypatch.setattr(inputs, "data_sha256", lambda run: config(run)["data_sha256"])
     return read
 
 
