@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 from options import DEVICE
 
-from pvera.data.inputs import prepare
+from pvera.data.inputs import check_inputs
 from pvera.errors import InputError
 from pvera.files import require_writable
 from pvera.study.checked import load_yaml
@@ -82,7 +82,7 @@ def submit(plan: Plan, missing: list[Job], options: Namespace) -> None:
 def execute(plan: Plan, missing: list[Job], options: Namespace) -> None:
     """Execute jobs on this machine."""
     require_writable(plan.root)
-    prepare(missing)
+    check_inputs(missing)
     device = options.device or DEVICE
     default = {"cpu": cores(), "cuda": torch.cuda.device_count()}.get(device, 1)
     work_together(plan, missing, options.workers or default, device)

@@ -49,10 +49,10 @@ def download(task: glue.TextTask, split: str) -> pd.DataFrame:
     file = f"{task.name}/{SPLITS[split]}-00000-of-00001.parquet"
     with as_input_error(f"cannot download {file} of {REPO}", "put GLUE's own files into data/text"):
         table = pd.read_parquet(hf_hub_download(REPO, file, repo_type="dataset"))
-    columns = ["sentence"] if len(task.texts) == 1 else ["sentence1", "sentence2"]
+    columns = ["sentence"] if len(task.text_columns) == 1 else ["sentence1", "sentence2"]
     # Some sentences of the hub's CoLA end in a line break, which the original files do not have.
     texts = table[columns].map(lambda text: " ".join(text.split()))
-    return texts.set_axis(list(task.texts), axis=1).assign(label=table["label"])
+    return texts.set_axis(list(task.text_columns), axis=1).assign(label=table["label"])
 
 
 if __name__ == "__main__":

@@ -51,7 +51,10 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(flag, type=pair, action="append", default=[], **options)
 
     def add_output(self, *flags: str, suffix: str, **options) -> None:
-        """Add an option with a file to write, or a pipe. No input has its suffix, so none goes."""
+        """Add an option with a file to write, or a pipe.
+
+        The required suffix is none of an input's, so the output cannot overwrite one.
+        """
 
         def output(text: str) -> Path:
             file = Path(text)

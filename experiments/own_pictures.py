@@ -18,8 +18,8 @@ def own_pictures_installed(options: Namespace) -> Iterator[Namespace]:
     --list and --status install them in a temporary folder.
 
     Yields:
-        The options with these data sets, their folder, and unless they name a profile `own`, or
-        `own_large` for a larger backbone.
+        The options with these data sets and their folder; and, where they name no profile, with
+        `own`, or `own_large` for a larger backbone.
 
     Raises:
         InputError: As `custom.install`, or --datasets names known data sets too.

@@ -50,6 +50,7 @@ def main() -> None:
     if lacks_data(profile, options):
         install_data(profile)
     train.train(options)
+    # --experiments names what both scripts do, so its jobs are done.
     if not (options.experiments or profile.is_text):
         analyse.analyse(options)
     if not profile.is_text:

@@ -143,4 +143,9 @@ def _without_rates(value: Any) -> Any:
     """Return settings without the learning rates of methods and experiments."""
     if not isinstance(value, dict):
         return value
-    return {key: _without_rates(each) for key, each in value.items() if key != "learning_rate"}
+    # An experiment of that name stays.
+    return {
+        key: _without_rates(each)
+        for key, each in value.items()
+        if key != "learning_rate" or isinstance(each, dict)
+    }

@@ -36,6 +36,7 @@ def train(options: Namespace) -> None:
     """Train the experiments of a profile that the options ask for."""
     with own_pictures_installed(options) as changed:
         if changed.data_set:
+            # docs/own-data.md wants an adapter; the profile's other methods are on request.
             changed.methods = changed.methods or ["pvera"]
         profile = changed_profile(changed)
         experiments = profile.experiments.items()
@@ -48,7 +49,7 @@ def train(options: Namespace) -> None:
 def print_adapters(jobs: Iterable[Job]) -> None:
     """Print the adapters that trainings have left; docs/own-data.md evaluates them."""
     for job in jobs:
-        adapter = job.path.with_suffix(results.ADAPTER)
+        adapter = job.path.with_suffix(results.ADAPTER_SUFFIX)
         if adapter.exists():
             print(f"adapter: {adapter}")
 

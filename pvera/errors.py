@@ -4,7 +4,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,6 +63,18 @@ def import_extra(module: str, extra: str) -> Any:
         if (error.name or "").partition(".")[0] != package:
             raise
         raise InputError(f"{package} is not installed: pip install -e '.[{extra}]'") from None
+
+
+#: Errors or names that a message lists.
+LISTED = 10
+
+
+def list_first(things: Collection[object]) -> str:
+    """Return the first errors or names in one line, and how many more there are."""
+    listed = "; ".join(map(str, list(things)[:LISTED]))
+    if len(things) <= LISTED:
+        return listed
+    return f"{listed}; and {len(things) - LISTED} more"
 
 
 def run_script(main: Callable[[], None]) -> None:

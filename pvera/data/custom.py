@@ -26,11 +26,10 @@ from filelock import FileLock
 
 from pvera import files
 from pvera.data import decoding, store
-from pvera.data.decoding import list_first
 from pvera.data.picture_folders import find_pictures, list_visible
 from pvera.data.split_files import FILE_OF
 from pvera.data.tasks import MANIFEST, TASKS, read_manifest
-from pvera.errors import InputError, catch_os_errors
+from pvera.errors import InputError, catch_os_errors, list_first
 
 #: The split of each folder name.
 SPLIT_FOLDERS = {

@@ -1,6 +1,6 @@
 """Image files as 8-bit RGB arrays, as a viewer displays them."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -10,12 +10,10 @@ import numpy as np
 from PIL import Image, ImageOps
 from tqdm import tqdm
 
-from pvera.errors import InputError, as_input_error
+from pvera.errors import InputError, as_input_error, list_first
 
 #: Raised whenever `decode` gives other pixels: the store then decodes again.
 DECODER_VERSION = 2
-#: Errors or names that a message lists.
-LISTED = 10
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -120,11 +118,3 @@ def map_in_threads(
     if errors:
         raise InputError(list_first(errors))
     return [outcome for outcome in outcomes if not isinstance(outcome, InputError)]
-
-
-def list_first(things: Collection[object]) -> str:
-    """Return the first errors or names in one line, and how many more there are."""
-    listed = "; ".join(map(str, list(things)[:LISTED]))
-    if len(things) <= LISTED:
-        return listed
-    return f"{listed}; and {len(things) - LISTED} more"

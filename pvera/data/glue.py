@@ -36,49 +36,52 @@ class TextTask:
     #: The paper's: "accuracy" or "matthews".
     metric: str
     #: Number of test texts, GLUE's dev.
-    dev: int
+    test_texts: int
     #: The columns of its files.
     columns: tuple[str, ...]
     #: The column of the label.
-    label: str
+    label_column: str
     #: The columns of the texts.
-    texts: tuple[str, ...]
+    text_columns: tuple[str, ...]
     #: The labels as they are written, in the order of their numbers.
     classes: tuple[str, ...] = ("0", "1")
     #: Whether the first line of a file names the columns.
     header: bool = True
 
 
-RTE = TextTask(
-    name="rte",
-    title="RTE",
-    metric="accuracy",
-    dev=277,
-    columns=("index", "sentence1", "sentence2", "label"),
-    label="label",
-    texts=("sentence1", "sentence2"),
-    classes=("entailment", "not_entailment"),
+_TASKS = (
+    TextTask(
+        name="rte",
+        title="RTE",
+        metric="accuracy",
+        test_texts=277,
+        columns=("index", "sentence1", "sentence2", "label"),
+        label_column="label",
+        text_columns=("sentence1", "sentence2"),
+        classes=("entailment", "not_entailment"),
+    ),
+    TextTask(
+        name="mrpc",
+        title="MRPC",
+        metric="accuracy",
+        test_texts=408,
+        columns=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+        label_column="Quality",
+        text_columns=("#1 String", "#2 String"),
+    ),
+    TextTask(
+        name="cola",
+        title="CoLA",
+        metric="matthews",
+        test_texts=1043,
+        columns=("source", "label", "mark", "sentence"),
+        label_column="label",
+        text_columns=("sentence",),
+        header=False,
+    ),
 )
-MRPC = TextTask(
-    name="mrpc",
-    title="MRPC",
-    metric="accuracy",
-    dev=408,
-    columns=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
-    label="Quality",
-    texts=("#1 String", "#2 String"),
-)
-COLA = TextTask(
-    name="cola",
-    title="CoLA",
-    metric="matthews",
-    dev=1043,
-    columns=("source", "label", "mark", "sentence"),
-    label="label",
-    texts=("sentence",),
-    header=False,
-)
-GLUE = {task.name: task for task in (RTE, MRPC, COLA)}
+#: The tasks by name.
+GLUE = {task.name: task for task in _TASKS}
 
 
 def read_tsv(file: str | Path, task: TextTask) -> pd.DataFrame:
@@ -95,21 +98,23 @@ def read_tsv(file: str | Path, task: TextTask) -> pd.DataFrame:
     if not rows:
         raise InputError(f"{file} is empty")
 
-    label = task.columns.index(task.label)
+    label = task.columns.index(task.label_column)
     for number, row in rows.items():
         if len(row) != len(task.columns) or row[label] not in task.classes:
             labels = " or ".join(task.classes)
             expected = f"{len(task.columns)} columns, with {labels} in column {label + 1}"
             raise InputError(f"{file}, line {number}: expected {expected}, not {repr(row)[:200]}")
     table = pd.DataFrame(list(rows.values()), columns=list(task.columns))
-    numbers = table[task.label].map(task.classes.index).astype(np.int64)
-    return table[list(task.texts)].assign(label=numbers)
+    numbers = table[task.label_column].map(task.classes.index).astype(np.int64)
+    return table[list(task.text_columns)].assign(label=numbers)
 
 
 def to_tsv(texts: pd.DataFrame, task: TextTask) -> str:
     """Return the content of a TSV file for `read_tsv`; texts have no tabs and line breaks."""
     labels = texts.label.map(task.classes.__getitem__)
-    table = texts.assign(**{task.label: labels}).reindex(columns=list(task.columns), fill_value="")
+    table = texts.assign(**{task.label_column: labels}).reindex(
+        columns=list(task.columns), fill_value=""
+    )
     return table.to_csv(
         sep="\t", header=task.header, index=False, quoting=csv.QUOTE_NONE, lineterminator="\n"
     )

@@ -59,6 +59,8 @@ class ImageData:
             are read when a batch needs them: a test split at 224 pixels has up to 11 GB.
     """
 
+    #: Hashed in analyses: images of a batch share the noise of a sample, so to change it changes
+    #: every result.
     evaluation_batch = 256
 
     def __init__(

@@ -14,9 +14,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,6 +40,17 @@ FrozenModel = Backbone | TextBackbone
 ModelKey = tuple[str, str | None, int | None]
 
 
+class DataKey(NamedTuple):
+    """All that the loaded splits of some data sets depend on."""
+
+    model: ModelKey
+    root: str
+    #: Names of the data sets.
+    names: tuple[str, ...]
+    splits: tuple[str, ...]
+    images: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """The backbone and data that a training or an analysis reads."""
@@ -63,9 +73,10 @@ class Source:
         """All that the frozen model depends on."""
         return self.backbone, self.weights, self.image_size
 
-    def data_key(self, names: tuple[str, ...], splits: tuple[str, ...]) -> tuple:
-        """Return all that the splits of these data sets depend on; by default the source's own."""
-        return self.model_key, self.data_root, names or (self.dataset,), splits, self.images
+    def data_key(self, names: tuple[str, ...] = (), splits: tuple[str, ...] = SPLITS) -> DataKey:
+        """Return the key of splits of these data sets; by default of the source's own."""
+        names = names or (self.dataset,)
+        return DataKey(self.model_key, self.data_root, names, splits, self.images)
 
 
 def load_splits(
@@ -74,7 +85,7 @@ def load_splits(
     frozen: FrozenModel,
     splits: Sequence[str] = SPLITS,
     first: int | None = None,
-) -> tuple[Split, ...]:
+) -> list[Split]:
     """Load splits of a data set below `root`. Images are decoded where the store lacks them.
 
     Args:
@@ -98,7 +109,7 @@ def load_splits(
             split_file = split_files.FILE_OF[split]
             images = image_splits.load_split(root, name, split_file, frozen.image_size)
             loaded.append(images if first is None else images.first(first))
-    return tuple(loaded)
+    return loaded
 
 
 def splits_sha256(splits: Sequence[Split]) -> str:
@@ -119,35 +130,29 @@ def splits_sha256(splits: Sequence[Split]) -> str:
     return store.load_or_compute(keys, compute) if all(keys) else compute()
 
 
-def load_for_job(
-    source: Source, device: str, names: tuple[str, ...] = (), splits: tuple[str, ...] = SPLITS
-) -> tuple[FrozenModel, list[Data]]:
+def load_for_job(key: DataKey, device: str) -> tuple[FrozenModel, list[Data]]:
     """Load what a job reads.
 
     Args:
-        source: What it reads.
+        key: The `Source.data_key` of what it reads.
         device: Where to compute. All but test splits are loaded into its memory.
-        names: Data sets; by default the job's own.
-        splits: Of `SPLITS`, of each data set.
 
     Returns:
         The backbone, and the splits of the data sets in turn.
     """
-    frozen = _load_backbone(*source.model_key)
+    frozen = _load_backbone(*key.model)
     frozen.model.to(device)
-    loaded = _load_data(*source.data_key(names, splits))
-    data = []
-    # `loaded` has the splits of each data set in turn.
-    for part, split in zip(loaded, cycle(splits), strict=False):
-        data.append(part.data(frozen, torch.device(device), in_memory=split != "test"))
+    data = [
+        split.data(frozen, torch.device(device), in_memory=name != "test")
+        for name, split in _load_data(key)
+    ]
     return frozen, data
 
 
-def data_sha256(
-    source: Source, names: tuple[str, ...] = (), splits: tuple[str, ...] = SPLITS
-) -> str:
+@cache
+def data_sha256(key: DataKey) -> str:
     """Return the hash of all that a job reads of the data which `load_for_job` returns."""
-    return _sha256(*source.data_key(names, splits))
+    return splits_sha256([split for _, split in _load_data(key)])
 
 
 def provenance(root: str | Path, name: str) -> dict[str, Any]:
@@ -165,7 +170,7 @@ def provenance(root: str | Path, name: str) -> dict[str, Any]:
     return origin
 
 
-def prepare(sources: Iterable[Source], decode: bool = True) -> None:
+def check_inputs(sources: Iterable[Source], decode: bool = True) -> None:
     """Check weights, split files and images of jobs, before one of them starts.
 
     Data sets that an analysis tests besides its own are checked when it reads them.
@@ -180,7 +185,7 @@ def prepare(sources: Iterable[Source], decode: bool = True) -> None:
     # Many jobs read the same: each data set is checked once for each backbone.
     needed = dict.fromkeys((job.data_root, job.dataset, job.model_key) for job in sources)
     for root, name, _ in needed:
-        vtab.require(root, name)
+        vtab.require_vtab(root, name)
     copies = {vtab.copy_name(root, name) for root, name, _ in needed}
     if vtab.DIFFERS in copies and len(copies) > 1:
         raise InputError(
@@ -216,22 +221,12 @@ def describe_backbone(model: ModelKey) -> dict[str, str | int]:
 
 
 @lru_cache(maxsize=1)
-def _load_data(
-    model: ModelKey,
-    root: str,
-    names: tuple[str, ...],
-    splits: tuple[str, ...],
-    images: int | None,
-) -> tuple[Split, ...]:
-    frozen = _load_backbone(*model)
-    for name in names:
-        vtab.require(root, name)
-    loaded: list[Split] = []
-    for name in names:
-        loaded += load_splits(root, name, frozen, splits, images)
-    return tuple(loaded)
-
-
-@cache
-def _sha256(*data) -> str:
-    return splits_sha256(_load_data(*data))
+def _load_data(key: DataKey) -> list[tuple[str, Split]]:
+    """Return the splits of each data set in turn, with their names."""
+    frozen = _load_backbone(*key.model)
+    loaded: list[tuple[str, Split]] = []
+    for name in key.names:
+        vtab.require_vtab(key.root, name)
+        parts = load_splits(key.root, name, frozen, key.splits, key.images)
+        loaded += zip(key.splits, parts, strict=True)
+    return loaded

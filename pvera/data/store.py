@@ -82,18 +82,18 @@ def load_or_decode(key: str, undecoded: UndecodedImages) -> np.memmap:
             is left.
     """
     file = store_folder() / f"{key}.npy"
-    split = file.stem.rpartition("-")[0]
+    split_and_size = file.stem.rpartition("-")[0]
     with catch_os_errors(
         f"decoded images to {store_folder()} ({CACHE_VARIABLE} names another folder)"
     ):
         file.parent.mkdir(parents=True, exist_ok=True)
         # Another process may be decoding the same split.
-        with FileLock(file.with_name(f"{split}.lock")):
+        with FileLock(file.with_name(f"{split_and_size}.lock")):
             # Reading fails for a missing file and for a damaged one.
             with suppress(OSError, ValueError):
                 return np.lib.format.open_memmap(file, mode="r")
             _decode_into(file, undecoded)
-            for outdated in set(file.parent.glob(f"{split}-*")) - {file}:
+            for outdated in set(file.parent.glob(f"{split_and_size}-*")) - {file}:
                 outdated.unlink()
             return np.lib.format.open_memmap(file, mode="r")
 

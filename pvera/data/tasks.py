@@ -34,7 +34,8 @@ class DataSetInfo:
     suite: str
 
 
-#: The 19 data sets of the paper, in its order; test images as the files in circulation have them.
+#: The 19 data sets of the paper, in its order: name, title, category, classes and test images, as
+#: the files in circulation have them.
 _VTAB = (
     ("caltech101", "Caltech101", "natural", 102, 6084),
     ("cifar", "CIFAR-100", "natural", 100, 10000),
@@ -59,17 +60,17 @@ _VTAB = (
 
 
 def _known_data_sets() -> dict[str, DataSetInfo]:
-    tasks = [DataSetInfo(*row, suite="vtab") for row in _VTAB]
-    for task in suite.SYNTHETIC_TASKS.values():
-        row = (task.name, task.title, task.category, len(task.classes), suite.COUNTS["test"])
-        tasks.append(DataSetInfo(*row, suite="synthetic"))
-    for text in glue.GLUE.values():
-        row = (text.name, text.title, "language", len(text.classes), text.dev)
-        tasks.append(DataSetInfo(*row, suite="glue"))
-    return {task.name: task for task in tasks}
+    known = [DataSetInfo(*row, suite="vtab") for row in _VTAB]
+    for drawn in suite.SYNTHETIC_TASKS.values():
+        row = (drawn.name, drawn.title, drawn.category, len(drawn.classes), suite.COUNTS["test"])
+        known.append(DataSetInfo(*row, suite="synthetic"))
+    for task in glue.GLUE.values():
+        row = (task.name, task.title, "language", len(task.classes), task.test_texts)
+        known.append(DataSetInfo(*row, suite="glue"))
+    return {info.name: info for info in known}
 
 
-#: The known data sets by name. Each has one task.
+#: The known data sets by name, to which docs/extending.md adds. Each has one task.
 TASKS = _known_data_sets()
 
 

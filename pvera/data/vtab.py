@@ -17,7 +17,7 @@ from pvera.errors import InputError
 #: prepared.
 ACCEPTED_FILE = "vtab-1k.json"
 #: The paper's 19 data sets.
-NAMES = tuple(task.name for task in TASKS.values() if task.suite == "vtab")
+NAMES = tuple(info.name for info in TASKS.values() if info.suite == "vtab")
 #: Images of the split files that are used in training.
 TRAINING_COUNTS = {"train800": 800, "val200": 200}
 #: Classes that the 1,000 training images show where these are not all: of SUN397, 309 in train800
@@ -121,7 +121,7 @@ def read_accepted(root: str | Path) -> dict[str, list[str]]:
     return files.read_json(file, "remove it to record again")
 
 
-def require(root: str | Path, name: str) -> None:
+def require_vtab(root: str | Path, name: str) -> None:
     """Check that a data set has VTAB-1k's split files, or was accepted as it is.
 
     Data sets of other names pass.

@@ -273,7 +273,7 @@ def _with_answers(paper: PaperNumbers) -> pd.DataFrame:
 
     images = {name: task.test_images for name, task in TASKS.items()}
     # CoLA's measure is a correlation, and a binomial test needs a share of correct answers.
-    images |= {task.title: task.dev for task in GLUE.values() if task.metric == "accuracy"}
+    images |= {task.title: task.test_texts for task in GLUE.values() if task.metric == "accuracy"}
     return rows.assign(n=PAPER_SEEDS * rows["dataset"].map(images))
 
 

@@ -23,9 +23,10 @@ from pvera.study.jobs import Job, Run
 from pvera.study.prediction import batches, predict
 
 #: Test data by name of the data set.
-Tests = Mapping[str, ImageData]
-#: A function from the model with the first adapter, the analysis and its `Tests` to arrays by name.
-Function = Callable[..., dict[str, np.ndarray]]
+TestSets = Mapping[str, ImageData]
+#: A function from the model with the first adapter, the analysis and its `TestSets` to arrays by
+#: name.
+ComputeArrays = Callable[..., dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +35,20 @@ class Analysis(Job):
 
     #: The trainings whose adapters it reads.
     runs: tuple[Run, ...]
-    function: Function
+    function: ComputeArrays
     #: Data sets whose test images the function is given.
     tested: tuple[str, ...]
     #: Whatever else influences the numbers. Committed records and arrays call samples "draws".
-    settings: dict = field(hash=False)
+    settings: dict = field(hash=False)  # a dictionary has no hash; equality compares it
 
     @property
     def adapters(self) -> list[Path]:
         """The adapters' files. InputError for one that is gone or was changed."""
-        return [results.kept_file(run.path, results.ADAPTER) for run in self.runs]
+        return [results.kept_file(run.path, results.ADAPTER_SUFFIX) for run in self.runs]
 
     def known_config(self) -> dict:
         """Add the adapters' hashes and the settings."""
-        hashes = [results.recorded_sha256(run.path, results.ADAPTER) for run in self.runs]
+        hashes = [results.recorded_sha256(run.path, results.ADAPTER_SUFFIX) for run in self.runs]
         config = {
             "seed": self.seed,
             "adapter_sha256": hashes,
@@ -60,7 +61,7 @@ class Analysis(Job):
 
     def data_config(self) -> dict:
         """Add the hash of the test images."""
-        test_sha256 = inputs.data_sha256(self, self.tested, ("test",))
+        test_sha256 = inputs.data_sha256(self.data_key(self.tested, ("test",)))
         return super().data_config() | {"data_sha256": test_sha256}
 
     def compute(self, device: str) -> tuple[dict, dict]:
@@ -73,7 +74,7 @@ class Analysis(Job):
         for run in self.runs:
             self._require_same_splits(run)
         first, *_ = self.adapters
-        frozen, tests = inputs.load_for_job(self, device, self.tested, ("test",))
+        frozen, tests = inputs.load_for_job(self.data_key(self.tested, ("test",)), device)
         with checkpoint.load(frozen.model, first).eval() as model:
             arrays = self.function(model, self, dict(zip(self.tested, tests, strict=True)))
 
@@ -88,7 +89,7 @@ class Analysis(Job):
 
     def _require_same_splits(self, run: Run) -> None:
         config = results.read_record(run.path).config
-        if config["data_sha256"] != inputs.data_sha256(self):
+        if config["data_sha256"] != inputs.data_sha256(self.data_key()):
             raise InputError(
                 f"{run.path}: was trained on other images or splits of {self.dataset} than "
                 f"{self.data_root} holds: restore them, or train again with --replace"
@@ -98,7 +99,7 @@ class Analysis(Job):
 def analysis_of(
     runs: Sequence[Run],
     name: str,
-    function: Function,
+    function: ComputeArrays,
     tested: Sequence[str] | None = None,
     **settings,
 ) -> Analysis:
@@ -136,7 +137,9 @@ def sample_scores(model: AdaptedModel, test: ImageData, samples: int, seed: int)
     return np.concatenate(scores, axis=1)
 
 
-def uncertainties(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np.ndarray]:
+def compute_uncertainty(
+    model: AdaptedModel, analysis: Analysis, tests: TestSets
+) -> dict[str, np.ndarray]:
     """Compute one pass with the mean, and the `Estimates` for each number of samples.
 
     Few samples are the first of the many (Algorithm 1, Appendix C).
@@ -194,8 +197,8 @@ def _pixels(test: ImageData, indices: Sequence[int] | np.ndarray) -> np.ndarray:
 # Latents
 
 
-def out_of_distribution(
-    model: AdaptedModel, analysis: Analysis, tests: Tests
+def compute_out_of_distribution(
+    model: AdaptedModel, analysis: Analysis, tests: TestSets
 ) -> dict[str, np.ndarray]:
     """Compute `latents.adaptation` of every test image of each data set.
 
@@ -225,7 +228,9 @@ def from_steps(steps: np.ndarray) -> np.ndarray:
     return np.cumsum(steps, dtype=np.uint16).view(np.float16).astype(np.float64)
 
 
-def object_aurocs(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np.ndarray]:
+def compute_focus(
+    model: AdaptedModel, analysis: Analysis, tests: TestSets
+) -> dict[str, np.ndarray]:
     """Compute how well the length of μ_q finds the patches of an image's object, its focus.
 
     A patch is the object's where it covers a tenth of it or more, and another where it covers
@@ -249,13 +254,24 @@ def object_aurocs(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict
 
 
 def _aurocs(model: AdaptedModel, test: ImageData, masks: np.ndarray) -> np.ndarray:
-    """Return the AUROC of each test image. Masks: (N, height, width) in pixels."""
+    """Return the AUROC of each test image.
+
+    Args:
+        model: The model.
+        test: The test images.
+        masks: (N, side, side), the objects' pixels.
+
+    Raises:
+        InputError: The patches do not divide the masks.
+    """
     parts = [latents.lengths(model, test[part]).cpu().numpy() for part in batches(test)]
     lengths = np.concatenate(parts)  # (N, rows, columns) of patches
     count, rows, columns = lengths.shape
+    side, rest = divmod(masks.shape[1], rows)
+    if rest:
+        raise InputError("image_size: the patches do not divide the masks of the objects")
     # (N, rows, height of a patch, columns, width of a patch)
-    patch = masks.shape[1] // rows, masks.shape[2] // columns
-    pixels = masks[:count].reshape(count, rows, patch[0], columns, patch[1])
+    pixels = masks[:count].reshape(count, rows, side, columns, side)
 
     aurocs = []
     for length, share in zip(lengths, pixels.mean(axis=(2, 4)), strict=True):
@@ -264,7 +280,9 @@ def _aurocs(model: AdaptedModel, test: ImageData, masks: np.ndarray) -> np.ndarr
     return np.array(aurocs, np.float32)
 
 
-def latent_maps(model: AdaptedModel, analysis: Analysis, tests: Tests) -> dict[str, np.ndarray]:
+def compute_latents(
+    model: AdaptedModel, analysis: Analysis, tests: TestSets
+) -> dict[str, np.ndarray]:
     """Compute `latents.maps` of the first test images of classes, spread over all classes."""
     settings, test = analysis.settings, tests[analysis.dataset]
     labels = test.labels.cpu().numpy()

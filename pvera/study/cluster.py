@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from pvera.data.inputs import prepare
+from pvera.data.inputs import check_inputs
 from pvera.errors import InputError, import_extra
 from pvera.files import digest
 from pvera.study.checked import OneLine, StrictModel
@@ -74,14 +74,14 @@ def submit(plan: Plan, missing: list[Job], site: Site) -> int:
         The number of submitted workers.
 
     Raises:
-        InputError: sbatch is missing or refuses, or as `inputs.prepare`.
+        InputError: sbatch is missing or refuses, or as `inputs.check_inputs`.
     """
     if shutil.which("sbatch") is None:
         raise InputError("there is no SLURM here: sbatch is not on PATH")
-    count = min(site.workers, len(missing) + plan.count_waiting()) - active(plan)
+    count = min(site.workers, len(missing) + plan.count_waiting()) - count_workers(plan)
     if count <= 0:
         return 0
-    prepare(missing, decode=False)
+    check_inputs(missing, decode=False)
     for job in missing:
         failure_file(job).unlink(missing_ok=True)
 
@@ -124,7 +124,7 @@ def _job_name(plan: Plan) -> str:
     return f"pvera-{plan.profile.name}-{digest(content)[:8]}"
 
 
-def active(plan: Plan) -> int:
+def count_workers(plan: Plan) -> int:
     """Count the workers that SLURM still has.
 
     Raises:
@@ -147,7 +147,7 @@ def wait(plan: Plan) -> None:
     """
     while True:
         try:
-            if not active(plan):
+            if not count_workers(plan):
                 break
         except InputError as error:  # the controller may be restarting, while workers go on
             print(error, flush=True)

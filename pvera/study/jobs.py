@@ -39,8 +39,9 @@ ENDED = ("done", "diverged")
 class Job(inputs.Source):
     """What a worker executes: a training (`Run`) or an `Analysis`; it leaves one result file.
 
-    A subclass adds to `known_config` and `data_config` whatever else influences its numbers, and
-    computes them in `compute`.
+    `Source` adds backbone, weights, image_size, data_root, dataset and images. A subclass adds to
+    `known_config` and `data_config` whatever else influences its numbers, and computes them in
+    `compute`.
     """
 
     profile: str
@@ -53,6 +54,11 @@ class Job(inputs.Source):
     results_root: str
 
     @property
+    def experiment(self) -> str:
+        """The folder, as records call it."""
+        return self.folder
+
+    @property
     def path(self) -> Path:
         """The result file."""
         return results.path_of(self.results_root, self.identity)
@@ -60,12 +66,12 @@ class Job(inputs.Source):
     @property
     def identity(self) -> dict[str, Any]:
         """The values that name the record, by key of `IDENTITY`."""
-        return {key: getattr(self, "folder" if key == "experiment" else key) for key in IDENTITY}
+        return {key: getattr(self, key) for key in IDENTITY}
 
     @property
     def label(self) -> str:
         """What messages call the job: all of its path below the profile."""
-        return f"{self.folder}/{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
+        return "/".join(self.path.with_suffix("").parts[-5:])
 
     def known_config(self) -> dict:
         """Return the part of `config` that is known without data and weights."""
@@ -110,7 +116,12 @@ class Job(inputs.Source):
     def compute(self, device: str) -> tuple[dict, dict]:
         """Return the job's part of its record, and what `results.write` keeps with it.
 
-        The latter are {"arrays": by name, "adapter": bytes}, or some of these.
+        `execute` computes inside the autocast of the job's precision, and adds the rest.
+
+        Returns:
+            Keys of `Record`: config, category and protocol, and of those that have a default
+            whatever the job knows. `execute` adds versions and device to its environment.
+            Arguments of `results.write`: {"arrays": by name, "adapter": bytes}, or some of these.
         """
         raise NotImplementedError
 
@@ -120,10 +131,14 @@ class Job(inputs.Source):
         with prediction.autocast(device, self.precision):
             computed, files = self.compute(device)
 
-        record: dict[str, Any] = {"schema": SCHEMA, **self.identity, **computed}
-        record["environment"] = environment(device) | record.get("environment", {})
-        record["config_hash"] = results.config_hash(record["config"])
-        record["cost"] = {"wall_seconds": round(time.perf_counter() - started, 2)}
+        record = {
+            "schema": SCHEMA,
+            **self.identity,
+            **computed,
+            "environment": environment(device) | computed.get("environment", {}),
+            "config_hash": results.config_hash(computed["config"]),
+            "cost": {"wall_seconds": round(time.perf_counter() - started, 2)},
+        }
         results.write(self.path, record, **files)
 
 
@@ -133,31 +148,32 @@ class Run(Job):
 
     member_configs: tuple[MethodConfig, ...]
     schedule: Schedule
-    protocol: Protocol = field(hash=False)
+    protocol: Protocol = field(hash=False)  # its dictionary has no hash; equality compares it
     #: What the head reads of texts; see `pvera.adapt`.
     pool: str = "first"
 
     def known_config(self) -> dict:
         """Add the members, the protocol and the schedule."""
         schedule = self.schedule.model_dump()
-        config = super().known_config()
-        config["seed"] = self.seed
-        config["members"] = [asdict(each) for each in self.member_configs]
-        config["protocol"] = asdict(self.protocol)
-        config["max_epochs"] = schedule.pop("epochs")
-        config |= schedule
-        config["precision"] = self.precision
-        config["images"] = self.images
-        config["pool"] = self.pool
-        return config
+        config = {
+            "seed": self.seed,
+            "members": [asdict(each) for each in self.member_configs],
+            "protocol": asdict(self.protocol),
+            "max_epochs": schedule.pop("epochs"),
+            **schedule,
+            "precision": self.precision,
+            "images": self.images,
+            "pool": self.pool,
+        }
+        return super().known_config() | config
 
     def data_config(self) -> dict:
         """Add the hash of all three splits."""
-        return super().data_config() | {"data_sha256": inputs.data_sha256(self)}
+        return super().data_config() | {"data_sha256": inputs.data_sha256(self.data_key())}
 
     def compute(self, device: str) -> tuple[dict, dict]:
         """Train the members in parallel, choose one, and test it."""
-        frozen, (train, validation, test) = inputs.load_for_job(self, device)
+        frozen, (train, validation, test) = inputs.load_for_job(self.data_key(), device)
         info = tasks.find_data_set(self.dataset, self.data_root)
         is_text = info.category == "language"
         methods = [config.method for config in self.member_configs]

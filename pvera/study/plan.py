@@ -1,6 +1,6 @@
 """Plans: which trainings and analyses of a profile can start, and which have their result.
 
-Analyses are of the first backbone. docs/extending.md adds one.
+Analyses are of the first backbone. docs/extending.md says how to add one.
 """
 
 from collections.abc import Callable
@@ -109,9 +109,14 @@ def list_jobs(profile: Profile, name: str, root: str | Path) -> list[Job]:
 
 def list_uncertainty(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, Appendix C)."""
-    kept = profile.pictures
     return [
-        analysis_of([run], name, analyses.uncertainties, draws=SAMPLE_COUNTS, pictures=kept)
+        analysis_of(
+            [run],
+            name,
+            analyses.compute_uncertainty,
+            draws=SAMPLE_COUNTS,
+            pictures=profile.pictures,
+        )
         for run in with_adapter(runs, "pvera")
     ]
 
@@ -128,13 +133,13 @@ def list_out_of_distribution(profile: Profile, runs: list[Run], name: str) -> li
         first_of_category.setdefault(category, dataset)
     tested = profile.out_of_distribution or list(first_of_category.values())
     return [
-        analysis_of([run], name, analyses.out_of_distribution, tested)
+        analysis_of([run], name, analyses.compute_out_of_distribution, tested)
         for run in with_adapter(runs, "vera", "pvera")
         if run.dataset in tested
     ]
 
 
-def list_latent_maps(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+def list_latents(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List latent maps on the first data set with the first seed (Section 4.4).
 
     The first data set of the paper's profile is the paper's.
@@ -143,7 +148,7 @@ def list_latent_maps(profile: Profile, runs: list[Run], name: str) -> list[Analy
         return []
     first = (profile.datasets[0], profile.seeds[0])
     return [
-        analysis_of([run], name, analyses.latent_maps, shown=5, draws=4)
+        analysis_of([run], name, analyses.compute_latents, shown=5, draws=4)
         for run in with_adapter(runs, "vera", "pvera")
         if (run.dataset, run.seed) == first
     ]
@@ -152,13 +157,13 @@ def list_latent_maps(profile: Profile, runs: list[Run], name: str) -> list[Analy
 def list_focus(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List adapters of synthetic tasks with objects, whose pixels are known (Section 4.4)."""
     return [
-        analysis_of([run], name, analyses.object_aurocs)
+        analysis_of([run], name, analyses.compute_focus)
         for run in with_adapter(runs, "vera", "pvera")
         if run.dataset in suite.WITH_OBJECTS
     ]
 
 
-def list_predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
+def list_predictors(profile: Profile, runs: list[Run], name: str) -> list[Analysis]:
     """List one analysis per data set of all seeds' adapters, for methods that can sample.
 
     It can start once all these trainings have ended.
@@ -168,7 +173,9 @@ def list_predictor_scores(profile: Profile, runs: list[Run], name: str) -> list[
         if can_sample(run):
             seeds.setdefault((run.folder, run.dataset, run.method), []).append(run)
     return [
-        analysis_of(group, name, predictor_comparison.compare, samples=max(SAMPLE_COUNTS))
+        analysis_of(
+            group, name, predictor_comparison.compute_predictors, samples=max(SAMPLE_COUNTS)
+        )
         for group in seeds.values()
         if all(has_adapter(run) for run in group)
     ]
@@ -198,7 +205,7 @@ Listing = Callable[[Profile, list[Run], str], list[Analysis]]
 ANALYSES: dict[str, Listing] = {
     "uncertainty": list_uncertainty,
     "out_of_distribution": list_out_of_distribution,
-    "latents": list_latent_maps,
+    "latents": list_latents,
     "focus": list_focus,
-    "predictors": list_predictor_scores,
+    "predictors": list_predictors,
 }

@@ -23,6 +23,7 @@ class Features:
     def __init__(self, model: AdaptedModel, data: Data):
         with torch.inference_mode():
             parts = [model.features(data[part])[0] for part in batches(data)]
+        # Cloned outside inference mode, so that autograd may read them.
         self.features = full_precision(torch.cat(parts)).clone()
         self.labels = data.labels
 

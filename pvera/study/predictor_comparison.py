@@ -12,24 +12,22 @@ arrays are the columns of one frame:
                    NaN for one pass
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from pvera import checkpoint, metrics
-from pvera.data.image_splits import ImageData
 from pvera.model import AdaptedModel
 from pvera.study import prediction
-from pvera.study.analyses import Analysis, sample_scores
+from pvera.study.analyses import Analysis, TestSets, sample_scores
 
 PASS, SAMPLES, ENSEMBLE = "pass", "samples", "ensemble"
 ALL_SEEDS = -1
 SCORES = ("accuracy", "nll", "ece", "ace")
 
 
-def compare(
-    model: AdaptedModel, analysis: Analysis, tests: Mapping[str, ImageData]
+def compute_predictors(
+    model: AdaptedModel, analysis: Analysis, tests: TestSets
 ) -> dict[str, np.ndarray]:
     """Score every predictor with the adapters of an analysis; `model` holds the first of them."""
     test = tests[analysis.dataset]

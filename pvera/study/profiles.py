@@ -73,10 +73,11 @@ class Experiment(StrictModel):
     #: method trains that method alone.
     protocol: OneLine | None = None
     #: Values of hyperparameters, such as {beta: 0.0}, for every method that takes part and all
-    #: members of its grid. They replace the profile's.
+    #: members of its grid. They replace the profile's; what the grid gives, or without a search a
+    #: method's `default`, is refused here and in `vary`.
     set: Hyperparameters = {}
     #: Experiments whose values are used, those that their first seed chose. They replace the
-    #: profile's; `set` and `grid` replace them.
+    #: profile's; `set`, `vary` and the grid replace them.
     inherit: list[Name] = []
     #: One hyperparameter, or "protocol", with its values. The results of each value lie in the
     #: folder "<experiment>_<value>".
@@ -113,7 +114,7 @@ class Experiment(StrictModel):
 class Profile(StrictModel):
     """A profile's backbones, data sets, methods with their grids, seeds, and experiments."""
 
-    #: Name of the file, which does not set it.
+    #: Set by `read` from the name of the file, which has no such key.
     name: Name
     #: How tables and figures call its tasks and backbone; by default its name.
     title: OneLine | None = None
@@ -165,7 +166,8 @@ class Profile(StrictModel):
     # experiments may name what the options left out.
 
     @model_validator(mode="after")
-    def _check_names(self) -> Self:
+    def _check_content(self) -> Self:
+        """Check names, hyperparameters, and what experiments wait for."""
         for name in self.backbones:
             if self.is_text:
                 require_known("text encoder", name, text_encoders.NAMES)

@@ -75,6 +75,7 @@ def _protocols() -> dict[str, ProtocolEntry]:
         GRID_REFERENCE: ProtocolEntry(CORRECTED, GRID_REFERENCE),
         OFFICIAL_CODE.name: ProtocolEntry(OFFICIAL_CODE),
     }
+    # Own draws need no grid: a member that trains alone has another seed too.
     for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
         difference = {name: getattr(OFFICIAL_CODE, name)}
         protocol = replace(CORRECTED, name=f"corrected, {name}", **difference)

@@ -20,7 +20,7 @@ from pvera.errors import InputError, catch_os_errors
 from pvera.files import digest, json_value, read_json, sha256, write_atomically
 from pvera.study.records import IDENTITY, SCHEMA, Record
 
-ARRAYS, ADAPTER = ".npz", ".safetensors"
+ARRAYS_SUFFIX, ADAPTER_SUFFIX = ".npz", ".safetensors"
 
 #: All runs of a table must have the same configuration. These parts of it need only be the same
 #: among runs that have the same values of the named keys; those of `IDENTITY` may differ between
@@ -76,14 +76,14 @@ def write(
     if arrays is not None:
         archive = io.BytesIO()
         np.savez_compressed(archive, **arrays)
-        contents[ARRAYS] = archive.getvalue()
+        contents[ARRAYS_SUFFIX] = archive.getvalue()
     if adapter is not None:
-        contents[ADAPTER] = adapter
+        contents[ADAPTER_SUFFIX] = adapter
     hashes = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
     text = to_json(_with_short_curves(json_value({**record, "files": hashes})), path)
     # While the other files are replaced there is no record that they could contradict.
     with catch_os_errors(path):
-        for suffix in (".json", ARRAYS, ADAPTER):
+        for suffix in (".json", ARRAYS_SUFFIX, ADAPTER_SUFFIX):
             path.with_suffix(suffix).unlink(missing_ok=True)
         for suffix, content in contents.items():
             write_atomically(path.with_suffix(suffix), content)
@@ -135,13 +135,14 @@ def read_record_dict(path: str | Path) -> dict[str, Any]:
         InputError: It is no JSON file, or was written by another version.
     """
     record = read_json(path)
-    if record.get("schema") != SCHEMA:
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise InputError(
             f"{path}: no result file of schema {SCHEMA}: update this program, or delete the file"
         )
-    if record["method"] not in METHODS:
+    method = record.get("method")
+    if method not in METHODS:
         raise InputError(
-            f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}; one of "
+            f"{path}: unknown method {method!r}, not one of {', '.join(METHODS)}; one of "
             "your own must be imported first (pvera.register)"
         )
     return record
@@ -177,7 +178,7 @@ def kept_file(path: str | Path, suffix: str) -> Path:
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Return the arrays of the job at `path`. InputError as `kept_file`."""
-    with np.load(kept_file(path, ARRAYS)) as arrays:
+    with np.load(kept_file(path, ARRAYS_SUFFIX)) as arrays:
         return dict(arrays)
 
 

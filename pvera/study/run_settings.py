@@ -95,10 +95,9 @@ def _selected(names: list[str], selection: list[str] | None) -> list[str]:
 def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
     """Return a run with its settings.
 
-    What a search chose is read from its record by `find_chosen`, which resolves the search in turn,
-    to know where its record lies and whether its settings are still the profile's. This ends: the
-    experiments of `inherit` form no cycle, which `Profile` checks, and within an experiment all
-    seeds wait for the first, which waits for none of them.
+    `find_chosen` resolves the search in turn, to know where its record lies and whether its
+    settings are still the profile's. This ends: the experiments of `inherit` form no cycle, and
+    within an experiment all seeds wait for the first, which waits for none of them.
 
     Args:
         profile: Has the run's experiment.
@@ -107,12 +106,14 @@ def resolve(profile: Profile, root: str | Path, planned: PlannedRun) -> Run:
 
     Raises:
         NotChosen: A search that it needs has not chosen.
+        InputError: As `_require_kept`.
     """
     experiment = profile.experiments[planned.experiment]
     inherited = _inherited(profile, root, planned)
-    # Later ones replace earlier ones.
-    shared = inherited | experiment.set | planned.varied
+    changed = experiment.set | planned.varied
     points = _grid_points(profile, root, planned)
+    _require_kept(changed, points[0], planned)  # all points have the same keys
+    shared = inherited | changed
     return Run(
         profile=profile.name,
         folder=planned.folder,
@@ -166,6 +167,15 @@ def _grid_points(profile: Profile, root: str | Path, planned: PlannedRun) -> lis
     if one_chooses and len(points) > 1 and search != planned:
         return [find_chosen(profile, root, search)]
     return points
+
+
+def _require_kept(changed: Hyperparameters, point: Hyperparameters, planned: PlannedRun) -> None:
+    """Raise InputError where a point of the grid would replace what the experiment changes."""
+    for name in changed.keys() & point:
+        raise InputError(
+            f"experiments.{planned.experiment}: {name!r} is in 'set' or 'vary', and in the grid or "
+            f"default of {planned.method}: name a 'grid' without it"
+        )
 
 
 def _first_seed(profile: Profile, experiment: Experiment) -> int:
@@ -257,13 +267,15 @@ def build_method(key: str, hyperparameters: Hyperparameters) -> Method:
 def merged_hyperparameters(
     profile: Profile, method: str, protocol: Protocol, values: Hyperparameters
 ) -> Hyperparameters:
-    """Return all that is said of a method, each source over the ones before it.
+    """Return all that is said of a method.
+
+    A source replaces the ones before it: the profile, the protocol, the experiment's `inherit`,
+    `set` and `vary`, and a point of the grid.
 
     Args:
         profile: Has the method's hyperparameters.
         method: Key of the method.
         protocol: Has hyperparameters that replace the profile's.
-        values: Hyperparameters that replace both: the experiment's `inherit`, `set` and `vary`, and
-            a point of the grid.
+        values: What the other sources say, merged in their order.
     """
     return profile.methods[method] | protocol.adapters.get(method, {}) | values

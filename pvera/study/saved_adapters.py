@@ -30,7 +30,7 @@ class SavedAdapter:
     file: Path
     #: The adapter's backbone, on the device that computes.
     frozen: Backbone
-    #: The record of its training; empty for a file without one.
+    #: The record of its training, with the keys of `records.Record`; empty for a file without one.
     record: dict[str, Any]
 
     def classes(self) -> list[str]:
@@ -93,7 +93,9 @@ def _read_record(adapter: Path) -> dict[str, Any]:
     path = adapter.with_suffix(".json")
     if not path.exists():
         return {}
-    results.kept_file(path, results.ADAPTER)  # refuses another adapter than that of the record
+    results.kept_file(
+        path, results.ADAPTER_SUFFIX
+    )  # refuses another adapter than that of the record
     return results.read_record_dict(path)
 
 
@@ -154,7 +156,7 @@ def load_test(adapter: SavedAdapter, root: Path, name: str) -> ImageSplit:
         InputError: The data set is missing or wrong, has other classes than the adapter, or may
             hold images of the adapter's training as far as `require_unseen` can tell.
     """
-    vtab.require(root, name)
+    vtab.require_vtab(root, name)
     if adapter.record:
         require_unseen(adapter.record, custom.current_manifest(root, name), name)
         _require_same_data(adapter, root, name)
@@ -236,7 +238,7 @@ def predict_images(
                 f"{adapter.file} knows {member.num_classes} classes, "
                 f"the data set has {len(classes)}"
             )
-        # As in the test of its training: the same bits. While merged it has no effect.
+        # As in the test of its training: the same bits, of adapters that cannot be merged.
         model.last_mlp_on_class_token = True
         with prediction.autocast(device.type, precision):
             probabilities = prediction.predict(model, data)
@@ -268,7 +270,14 @@ def _table(
     probabilities: np.ndarray,
     sampled: dict[str, np.ndarray],
 ) -> pd.DataFrame:
-    """Return the table of `Predictions` from scores (images, classes) and summaries of samples."""
+    """Return the table of `Predictions`.
+
+    Args:
+        split: The images.
+        names: Names of the classes.
+        probabilities: Scores (images, classes) of the mean.
+        sampled: `uncertainty.summarise` of the samples; empty without samples.
+    """
     predicted = probabilities.argmax(axis=1)
     # A string column would not hold file names that are not UTF-8.
     table = pd.DataFrame({"path": pd.Series(split.names, dtype=object)})

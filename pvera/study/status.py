@@ -6,7 +6,7 @@ import pandas as pd
 
 from pvera.study.jobs import ENDED, Job, State
 from pvera.study.plan import Plan
-from pvera.study.worker import claimed, failure_file, failure_reason
+from pvera.study.worker import claimed, failure_reason
 
 #: What to do about trainings whose members all diverged.
 DIVERGED_ADVICE = "no member has a finite loss; try a lower --learning-rate, with --replace"
@@ -49,6 +49,6 @@ def current_state(job: Job) -> tuple[State, str]:
             if not is_free:
                 return "running", ""
     # It may have been run again after a result of another configuration.
-    if failure_file(job).exists():
-        return "failed", failure_reason(job)
+    if reason := failure_reason(job):
+        return "failed", reason
     return state, ""

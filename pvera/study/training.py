@@ -47,8 +47,8 @@ class MethodConfig:
     adapter_lr: float
     head_lr: float
     beta: float
-    #: The searched values of this member by hyperparameter: its point of the grid.
-    grid: dict = field(hash=False)
+    #: This member's point of the grid by hyperparameter; where none is searched, its `default`.
+    grid: dict = field(hash=False)  # a dictionary has no hash; equality compares it
 
 
 def fit(
@@ -63,7 +63,8 @@ def fit(
     """Train all members of a grid, with a progress bar where there is a terminal.
 
     Args:
-        model: Built from the methods of `configs`, as a list; its active members change.
+        model: Built from the methods of `configs`, as a list; its active members, at first all,
+            change.
         train: Training set.
         validation: Validation set.
         configs: One per member.
@@ -80,7 +81,6 @@ def fit(
     rule = JointStop if protocol.joint_stop else EarlyStopping
     stopping = rule(len(configs), schedule)
 
-    model.active = list(range(len(configs)))
     for epoch in trange(schedule.epochs, unit="epoch", leave=False, disable=None):
         betas = [configs[m].beta for m in model.active]
         trained = train_epoch(model, train_split, betas, take_step, schedule.batch_size, order)
@@ -178,6 +178,7 @@ def training_attention(encoder: nn.Module) -> Iterator[None]:
     backward pass takes down to a fifth of the time of torch's fused attention. They keep the
     attention scores in memory.
     """
+    # `Job.execute` enters autocast.
     on_cpu = next(encoder.parameters()).device.type == "cpu"
     patches = getattr(getattr(encoder, "patch_embed", None), "num_patches", MANY_PATCHES)
     layers: list[Any] = []

@@ -29,10 +29,13 @@ def failure_file(job: Job) -> Path:
 
 
 def failure_reason(job: Job) -> str:
-    """Return why a job failed, in one line."""
+    """Return why a job failed, in one line; empty where it has not."""
     file = failure_file(job)
-    error = file.read_text(encoding="utf-8").splitlines()[-1]
-    return f"{error}; {file} has all of it"
+    # Whoever runs the job again removes the file.
+    with suppress(FileNotFoundError):
+        *_, error = file.read_text(encoding="utf-8").splitlines() or ["an unknown error"]
+        return f"{error}; {file} has all of it"
+    return ""
 
 
 @contextmanager

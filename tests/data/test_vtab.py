@@ -193,9 +193,9 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
         "a data set that is named must be there"
     )
     listed = wanted(root, "cifar", "eurosat")
-    inputs.prepare(listed)
+    inputs.check_inputs(listed)
     with pytest.raises(InputError, match="share no table"):
-        inputs.prepare(wanted(root, "cifar", "digits"))
+        inputs.check_inputs(wanted(root, "cifar", "digits"))
     for run in listed:
         run.execute()
     first, second = results.load_runs(root / "results", "mine")
@@ -203,13 +203,13 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
     assert first["data_differs"] == texts(vtab.find_differences(root, "cifar"))
     edit(root / "eurosat" / "val200.txt", lambda lines: lines[1:])
     with pytest.raises(InputError, match="is not VTAB-1k's EuroSAT"):
-        inputs.prepare(wanted(root, "eurosat"))
+        inputs.check_inputs(wanted(root, "eurosat"))
     code, output, _ = call(*arguments, "--datasets", "eurosat")
     assert code == 1 and state(output, "eurosat") == "wrong"
     with pytest.raises(
         InputError, match="no such folder; `.*prepare_vtab.py .* dtd` installs it from the hub"
     ):
-        inputs.data_sha256(*wanted(root, "dtd"))
+        inputs.data_sha256(wanted(root, "dtd")[0].data_key())
 
 
 def test_the_copies_are_distinguished_by_content(tmp_path):

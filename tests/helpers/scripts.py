@@ -17,7 +17,7 @@ EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 def forget() -> None:
     """Look at weights and data anew, as another process would."""
     inputs.describe_backbone.cache_clear()
-    for cached in (inputs._load_backbone, inputs._load_data, inputs._sha256):
+    for cached in (inputs._load_backbone, inputs._load_data, inputs.data_sha256):
         cached.cache_clear()
 
 

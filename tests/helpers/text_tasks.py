@@ -35,7 +35,7 @@ def make(name: str, split: str) -> pd.DataFrame:
     """Return 60 training or 40 test texts of random words; the label says whether the first
     word is "the"."""
     source = np.random.default_rng([len(split), *name.encode()])
-    parts, labels = glue.GLUE[name].texts, np.arange(60 if split == "train" else 40) % 2
+    parts, labels = glue.GLUE[name].text_columns, np.arange(60 if split == "train" else 40) % 2
     texts = [
         [
             " ".join([("a", "the")[label], *source.choice(WORDS, source.integers(3, 20))])

@@ -229,7 +229,7 @@ def test_recorded_accuracies_are_scikit_learns_on_the_stored_scores(profile, exp
     stored = [
         run
         for run in results.load_runs(RESULTS, profile, experiment)
-        if results.path_of(RESULTS, run).with_suffix(results.ARRAYS).exists()
+        if results.path_of(RESULTS, run).with_suffix(results.ARRAYS_SUFFIX).exists()
     ]
     assert stored
     for run in stored:

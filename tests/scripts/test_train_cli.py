@@ -96,7 +96,7 @@ def test_printed_commands_can_be_pasted(tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
     with pytest.raises(InputError) as refused:
-        vtab.require(folder, "eurosat")
+        vtab.require_vtab(folder, "eurosat")
     words = shlex.split(str(refused.value).split("`")[1])
     assert words[2:] == ["--root", str(folder), "--datasets", "eurosat"]
 
@@ -237,6 +237,13 @@ def test_one_rate_replaces_grids_and_what_experiments_set(folder):
             rate for run in runs for m in run.member_configs for rate in (m.adapter_lr, m.head_lr)
         }
         assert rates == {0.5} and all("learning_rate" not in m.grid for m in runs[0].member_configs)
+
+
+def test_an_experiment_may_have_the_name_of_a_rate(folder):
+    profile_with(folder, experiments={"learning_rate": {"set": {"learning_rate": 1e-2}}})
+    given = ["--learning-rate", "0.5", "--profile", str(folder / "small.yaml")]
+    (experiment,) = changed_profile(parse("", given)).experiments.items()
+    assert experiment[0] == "learning_rate" and experiment[1].set == {}
 
 
 def test_the_paper_is_the_paper(capsys):

@@ -226,6 +226,8 @@ def test_focus_is_the_auroc_of_lengths_at_the_patches_of_the_object(profile, roo
             for share_of_image, length, use in zip(share, lengths, kept)
         ]
         np.testing.assert_allclose(stored[name], expected, atol=1e-6)
+    with pytest.raises(InputError, match="^image_size: the patches do not divide the masks"):
+        analyses._aurocs(model, test, masks[:, :30, :30])
 
 
 # Predictors, on the adapters of all seeds

@@ -171,7 +171,7 @@ def test_as_many_workers_as_there_are_runs_and_the_site_allows(slurm, plan):
     slurm.set("7", 1, "")
     slurm.set("7", 2, "")
     assert submit(plan, workers=6) == 1 and "array" not in slurm.jobs["8"]["flags"]
-    assert cluster.active(plan) == 6
+    assert cluster.count_workers(plan) == 6
     other = Plan(plan.profile, plan.names, plan.root.with_name("other"))
     assert (
         submit(other, workers=2)
@@ -275,7 +275,7 @@ def test_a_job_is_requeued_before_its_time_limit_and_resumes(slurm, folder, monk
         first.setattr(Run, "execute", until_the_limit)
         assert slurm.work("7") != 0
     assert states(plan) == {"benchmark/linear/seed0": "done", "benchmark/lora/seed0": "missing"}
-    assert cluster.active(plan) == 1
+    assert cluster.count_workers(plan) == 1
     before = next(run.path for run in plan.jobs() if run.method == "linear").stat().st_mtime_ns
     assert slurm.work("7") == 0
     assert set(states(plan).values()) == {"done"}

@@ -80,7 +80,7 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
         "methods": ["vera", "ia3"],
         "datasets": ["vessels", "cifar"],
         "seeds": [5],
-        "set": {"learning_rate": 0.1},
+        "set": {"beta": 0.1},
     }
     described = profile(all={}, some=one)
     runs = list_jobs(described, "all", tmp_path)
@@ -98,9 +98,26 @@ def test_an_experiment_is_the_whole_profile_but_for_what_it_says(tmp_path):
         assert {c.beta for c in run.member_configs} == {1e-6 if run.method == "pvera" else 0.0}
     (run,) = list_jobs(described, "some", tmp_path)
     assert (run.folder, run.method, run.dataset, run.seed) == ("some", "vera", "vessels", 5)
-    assert [c.adapter_lr for c in run.member_configs] == GRID["learning_rate"], (
-        "the grid comes after what is set"
-    )
+    assert [c.adapter_lr for c in run.member_configs] == GRID["learning_rate"]
+    assert {c.beta for c in run.member_configs} == {0.1}
+
+
+@pytest.mark.parametrize(
+    "change, rates",
+    [({"set": {"learning_rate": 0.1}}, {0.1}), ({"vary": GRID}, set(GRID["learning_rate"]))],
+)
+def test_what_the_grid_would_replace_is_not_set_or_varied(change, rates, tmp_path):
+    """Without a search the default would; an experiment's own grid replaces both."""
+    vera = {"methods": ["vera"], **change}
+    refused = profile(searched=vera, fixed=vera | {"search": False})
+    for name in ("searched", "fixed"):
+        advice = f"^experiments.{name}: 'learning_rate' is in 'set' or 'vary', and"
+        with pytest.raises(InputError, match=advice):
+            list_jobs(refused, name, tmp_path)
+    described = profile(ranks=vera | {"grid": {"rank": [2, 8]}}, plain=vera | {"methods": ["lora"]})
+    for name in ("ranks", "plain"):
+        members = [c for r in list_jobs(described, name, tmp_path) for c in r.member_configs]
+        assert {config.adapter_lr for config in members} == rates
 
 
 def test_without_a_search_the_default_replaces_the_grid(tmp_path):
@@ -171,7 +188,7 @@ def test_each_value_searches_and_chooses_for_itself(tmp_path):
 
 
 def test_what_was_chosen_elsewhere_is_inherited(tmp_path):
-    other = {"inherit": ["beta"], "set": {"beta": 0.5, "learning_rate": 0.1}}
+    other = {"inherit": ["beta"], "set": {"beta": 0.5}}
     described = profile(beta=SEARCH, benchmark={"inherit": ["beta"]}, other=other)
     first, second = list_jobs(described, "beta", tmp_path)
     assert keys(list_jobs(described, "benchmark", tmp_path), "method") == {("lora",), ("vera",)}
@@ -395,7 +412,8 @@ def recorded(monkeypatch):
         return {name: value for name, value in config(run).items() if name in names}
 
     monkeypatch.setattr(jobs.Job, "data_config", backbone)
-    monkeypatch.setattr(inputs, "data_sha256", lambda run, *tested: config(run)["data_sha256"])
+    monkeypatch.setattr(inputs.Source, "data_key", lambda run, *tested: run)
+    monkeypatch.setattr(inputs, "data_sha256", lambda run: config(run)["data_sha256"])
     return read
 
 

@@ -21,7 +21,7 @@ from pvera.files import sha256
 from pvera.study import results, worker
 from pvera.study.jobs import Run
 from pvera.study.plan import Plan
-from pvera.study.worker import claimed, failure_file, work, work_together
+from pvera.study.worker import claimed, failure_file, failure_reason, work, work_together
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -154,7 +154,9 @@ def change(key, value):
     [
         (lambda text: text[: len(text) // 2], "seed0.json is damaged: "),
         (change("schema", 1), "update this program, or delete the file"),
+        (lambda text: "[]", "update this program, or delete the file"),
         (change("method", "prefix"), "unknown method 'prefix'"),
+        (lambda text: json.dumps({"schema": results.SCHEMA}), "unknown method None"),
     ],
 )
 def test_damaged_records(tmp_path, damage, says):
@@ -297,6 +299,9 @@ def test_a_failure_is_left_in_a_file_and_named_at_the_end(plan, monkeypatch):
     failed = plan.missing()
     assert names(failed) == ["benchmark/lora/0", "benchmark/lora/1"]
     assert all(failure_file(run).read_text().endswith("KeyError: 'gone'\n") for run in failed)
+    first.write_text("")
+    assert failure_reason(plan.jobs()[2]) == f"an unknown error; {first} has all of it"
+    assert failure_reason(plan.jobs()[0]) == "", "it may be run again, which removes the file"
     work(plan)  # passes them by
     monkeypatch.undo()
     work_together(plan, failed, 1, "cpu")

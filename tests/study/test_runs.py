@@ -54,7 +54,7 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
         )
         assert numbers == repeated
         if record["experiment"] == "benchmark":
-            for suffix in (results.ARRAYS, results.ADAPTER):
+            for suffix in (results.ARRAYS_SUFFIX, results.ADAPTER_SUFFIX):
                 a, b = ((tmp_path / root / path).with_suffix(suffix).read_bytes() for root in "ab")
                 assert a == b
     record = first["small/benchmark/tiny/vessels/lora/seed1.json"]
@@ -71,7 +71,7 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
             "β is the one searched"
         )
     for run in list_jobs(small_profile, "benchmark", tmp_path / "a"):
-        model = pvera.load(frozen.model, run.path.with_suffix(results.ADAPTER)).eval()
+        model = pvera.load(frozen.model, run.path.with_suffix(results.ADAPTER_SUFFIX)).eval()
         test = load_split(run.data_root, run.dataset, "test", 32).data(frozen, torch.device("cpu"))
         with torch.inference_mode():
             scores = model(test[:]).softmax(-1).numpy()
@@ -198,12 +198,12 @@ def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):
     image = tmp_path / "data/digits/images/test5.png"
     image.write_bytes(b"")
     planned = list_jobs(profile, "benchmark", tmp_path / "results")
-    inputs.prepare(planned, decode=False)
+    inputs.check_inputs(planned, decode=False)
     with pytest.raises(InputError, match="images/test5.png cannot be read"):
-        inputs.prepare(planned)
+        inputs.check_inputs(planned)
     image.unlink()
     with pytest.raises(InputError, match="images/test5.png cannot be read: .Errno 2"):
-        inputs.prepare(planned, decode=False)
+        inputs.check_inputs(planned, decode=False)
 
 
 # Texts
@@ -336,7 +336,7 @@ def test_a_ninth_method_is_trained_and_its_adapter_loads_and_merges(registered, 
     assert run.state() == "done"
     frozen = backbones.load("tiny")
     before = {name: p.clone() for name, p in frozen.model.named_parameters()}
-    model = pvera.load(frozen.model, results.kept_file(run.path, results.ADAPTER)).eval()
+    model = pvera.load(frozen.model, results.kept_file(run.path, results.ADAPTER_SUFFIX)).eval()
     record = results.read_record(run.path)
     assert model.members[0].method == Bias(**record.chosen.grid)
     assert all(layer.bias.abs().max() > 0 for layer in model.members[0].layers), "it was trained"

@@ -55,6 +55,7 @@ class SyntheticTask:
 
 def split_members(population: int, split_file: str) -> np.ndarray:
     """Return the members of a population in one split: one per image, while they last."""
+    # The sums of the splits before it in `COUNTS`.
     start = {"train800": 0, "val200": 800, "test": 1000}[split_file]
     order = np.random.default_rng(0).permutation(population)
     return order[start : start + COUNTS[split_file]]

@@ -63,6 +63,7 @@ def sprites(split_file: str, rng: Generator) -> SyntheticSplit:
         size = per_image(0.25 * (0.5 + 0.1 * scale[chosen]))
         dy = points[:, None] - per_image(0.25 + 0.5 * down[chosen] / 31)
         dx = points - per_image(0.25 + 0.5 * across[chosen] / 31)
+        # As in dSprites, the first and the last of the 40 orientations are the same.
         u, v = rotate(dx, dy, per_image(2 * np.pi * orientation[chosen] / 39))
         # 4 x 4 samples of each pixel.
         samples = inside(u / size, v / size).reshape(-1, SIDE, 4, SIDE, 4)

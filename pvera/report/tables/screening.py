@@ -37,7 +37,7 @@ def screen_datasets(root: Path, records: Records) -> pd.DataFrame:
     with_labels = [
         record
         for record in records
-        if results.path_of(root, record).with_suffix(results.ARRAYS).exists()
+        if results.path_of(root, record).with_suffix(results.ARRAYS_SUFFIX).exists()
     ]
 
     accuracies = 100 * score_frame(records).droplevel(["category", "seed"])
