@@ -163,7 +163,7 @@ class Grid(nn.Module):
     def active(self, indices: list[int]) -> None:
         if not set(indices).issubset(range(len(self.members))):
             raise InputError(f"active={indices} names a member that is not there")
-        self._active = indices
+        self._active = list(indices)
 
     @property
     def merged(self) -> bool:

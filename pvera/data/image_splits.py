@@ -82,7 +82,7 @@ class ImageData:
         return len(self.images)
 
     def __getitem__(self, index) -> Tensor:
-        """Return normalised images (n, 3, size, size) of a slice, or of indices if in memory."""
+        """Return normalised images (n, 3, size, size) of a slice, or of decoded ones by index."""
         if isinstance(self.images, Tensor):
             images = self.images[index]
         else:

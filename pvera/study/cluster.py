@@ -79,7 +79,7 @@ def submit(plan: Plan, missing: list[Job], site: Site) -> int:
     if shutil.which("sbatch") is None:
         raise InputError("there is no SLURM here: sbatch is not on PATH")
     count = min(site.workers, len(missing) + plan.count_waiting()) - count_workers(plan)
-    if count <= 0:
+    if count <= 0 or not missing:
         return 0
     check_inputs(missing, decode=False)
     for job in missing:

@@ -173,6 +173,14 @@ def wanted(root, *names) -> list[jobs.Job]:
     )
 
 
+def test_a_difference_that_was_not_accepted_is_named(tmp_path, monkeypatch):
+    found = [vtab.Difference("700 images"), vtab.Difference("no test.txt")]
+    monkeypatch.setattr(vtab, "find_differences", lambda *_, **__: found)
+    monkeypatch.setattr(vtab, "read_accepted", lambda root: {"eurosat": ["700 images"]})
+    with pytest.raises(InputError, match="is not VTAB-1k's EuroSAT: no test.txt;"):
+        vtab.require_vtab(tmp_path, "eurosat")
+
+
 def test_accepted_data_train_under_another_name(tmp_path, call):
     """A source need not hold all 19 data sets; the acceptance covers no other difference."""
     make_data(tmp_path / "mine", "eurosat")

@@ -354,6 +354,13 @@ def test_a_pruned_backbone_is_not_merged():
         pvera.adapt(vit, METHODS["pvera"], CLASSES).merge_()
 
 
+def test_active_members_may_be_any_sequence(images):
+    model = pvera.adapt(make_vit(), [pvera.LoRA(rank=2)] * 2, 3)
+    model.active = (1,)
+    model.eval().merge_()
+    assert model(images).shape == (1, len(images), 3)
+
+
 def one_parameter(first, second):
     second.weight = first.weight
 

@@ -165,6 +165,7 @@ def states(plan) -> dict[str, str]:
 
 
 def test_as_many_workers_as_there_are_runs_and_the_site_allows(slurm, plan):
+    assert cluster.submit(plan, [], Site(**SITE)) == 0, "nothing can start"
     assert submit(plan, workers=32) == 7 and slurm.jobs["7"]["flags"]["array"] == "0-6%7"
     assert submit(plan, workers=32) == 0, "they are queued"
     slurm.set("7", 0, "RUNNING")

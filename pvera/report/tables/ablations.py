@@ -124,9 +124,8 @@ def ablation_table(records: Records, hyperparameter: str, paper_table: pd.DataFr
     panel = format_frame(data.set_axis(names), COLUMNS).T
 
     best = value_title(paper_table["loss"].idxmin())
-    caption = (
-        f"Best validation loss of PVeRA (nats), mean over {len(losses)} pairs of data set and seed."
-    )
+    pairs = len(losses.dropna())
+    caption = f"Best validation loss of PVeRA (nats), mean over {pairs} pairs of data set and seed."
     notes = _notes(losses, best)
     if has_other_values:
         notes += " Brackets: the paper's value at the same position of its grid."

@@ -228,9 +228,12 @@ def grid_table(records: Records, searches: Records = ()) -> Table:
         "Share of runs (%) with each value of a method's grid, chosen by the lowest validation "
         "loss."
     )
-    notes = "A seed that did not search counts with the choice of the one that did."
+    notes = "Only runs that searched count; other seeds inherit their choice."
     if searches:
-        notes += " Ranks, ratios, α and β: searched before the learning rates, on the lowest seed."
+        notes += (
+            " Ranks, ratios, α and β were searched on the lowest seed, before the learning rates; "
+            "searches of the paper's tuning count too."
+        )
     source = caption_source(records)
     return Table("grid", caption, shares, data=choices, source=source, has_latex=True, notes=notes)
 

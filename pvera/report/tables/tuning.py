@@ -87,8 +87,7 @@ def tunings_table(equal: Records, paper_tuned: Records) -> Table:
     caption = "Test accuracy (%), mean over data sets and seeds, and rank of the methods."
     notes = (
         "Equal tuning: each searches its own hyperparameter, then its learning rate, on its lowest "
-        "seed. "
-        "The paper's tuning: each searches three values of one hyperparameter. Bold: best. "
+        "seed. The paper's tuning: each searches three values of one hyperparameter. Bold: best. "
         "Underlined: second best."
     )
     # The CSV file has one header: "Equal tuning Average".
